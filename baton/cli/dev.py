@@ -42,7 +42,7 @@ from baton.ledger.cli_sources import (
     ledger_name,
     ledger_place,
 )
-from baton.personal.cli import vault_place
+from baton.personal.cli import vault_path
 from baton.personal.store import Vault, VaultOptions
 from baton.plugin import BatonPlugin
 
@@ -156,7 +156,7 @@ def make_sources(session: Session, ui: str | None = None, evidence: Evidence | N
 
 def open_vault() -> Vault:
     """Return the vault that the environment names."""
-    return Vault(vault_place(), Keyring.from_environment(os.environ), VaultOptions(create=False))
+    return Vault(vault_path(), Keyring.from_environment(os.environ), VaultOptions(create=False))
 
 
 def _print_link(session: Session, base: str, path: str) -> None:

@@ -37,7 +37,7 @@ from baton.handoff.records import (
 )
 from baton.handoff.sealed import SealError
 from baton.handoff.trace import FOLLOWS, span_after, task_traceparent
-from baton.personal.records import merged
+from baton.personal.records import merge_payloads
 from baton.wire.json_values import digest, find_unwritable
 from baton.wire.money import to_usd
 
@@ -336,7 +336,7 @@ class Relay:
         self.sender = Sender(agent_id=spec.name, agent_version=spec.version, execution_id=handoff_id)
         self._parent = handoff_id
         if returned.personal_data is not None:
-            self.personal_data = merged(self.personal_data, returned.personal_data)
+            self.personal_data = merge_payloads(self.personal_data, returned.personal_data)
         self._tool_calls.extend(ToolCall.from_json_object(call) for call in returned.tool_calls)
         self._completed.append(
             CompletedSubtask(

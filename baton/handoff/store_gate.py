@@ -33,7 +33,7 @@ from baton.ledger.entries import AGAIN, MAX_NAME_LENGTH, RedactionPolicy, cost_a
 from baton.ledger.records import FAILED, AuditEntry, Kind, LedgerConflictError
 from baton.ledger.store import Ledger
 from baton.ledger.store_writer import Appended
-from baton.personal.records import is_payload, recordable
+from baton.personal.records import commit_unsealed, is_payload
 from baton.safety.detector import detect
 from baton.safety.scan import Detector, ScanPolicy, Unsafe, after_release, scan
 from baton.wire.json_values import MAX_MESSAGE_VALUES, find_excess, format_digest, loads_strict, sha256
@@ -405,7 +405,7 @@ class Gate:
     def _recordable(self, readable: Mapping[str, Any], key: Key | None = None) -> dict[str, Any]:
         """Return a handoff as recorded, with commitments under an INDEX key, by default the current one."""
         handoff_id = readable.get("handoffId")
-        return self._redact(recordable(readable, lambda: self._salt(handoff_id, key)), handoff_id, key)
+        return self._redact(commit_unsealed(readable, lambda: self._salt(handoff_id, key)), handoff_id, key)
 
     def _redact(self, message: dict[str, Any], event_id: object, key: Key | None = None) -> dict[str, Any]:
         """Return a message with commitments in place of what the data policy redacts."""

@@ -32,7 +32,7 @@ from baton.handoff.sealed import SealError
 from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError, execute_stage, wait_for_storage
 from baton.handoff.workflow_escalation import Escalation
 from baton.ledger.records import Kind
-from baton.personal.records import merged, written_onto
+from baton.personal.records import merge_payloads, payload_changes
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.telemetry.metrics import RECEIVER_FAILED, ROLLBACKS
 from baton.wire.money import MAX_USD, MICRO_PER_USD, to_usd
@@ -116,12 +116,12 @@ class HandoffCoordinator:
 
     def personal_data_for_parent(self, initial: Mapping[str, Any]) -> dict[str, JsonValue]:
         """Return the personal data that a child adds to its parent's; empty without a parent."""
-        return written_onto(initial, self._relay.personal_data) if self._relay and workflow.info().parent else {}
+        return payload_changes(initial, self._relay.personal_data) if self._relay and workflow.info().parent else {}
 
     def merge_personal_data(self, result: PipelineResult) -> PipelineResult:
         """Merge the personal data of a child's result, and return the result."""
         if self._relay is not None:
-            self._relay.personal_data = merged(self._relay.personal_data, result.personal_data)
+            self._relay.personal_data = merge_payloads(self._relay.personal_data, result.personal_data)
         return result
 
     def new_id(self) -> str:

@@ -43,7 +43,7 @@ from baton.ledger.store_evidence import AnchorFile, verify_bundle
 from baton.ledger.store_reader import FlawedRecordsError, Segment
 from baton.ledger.store_schema import migrate as migrated
 from baton.ledger.store_schema import open_database
-from baton.personal.cli import VaultOption, vault_place
+from baton.personal.cli import VaultOption, vault_path
 from baton.personal.store import Vault, VaultOptions
 from baton.wire.money import format_usd
 from baton.wire.text import quantity
@@ -468,7 +468,7 @@ async def rewrap(session: Session, vault: VaultOption = None) -> None:
 
     Run it after `baton keys rotate wrap`. Then the old wrapping key can be removed. No personal data is changed.
     """
-    file = vault_place(vault)
+    file = vault_path(vault)
     async with Vault(file, Keyring.from_environment(os.environ), VaultOptions(create=False)) as opened_vault:
         count = await opened_vault.rewrap()
     if session.json:

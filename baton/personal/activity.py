@@ -1,4 +1,4 @@
-"""Where a stage reads and writes personal data, if its contract says that it may (EAAPL-MAG006 §12.3)."""
+"""A stage's access to personal data, limited to the fields that it declares (EAAPL-MAG006 §12.3)."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -14,11 +14,11 @@ from baton.wire.json_values import Json
 
 
 class UndeclaredPersonalDataError(BatonError):
-    """A stage asked for personal data that its declaration does not name; another run would not change that."""
+    """A stage requested personal data that it does not declare; a retry cannot succeed."""
 
 
 class PersonalDataAccess:
-    """A stage's view of the personal data that came with its handoff: the declared fields, and no others."""
+    """A stage's access to the declared fields of the personal data in its handoff."""
 
     def __init__(
         self,
@@ -33,44 +33,43 @@ class PersonalDataAccess:
         self._stage = stage
         self._declared = frozenset(declared)
         self._task_id = task_id
-        self._writing = asyncio.Lock()  # each write takes up what the one before it sealed
+        self._write_lock = asyncio.Lock()  # each write extends the payload of the previous one
         self.payload: dict[str, JsonValue] = dict(payload or {})
 
     def check(self) -> None:
-        """Raise an error if a call was never awaited: what it was to do did not happen."""
+        """Raise an error if a call was not awaited."""
         self._calls.check()
 
     @step
     async def read(self, *fields: str) -> PersonalData:
-        """Return personal data by the pseudonym of each subject; of erased ones the mark `Erased`."""
+        """Return personal data by the subject's pseudonym, or `Erased` for an erased subject."""
         self._check(fields)
         return await self._require_vault().open(self.payload, self._task_id, fields or self._declared)
 
     @step
     async def write(self, subject: str, fields: Mapping[str, Json]) -> dict[str, Json]:
-        """Seal personal data of a subject, and return the payload to be handed on with it."""
+        """Seal personal data of a subject, and return the payload to hand on."""
         self._check(fields)
-        async with self._writing:
+        async with self._write_lock:
             self.payload = await self._require_vault().seal(subject, self._task_id, fields, onto=self.payload)
             return self.payload
 
     def _check(self, fields: Collection[str]) -> None:
-        """Make sure that the stage declared what it asks for."""
+        """Raise an error if the stage does not declare these fields."""
         missing = sorted(set(fields) - self._declared)
         if self._declared and not missing:
             return
         declared = ", ".join(map(repr, sorted(self._declared))) or "none"
-        wanted = sorted({*self._declared, *missing}) or ["email"]
+        example = sorted({*self._declared, *missing}) or ["email"]
         raise UndeclaredPersonalDataError(
             f"stage {self._stage!r} may not handle personal data {', '.join(map(repr, missing)) or 'of any kind'}: it "
-            f"declares {declared}; declare every field that it reads or writes, such as @stage(personal_data={wanted})"
+            f"declares {declared}; declare each field that it reads or writes, such as @stage(personal_data={example})"
         )
 
     def _require_vault(self) -> Vault:
-        """Return the worker's vault."""
         if self._vault is None:
             raise ConfigurationError(
-                f"stage {self._stage!r} handles personal data, and this worker has no vault; give it one: "
+                f"stage {self._stage!r} handles personal data, but this worker has no vault; pass one with "
                 "Safeguards(vault=…)"
             )
         return self._vault

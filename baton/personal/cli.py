@@ -1,4 +1,4 @@
-"""`baton erase`: destroy the keys of a data subject, or refuse to as long as the law says so."""
+"""`baton erase`: destroy the keys of a data subject, or place the subject under a legal hold."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ import uuid
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import RenderableType
@@ -25,41 +25,41 @@ from baton.wire.text import quantity
 
 DEFAULT_VAULT = ".baton/vault.db"
 _PANEL = "Ledger"
-_SHOWN = 20
+_MAX_TASKS = 20
 
 SubjectArgument = Annotated[
     str,
     typer.Argument(
         metavar="SUBJECT",
-        help="Who is erased, spelled as it was sealed; - reads it from the input, which keeps it out of the history "
-        "of your shell.",
+        help="The data subject's name, exactly as it was sealed; - reads it from stdin, which keeps it out of your "
+        "shell's history.",
         show_default=False,
     ),
 ]
 ByOption = Annotated[
-    str | None, typer.Option("--by", metavar="NAME", help="Who you are. [BATON_USER, or your user name]")
+    str | None, typer.Option("--by", metavar="NAME", help="Your name. [BATON_USER, or your user name]")
 ]
 WhyOption = Annotated[
-    str, typer.Option("--why", help="The reason of a hold or its end, for the vault's journal.", show_default=False)
+    str, typer.Option("--why", help="The reason for a hold or its end, for the vault's journal.", show_default=False)
 ]
 RequestOption = Annotated[
     str | None,
-    typer.Option("--request-id", metavar="ID", help="The id of the request, recorded for ever. [a new one]"),
+    typer.Option("--request-id", metavar="ID", help="The request's id, which is recorded permanently. [a new one]"),
 ]
 HoldOption = Annotated[
     bool | None,
-    typer.Option("--hold/--release", help="Do not erase: refuse to, from now on (a legal hold), or end that."),
+    typer.Option("--hold/--release", help="Do not erase; start a legal hold, which refuses erasure, or end it."),
 ]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Do not erase; show what there is.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Do not erase; show where the data is.")]
 VaultOption = Annotated[
     Path | None,
     typer.Option("--vault", metavar="FILE", help=f"The vault. [BATON_VAULT, {DEFAULT_VAULT}]", rich_help_panel=_PANEL),
 ]
 
 
-def vault_place(given: Path | None = None) -> Path:
-    """Return where the vault is: as it was given, or as the environment says."""
-    return given or Path(os.environ.get("BATON_VAULT") or DEFAULT_VAULT)
+def vault_path(option: Path | None = None) -> Path:
+    """Return the vault's path, from the option, the environment or the default."""
+    return option or Path(os.environ.get("BATON_VAULT") or DEFAULT_VAULT)
 
 
 @command
@@ -77,15 +77,14 @@ async def erase(
 ) -> None:
     """Erase a person: destroy the keys of all their personal data.
 
-    What was sealed for them can't be read any more, wherever it lies, and no chain of the ledger changes: each
-    task that held their data gets a record of the erasure. Erasing again is harmless, and completes what was
-    interrupted. Asks for confirmation; without a terminal, --yes is required. Exit code 1: it was refused because
-    of a legal hold.
+    Sealed data becomes unreadable wherever it is stored. No chain of the ledger changes: each task that held data
+    of the person gets a record of the erasure. Erasing again is harmless and completes an interrupted erasure. Asks
+    for confirmation; without a terminal, --yes is required. Exit code 1: refused because of a legal hold.
     """
     if hold is not None and dry_run:
         raise typer.BadParameter("--hold, --release and --dry-run exclude each other")
     if hold is not None and not why.strip():
-        raise typer.BadParameter("say why; the reason stays in the vault's journal", param_hint="--why")
+        raise typer.BadParameter("give a reason; it is kept in the vault's journal", param_hint="--why")
     who = by or current_user()
     name = _read_name() if subject == "-" else subject
     if "\n" in name:
@@ -93,21 +92,24 @@ async def erase(
     if not name.strip():
         raise typer.BadParameter("name the data subject", param_hint="SUBJECT")
     keyring = Keyring.from_environment(os.environ)
-    file = vault_place(vault)
+    file = vault_path(vault)
     if hold is not None or dry_run:
-        async with Vault(file, keyring, VaultOptions(create=False)) as opened:
-            await (_show(session, opened, name) if hold is None else _hold(session, opened, name, who, why, hold))
+        async with Vault(file, keyring, VaultOptions(create=False)) as opened_vault:
+            if hold is None:
+                await _show(session, opened_vault, name)
+            else:
+                await _hold(session, opened_vault, name, who, why, hold)
         return
-    # The ledger first: without it nothing is erased that could not be put on record.
+    # Open the ledger first: nothing is erased that cannot be recorded.
     async with (
         ledger_at(session, ledger, None, signer=keyring.signer()) as records,
-        Vault(file, keyring, VaultOptions(ledger=records, create=False)) as opened,
+        Vault(file, keyring, VaultOptions(ledger=records, create=False)) as opened_vault,
     ):
-        await _erase(session, opened, name, request_id or f"erasure-{uuid.uuid4()}", who, yes=yes)
+        await _erase(session, opened_vault, name, request_id or f"erasure-{uuid.uuid4()}", who, yes=yes)
 
 
 def _read_name() -> str:
-    """Return the name in the input, without the mark that some editors begin a file with."""
+    """Read the name from stdin, without a byte order mark."""
     try:
         name = sys.stdin.read().removeprefix("\ufeff").strip()
     except UnicodeDecodeError:
@@ -118,68 +120,63 @@ def _read_name() -> str:
 
 
 async def _erase(session: Session, vault: Vault, name: str, request_id: str, who: str, *, yes: bool) -> None:
-    """Show what there is, ask, and erase."""
+    """Show where the data is, ask for confirmation, and erase."""
     if not yes and not session.json:
-        session.err.print(_found(await vault.pseudonym(name), await vault.where_is(name)))
+        session.err.print(_render_places(await vault.pseudonym(name), await vault.where_is(name)))
     session.confirm("destroy the keys? This cannot be undone", yes=yes, otherwise="nothing was erased")
     with session.progress("erasing"):
         report = await vault.erase(name, request_id, who)
     if session.json:
-        session.write_json(_as_json(report))
+        session.write_json({**asdict(report), "at": report.at.isoformat(), "task_ids": list(report.task_ids)})
     else:
-        session.show(_told(report))
+        session.show(_render_report(report))
     if not report:
         raise typer.Exit(ExitCode.FAILURE)
 
 
 async def _hold(session: Session, vault: Vault, name: str, who: str, why: str, hold: bool) -> None:
-    """Put a subject under a legal hold, or end it."""
+    """Start or end a legal hold."""
     if hold:
         await vault.hold(name, why, who)
-        status, words = "HELD", "is held: its erasure is refused"
+        status, text = "HELD", "is under a legal hold: erasure is refused"
     elif await vault.release_hold(name, why, who):
-        status, words = "RELEASED", "is released: it may be erased"
+        status, text = "RELEASED", "is released: it may be erased"
     else:
-        status, words = "NOT_HELD", "was not held"
+        status, text = "NOT_HELD", "was not under a legal hold"
     pseudonym = await vault.pseudonym(name)
     if session.json:
         session.write_json({"subject": pseudonym, "status": status})
     else:
-        session.show(plain(f"{pseudonym} {words}"))
+        session.show(plain(f"{pseudonym} {text}"))
 
 
 async def _show(session: Session, vault: Vault, name: str) -> None:
-    """Show where data of a subject is."""
+    """Show where data of a subject was sealed."""
     pseudonym, places = await vault.pseudonym(name), await vault.where_is(name)
     if session.json:
-        session.write_json({"subject": pseudonym, "places": [asdict(one) for one in places]})
+        session.write_json({"subject": pseudonym, "places": [asdict(place) for place in places]})
     else:
-        session.show(_found(pseudonym, places))
+        session.show(_render_places(pseudonym, places))
 
 
-def _as_json(report: Erasure) -> dict[str, Any]:
-    """Return a report for programs."""
-    return {**asdict(report), "at": report.at.isoformat(), "task_ids": list(report.task_ids)}
-
-
-def _found(pseudonym: str, places: list[Place]) -> RenderableType:
-    """Return what the vault has of a subject, by task."""
+def _render_places(pseudonym: str, places: list[Place]) -> RenderableType:
+    """Return a table of a subject's data by task."""
     if not places:
         return plain(f"the vault holds no data of {pseudonym}")
-    fields = Counter(one.task_id for one in places)
-    tasks = list(dict.fromkeys(one.task_id for one in places))
+    fields = Counter(place.task_id for place in places)
+    tasks = list(dict.fromkeys(place.task_id for place in places))
     table = make_table("TASK", "FIELDS", right=("FIELDS",), whole=("TASK",))
-    for task in tasks[:_SHOWN]:
+    for task in tasks[:_MAX_TASKS]:
         table.add_row(plain(task, "cyan"), str(fields[task]))
-    more = plain(f"and {quantity(len(tasks) - _SHOWN, 'task')} more", "dim") if len(tasks) > _SHOWN else None
+    more = plain(f"and {quantity(len(tasks) - _MAX_TASKS, 'task')} more", "dim") if len(tasks) > _MAX_TASKS else None
     return stack(plain(pseudonym, "bold"), table, more)
 
 
-def _told(report: Erasure) -> RenderableType:
-    """Return what came of a request to erase."""
+def _render_report(report: Erasure) -> RenderableType:
+    """Return the result of an erasure."""
     if report.status == REFUSED:
-        held = plain(f"  {report.why}", "bold") if report.why else None
-        return stack(Text.assemble(("refused", "red"), plain(f": {report.subject} is under a legal hold")), held)
+        reason = plain(f"  {report.why}", "bold") if report.why else None
+        return stack(Text.assemble(("refused", "red"), plain(f": {report.subject} is under a legal hold")), reason)
     if report.status != ERASED:
         return plain(f"the vault holds no data of {report.subject}; nothing was erased")
     keys, places = report.removed.get("keys", 0), report.removed.get("places", 0)

@@ -1,4 +1,4 @@
-"""Personal data on the wire: ciphertext under a key of the data subject's own, or the mark of its erasure; errors."""
+"""Personal data on the wire: ciphertext under the data subject's key, or the mark of an erasure. Errors."""
 
 import base64
 import binascii
@@ -16,19 +16,19 @@ from baton.wire.text import list_faults
 
 
 class VaultError(BatonError):
-    """The vault did not do what was asked."""
+    """An operation on the vault failed."""
 
 
 class VaultUnavailableError(VaultError):
-    """The vault's file cannot be read or written right now; trying again is safe."""
+    """The vault's file cannot be read or written now; a retry is safe."""
 
 
 class DataKeyMissingError(VaultError):
-    """A key of a subject is missing though no one erased it; it may come back with a backup."""
+    """A subject's key is missing although the subject was not erased; a backup may have it."""
 
 
 class ForeignCiphertextError(VaultError):
-    """A ciphertext does not belong where it stands: it was changed, or moved there."""
+    """A ciphertext was changed, or belongs to another subject, task or field."""
 
 
 class SubjectErasedError(VaultError):
@@ -36,37 +36,36 @@ class SubjectErasedError(VaultError):
 
 
 class ErasureUnrecordedError(VaultError):
-    """A subject's keys are destroyed, but the ledger does not say so everywhere yet; repeating it heals this."""
+    """A subject's keys are destroyed, but not every task's chain has the record; erase again to complete it."""
 
 
 VERSION: Literal[1] = 1
 """The member `v` of every entry."""
 PADDING = 32
-"""Values are padded to a multiple of so many bytes: the length of "yes" and "no" tells which it is."""
+"""Values are padded to a multiple of this many bytes, so that the length does not reveal a short value."""
 
 _TAG_BYTES, _NONCE_BYTES = 16, 12  # of AES-GCM
 
 
 class PersonalDataError(HandoffError):
-    """A `personalDataPayload` is not as the vault makes it, so it may hold personal data in clear; never quoted."""
+    """A `personalDataPayload` is not from the vault and may contain plaintext, so messages never quote it."""
 
 
 def _ciphertext(text: str) -> str:
-    """Refuse what cannot be a padded ciphertext with its tag."""
+    """Require a padded ciphertext with its tag."""
     if _length(text) % PADDING != _TAG_BYTES or _length(text) == _TAG_BYTES:
         raise ValueError("it is not a ciphertext in base64")
     return text
 
 
 def _nonce(text: str) -> str:
-    """Refuse what cannot be a nonce."""
     if _length(text) != _NONCE_BYTES:
         raise ValueError("it is not a nonce of 12 bytes in base64")
     return text
 
 
 def _length(text: str) -> int:
-    """Return how many bytes a text in strict base64 stands for, or -1."""
+    """Return the number of bytes that a strict base64 text encodes, or -1."""
     try:
         raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -75,11 +74,11 @@ def _length(text: str) -> int:
 
 
 Pseudonym = Annotated[str, StringConstraints(pattern=r"^sub-[0-9a-f]{32}$")]
-"""What a data subject is called outside the vault: an HMAC of who they are."""
+"""A data subject's name outside the vault: an HMAC of their real name."""
 DataKeyId = Annotated[str, StringConstraints(pattern=r"^dk-[0-9a-f]{16}$")]
-"""Names one key of one subject."""
+"""The id of a subject's key."""
 FieldName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
-"""The name of a field of personal data. It stays readable for ever, so it is a word of the pipeline's code."""
+"""The name of a field of personal data. It stays readable forever, so it must be an identifier, not data."""
 
 
 class SealedField(CamelRecord):
@@ -145,12 +144,12 @@ class ErasureNotice(CamelRecord):
 
 @dataclass(frozen=True)
 class Erased:
-    """Stands, for who opens a payload, in place of all fields of a subject that was erased.
+    """The result of opening personal data of an erased subject.
 
     Attributes:
         subject: The pseudonym.
         erasure_id: The id of the request.
-        at: When.
+        at: When the subject was erased.
     """
 
     subject: str
@@ -159,7 +158,7 @@ class Erased:
 
 
 PersonalData = dict[str, dict[str, JsonValue] | Erased]
-"""An opened payload: by pseudonym the fields of each subject, or the mark of its erasure."""
+"""An opened payload: the fields of each subject, or `Erased`, by pseudonym."""
 
 PersonalPayload = dict[str, SealedSubject | ErasedSubject]
 """A payload as records."""
@@ -170,7 +169,7 @@ _PAYLOAD: TypeAdapter[PersonalPayload] = TypeAdapter(
 
 
 def read_payload(value: Any) -> PersonalPayload:
-    """Return a `personalDataPayload` as records."""
+    """Parse a `personalDataPayload`."""
     if value is None:
         return {}
     try:
@@ -179,19 +178,19 @@ def read_payload(value: Any) -> PersonalPayload:
         count = len({fault["loc"][:1] for fault in list_faults(error)})
         places = f"{count} place{'s' if count > 1 else ''}"
     raise PersonalDataError(
-        f"personalDataPayload is not as the vault makes it, in {places}: seal personal data with Vault.seal "
-        "and hand on what that returns"
+        f"personalDataPayload is not from the vault, in {places}: seal personal data with Vault.seal and hand on "
+        "its result"
     )
 
 
 def write_payload(payload: PersonalPayload) -> dict[str, JsonValue]:
-    """Return a payload as JSON, for the member `personalDataPayload`."""
-    written: dict[str, JsonValue] = _PAYLOAD.dump_python(payload, mode="json")
-    return written
+    """Return a payload as a JSON object, for the member `personalDataPayload`."""
+    json_object: dict[str, JsonValue] = _PAYLOAD.dump_python(payload, mode="json")
+    return json_object
 
 
 def is_payload(value: Any) -> bool:
-    """Return whether a value is a payload with nothing in clear, and may be recorded for ever."""
+    """Return whether a value is a valid payload, which has no plaintext and may be recorded forever."""
     try:
         read_payload(value)
     except PersonalDataError:
@@ -199,41 +198,41 @@ def is_payload(value: Any) -> bool:
     return True
 
 
-def merged(held: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, JsonValue]:
-    """Return a payload with what a stage wrote, field by field: other stages may have written of the same person."""
-    result = dict(held)
+def merge_payloads(payload: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, JsonValue]:
+    """Merge what a stage wrote into a payload, by field, since other stages may have written about the same person."""
+    result = dict(payload)
     for subject, entry in written.items():
-        before = result.get(subject, {})
-        if "erased" in before:
+        current = result.get(subject, {})
+        if "erased" in current:
             continue
-        together = {**before["fields"], **entry["fields"]} if "fields" in before and "fields" in entry else None
-        result[subject] = entry if together is None else {**entry, "fields": together}
+        fields = {**current["fields"], **entry["fields"]} if "fields" in current and "fields" in entry else None
+        result[subject] = entry if fields is None else {**entry, "fields": fields}
     return result
 
 
-def written_onto(came: Mapping[str, Any], payload: Mapping[str, Any]) -> dict[str, JsonValue]:
-    """Return what of a payload is new beside what had come: what stages beside this one wrote is left to them."""
+def payload_changes(base: Mapping[str, Any], payload: Mapping[str, Any]) -> dict[str, JsonValue]:
+    """Return the part of a payload that differs from ``base``, without what parallel stages wrote."""
     new: dict[str, JsonValue] = {}
     for subject, entry in payload.items():
-        before = came.get(subject, {})
-        if "fields" in entry and "fields" in before:
-            fields = {name: one for name, one in entry["fields"].items() if before["fields"].get(name) != one}
+        current = base.get(subject, {})
+        if "fields" in entry and "fields" in current:
+            fields = {name: sealed for name, sealed in entry["fields"].items() if current["fields"].get(name) != sealed}
             if fields:
                 new[subject] = {**entry, "fields": fields}
-        elif entry != before:
+        elif entry != current:
             new[subject] = entry
     return new
 
 
 SEALED_ONLY = RedactionPolicy(is_sealed=is_payload)
-"""The ledger's policy where there is a vault: its ciphertext is recorded as it is, anything else is refused.
+"""The ledger's policy with a vault: record its ciphertext unchanged, refuse anything else.
 
-Give it to `LedgerOptions(policy=…)` and to `baton.ledger.entries.redact`.
+Pass it to `LedgerOptions(policy=…)` and to `baton.ledger.entries.redact`.
 """
 
 
-def recordable(message: Mapping[str, Any], salt: Callable[[], bytes]) -> dict[str, Any]:
-    """Return a handoff message as the ledger may have it: with what the vault sealed, or a commitment in its place."""
+def commit_unsealed(message: Mapping[str, Any], salt: Callable[[], bytes]) -> dict[str, Any]:
+    """Return a handoff message with personal data that is not sealed replaced by a commitment, for the ledger."""
     member = PERSONAL_DATA.removeprefix("/")
     value = message.get(member)
     if value is None or is_commitment(value) or is_payload(value):

@@ -1,4 +1,4 @@
-"""The vault's file, set up so that what is deleted is gone at once, and the encryption of values for it."""
+"""The vault's file, configured so that deleted data is overwritten, and the encryption of values."""
 
 import asyncio
 import base64
@@ -32,15 +32,15 @@ from baton.personal.records import (
 from baton.wire.json_values import loads_strict, pae
 
 KEY_BYTES, WRAPPED_BYTES = 32, 40
-MOST_ENCRYPTIONS = 2**32
-"""How many values one key may encrypt with random nonces (NIST SP 800-38D §8.3)."""
+MAX_ENCRYPTIONS = 2**32
+"""The maximum number of values per key with random nonces (NIST SP 800-38D §8.3)."""
 _WRAP, _VALUE = "baton/vault-wrap/v1", "baton/vault-value/v1"
 _NONCE_BYTES = 12
 
 
 @dataclass(frozen=True)
 class KeyPlace:
-    """The key and its subject, which everything that the key encrypts is bound to."""
+    """A key's id and subject, which are authenticated with everything that the key encrypts."""
 
     subject: str
     kid: str
@@ -49,32 +49,32 @@ class KeyPlace:
 
 @dataclass(frozen=True)
 class Context:
-    """Where a value belongs."""
+    """The task and field of a value."""
 
     task_id: str
     name: str
 
 
 def new_kid() -> str:
-    """Return a name for a new key."""
+    """Return a random key id."""
     return f"dk-{secrets.token_hex(8)}"
 
 
 def new_key() -> bytes:
-    """Return a new random key of 256 bits."""
+    """Return a random key of 256 bits."""
     return secrets.token_bytes(KEY_BYTES)
 
 
 def wrap(data_key: bytes, place: KeyPlace, wrapping: Key) -> bytes:
-    """Return a subject's key as it is stored: 40 bytes."""
+    """Return a subject's key, wrapped for storage: 40 bytes."""
     return aes_key_wrap(_key_for(place, wrapping), data_key)
 
 
 def unwrap(wrapped: bytes, place: KeyPlace, wrapping: Key) -> bytes:
-    """Return a subject's key."""
+    """Return a subject's unwrapped key."""
     try:
         return aes_key_unwrap(_key_for(place, wrapping), wrapped)
-    except (InvalidUnwrap, TypeError, ValueError):  # SQLite keeps whatever its owner puts into a column
+    except (InvalidUnwrap, TypeError, ValueError):  # a column may hold any type
         raise DataKeyMissingError(
             f"the key {place.kid!r} of {place.subject!r} does not unwrap with {wrapping.id!r}: the vault's file is "
             "damaged or the keyring is another one; restore them, then try again"
@@ -82,32 +82,32 @@ def unwrap(wrapped: bytes, place: KeyPlace, wrapping: Key) -> bytes:
 
 
 def seal_value(value: Any, key: bytes, place: KeyPlace, context: Context) -> SealedField:
-    """Return a JSON value, encrypted; its length shows only in steps of 32 bytes."""
+    """Encrypt a JSON value. The ciphertext reveals its length only in steps of 32 bytes."""
     plain = rfc8785.dumps(value)
-    plain = plain.ljust(-(-len(plain) // PADDING) * PADDING)  # blanks after a JSON text mean nothing
+    plain = plain.ljust(-(-len(plain) // PADDING) * PADDING)  # trailing blanks are not part of the JSON value
     nonce = secrets.token_bytes(_NONCE_BYTES)
-    sealed = AESGCM(key).encrypt(nonce, plain, _bound(place, context))
+    sealed = AESGCM(key).encrypt(nonce, plain, _associated_data(place, context))
     return SealedField(kid=place.kid, n=_text(nonce), ct=_text(sealed))
 
 
 def open_value(field: SealedField, key: bytes, place: KeyPlace, context: Context) -> Any:
-    """Return the value of an encrypted field."""
-    plain = _decrypted(key, base64.b64decode(field.n), base64.b64decode(field.ct), place, context)
+    """Decrypt a field."""
+    plain = _decrypt(key, base64.b64decode(field.n), base64.b64decode(field.ct), place, context)
     return loads_strict(plain)
 
 
-def _decrypted(key: bytes, nonce: bytes, sealed: bytes, place: KeyPlace, context: Context) -> bytes:
+def _decrypt(key: bytes, nonce: bytes, sealed: bytes, place: KeyPlace, context: Context) -> bytes:
     try:
-        return AESGCM(key).decrypt(nonce, sealed, _bound(place, context))
+        return AESGCM(key).decrypt(nonce, sealed, _associated_data(place, context))
     except InvalidTag:
         raise ForeignCiphertextError(
-            f"the field {context.name!r} of {place.subject!r} does not belong here: it was changed, or moved "
-            f"from another subject, task or field than of task {context.task_id!r}"
+            f"the field {context.name!r} of {place.subject!r} does not belong to task {context.task_id!r}: it was "
+            "changed, or moved from another subject, task or field"
         ) from None
 
 
-def _bound(place: KeyPlace, context: Context) -> bytes:
-    """Return what is authenticated with a value."""
+def _associated_data(place: KeyPlace, context: Context) -> bytes:
+    """Return the associated data of a value's encryption."""
     members: dict[str, Any] = {
         "generation": place.generation,
         "kid": place.kid,
@@ -120,7 +120,7 @@ def _bound(place: KeyPlace, context: Context) -> bytes:
 
 
 def _key_for(place: KeyPlace, wrapping: Key) -> bytes:
-    """Return the wrapping key for one place."""
+    """Derive the wrapping key of one place."""
     members: dict[str, Any] = {"generation": place.generation, "kid": place.kid, "subject": place.subject}
     info = pae(_WRAP, rfc8785.dumps(members))
     return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(wrapping.secret)
@@ -204,7 +204,7 @@ PRAGMA user_version = {_FILE_VERSION};
 
 
 class VaultFile:
-    """The file and the one thread that works on it; any number of processes may use one file."""
+    """The file, accessed by one thread. Several processes may use the same file."""
 
     def __init__(self, path: Path, *, wait: float = 15.0, create: bool = True) -> None:
         self.path = path
@@ -214,7 +214,7 @@ class VaultFile:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="vault")
 
     async def open(self) -> None:
-        """Open the file, and make its tables if it is new."""
+        """Open the file, and create its tables if it is new."""
         try:
             await self._run(self._open)
         except BaseException:
@@ -222,24 +222,24 @@ class VaultFile:
             raise
 
     async def read(self, work: Work[T]) -> T:
-        """Return what ``work`` returns, within one transaction that sees one state of the file."""
+        """Run ``work`` in a read transaction and return its result."""
         return await self._run(lambda: self._transaction(work, "BEGIN"))
 
     async def write(self, work: Work[T]) -> T:
-        """Return what ``work`` returns, once what it wrote is on the disk; if it raises, nothing was written."""
+        """Run ``work`` in a write transaction and return its result once it is durable; roll back if it raises."""
         return await self._run(lambda: self._transaction(work, "BEGIN IMMEDIATE"))
 
     async def close(self) -> None:
-        """Close the file once what was begun is done."""
+        """Close the file after pending work."""
         await self._run(self._close)
         self._thread.shutdown()
 
     async def _run(self, work: Callable[[], T]) -> T:
-        # Shielded, because the thread finishes what was begun, even if the caller is cancelled.
+        # Shielded, because the thread finishes its work even if the caller is cancelled.
         return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, work))
 
     def _open(self) -> None:
-        with self._named_failures():
+        with self._translate_errors():
             if not self.path.exists():
                 if not self._create:
                     raise FileNotFoundError("there is no such file")
@@ -250,37 +250,37 @@ class VaultFile:
                 self.path, timeout=self._wait, isolation_level=None, check_same_thread=False, cached_statements=64
             )
             self._connection = connection
-            self._transaction(self._recognise, "BEGIN")  # before any pragma changes a file that is somebody else's
+            self._transaction(self._is_vault, "BEGIN")  # before a pragma changes a file that is not a vault
             answers = [connection.execute(f"PRAGMA {pragma}").fetchone() for pragma in _PRAGMAS]
             if answers[:2] != [(1,), ("delete",)]:
                 raise VaultError(
-                    f"this build of SQLite cannot make {str(self.path)!r} forget: it answers {answers[:2]}"
+                    f"this build of SQLite cannot delete securely in {str(self.path)!r}: it answers {answers[:2]}"
                 )
             self._transaction(self._prepare, "BEGIN IMMEDIATE")
 
-    def _recognise(self, connection: sqlite3.Connection) -> bool:
-        """Return whether the file is a vault, or False if it is empty."""
+    def _is_vault(self, connection: sqlite3.Connection) -> bool:
+        """Return True for a vault and False for an empty file; raise an error for any other file."""
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if (application, version, tables) == (0, 0, 0):
             return False
         if application != _APPLICATION:
-            raise VaultError(f"{str(self.path)!r} is a database, but no vault; name the vault's file")
+            raise VaultError(f"{str(self.path)!r} is a database, but not a vault; name the vault's file")
         if version != _FILE_VERSION:
             raise VaultError(
-                f"the vault {str(self.path)!r} has version {version}, this Baton knows {_FILE_VERSION}: upgrade"
+                f"the vault {str(self.path)!r} has version {version}; this release reads {_FILE_VERSION}; upgrade Baton"
             )
         return True
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        """Make the tables of a new file."""
-        if not self._recognise(connection):
+        """Create the tables of a new file."""
+        if not self._is_vault(connection):
             for statement in _statements(_TABLES):
                 connection.execute(statement)
 
     def _transaction(self, work: Work[T], begin: str) -> T:
-        with self._named_failures():
+        with self._translate_errors():
             if self._connection is None:
                 raise sqlite3.ProgrammingError("it is not open; use `async with Vault(…)`")
             self._connection.execute(begin)
@@ -299,19 +299,19 @@ class VaultFile:
             self._connection = None
 
     @contextlib.contextmanager
-    def _named_failures(self) -> Iterator[None]:
-        """Turn what SQLite and the disk raise into an error that names the vault."""
+    def _translate_errors(self) -> Iterator[None]:
+        """Turn errors of SQLite and the disk into a VaultUnavailableError."""
         try:
             yield
         except (sqlite3.Error, OSError) as error:
             raise VaultUnavailableError(
-                f"the vault {str(self.path)!r} cannot be used: {error}; check the file, its folder and its disk, then "
-                "try again: nothing was half done"
+                f"the vault {str(self.path)!r} cannot be used: {error}; nothing was changed. Check the file, its "
+                "folder and its disk, then try again"
             ) from error
 
 
 def _statements(script: str) -> Iterator[str]:
-    """Yield the statements of a script; a trigger's own semicolons do not end it."""
+    """Yield the statements of a script; semicolons inside a trigger do not split it."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

@@ -1,8 +1,8 @@
-"""Subjects, their pseudonyms, their keys and their places, as functions on the vault's file within one transaction.
+"""Subjects, pseudonyms, keys and places: functions that run in one transaction on the vault's file.
 
-A pseudonym is an HMAC under an INDEX key of the keyring, as is the proof of an erasure. A bare hash of an e-mail
-address can be guessed; an HMAC only by who has the key. Keep INDEX keys when they are retired: without its key, no
-name leads to a pseudonym any more, and its subjects cannot be found to be erased.
+A pseudonym is an HMAC under an INDEX key of the keyring, as is the proof of an erasure, since a plain hash of an
+e-mail address can be guessed. Keep retired INDEX keys: without its key a name no longer leads to its pseudonym, so
+the subject cannot be found to be erased.
 """
 
 import hashlib
@@ -31,14 +31,14 @@ _SUBJECT, _NOTICE = "baton/vault-subject/v1", "baton/vault-erasure/v1"
 
 
 @dataclass(frozen=True)
-class Located:
-    """What the vault knows of a subject that was asked for by name.
+class LocatedSubject:
+    """A subject looked up by name.
 
     Attributes:
-        pseudonym: What the subject is called outside.
-        key_id: The INDEX key that made the pseudonym.
-        id: Its row, if it has one.
-        erased: The notice of its erasure, if it was erased.
+        pseudonym: The subject's pseudonym.
+        key_id: The INDEX key of the pseudonym.
+        id: The subject's row, if it has one.
+        erased: The erasure notice, if it was erased.
     """
 
     pseudonym: str
@@ -48,17 +48,17 @@ class Located:
 
 
 def check_index_keys(keyring: Keyring, used: Iterable[str]) -> None:
-    """Make sure that every subject of the vault can be found by name."""
-    missing = sorted(one for one in set(used) if not _has(keyring, one))
+    """Raise an error if an INDEX key of the vault is missing, so that some subjects cannot be looked up."""
+    missing = sorted(key_id for key_id in set(used) if not _has_key(keyring, key_id))
     if missing:
         raise VaultError(
-            f"the vault has subjects under the index key {', '.join(map(repr, missing))}, which the keyring has not, "
-            "so no one can tell whether this subject is among them; put the key back into the keyring, retired"
+            f"the vault has subjects under the index key {', '.join(map(repr, missing))}, which the keyring lacks, so "
+            "this subject may be among them; add the key to the keyring again, as retired"
         )
 
 
-def _has(keyring: Keyring, key_id: str) -> bool:
-    """Return whether a keyring has an INDEX key; one that another worker took up just now is looked for in the file."""
+def _has_key(keyring: Keyring, key_id: str) -> bool:
+    """Return whether a keyring has an INDEX key; `find` reads the file again for a key that is new."""
     try:
         keyring.find(Purpose.INDEX, key_id)
     except UnknownKeyError:
@@ -66,17 +66,17 @@ def _has(keyring: Keyring, key_id: str) -> bool:
     return True
 
 
-def proved(notice: ErasureNotice, keyring: Keyring) -> ErasureNotice:
+def add_proof(notice: ErasureNotice, keyring: Keyring) -> ErasureNotice:
     """Return an erasure notice with its proof."""
     return notice.model_copy(update={"proof": _proof(notice, keyring)})
 
 
 def check_proof(notice: ErasureNotice, keyring: Keyring) -> None:
-    """Make sure that an erasure notice was made by a vault of this keyring."""
+    """Raise an error unless a vault with this keyring made the erasure notice."""
     if not hmac.compare_digest(notice.proof, _proof(notice, keyring)):
         raise VaultError(
-            f"the notice of the erasure {notice.erasure_id!r} does not prove it: it was changed, or is of another "
-            "vault; look into who wrote it before anything is erased or taken for erased"
+            f"the notice of erasure {notice.erasure_id!r} has no valid proof: it was changed, or belongs to another "
+            "vault; find out who wrote it before you trust or repeat the erasure"
         )
 
 
@@ -89,75 +89,74 @@ def _pseudonym(key: Key, subject: str) -> str:
     return "sub-" + hmac.digest(key.secret, pae(_SUBJECT, rfc8785.dumps(subject)), hashlib.sha256).hex()[:32]
 
 
-PAGE = 1_000
-"""How many keys are wrapped again in one transaction."""
+PAGE_SIZE = 1_000
+"""The number of keys rewrapped in one transaction."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A place where data of a subject was sealed."""
+    """A task and a field in which data of a subject was sealed."""
 
     task_id: str
     name: str
 
 
-def locate(connection: sqlite3.Connection, keyring: Keyring, subject: str) -> Located:
-    """Return what the vault knows of a subject, whichever INDEX key it was first indexed with."""
+def locate(connection: sqlite3.Connection, keyring: Keyring, subject: str) -> LocatedSubject:
+    """Look up a subject by name, under every INDEX key."""
     if not subject.strip():
         raise ValueError("a data subject needs a name, such as a customer number; found an empty text")
     check_index_keys(keyring, (row[0] for row in connection.execute("SELECT id FROM index_key")))
     keyring.current(Purpose.INDEX)
-    names = [Located(_pseudonym(key, subject), key.id) for key in keyring.all_keys(Purpose.INDEX)]
-    past = next((found for one in names if (found := _erasure(connection, one.pseudonym))), None)
-    if past is not None:
-        check_proof(past, keyring)
-        return Located(past.subject, past.index_key, None, past)
-    for one in names:
-        row = connection.execute("SELECT id FROM subject WHERE pseudonym = ?", (one.pseudonym,)).fetchone()
+    candidates = [LocatedSubject(_pseudonym(key, subject), key.id) for key in keyring.all_keys(Purpose.INDEX)]
+    notices = (_read_notice(connection, candidate.pseudonym) for candidate in candidates)
+    notice = next((notice for notice in notices if notice), None)
+    if notice is not None:
+        check_proof(notice, keyring)
+        return LocatedSubject(notice.subject, notice.index_key, None, notice)
+    for candidate in candidates:
+        row = connection.execute("SELECT id FROM subject WHERE pseudonym = ?", (candidate.pseudonym,)).fetchone()
         if row is not None:
-            return replace(one, id=row[0])
-    return names[0]
+            return replace(candidate, id=row[0])
+    return candidates[0]
 
 
-def erased(connection: sqlite3.Connection, keyring: Keyring, pseudonym: str) -> Erased | None:
-    """Return the mark of a pseudonym's erasure, proved; None if it was not erased."""
-    notice = _erasure(connection, pseudonym)
+def find_erased(connection: sqlite3.Connection, keyring: Keyring, pseudonym: str) -> Erased | None:
+    """Return the proved erasure of a pseudonym, or None."""
+    notice = _read_notice(connection, pseudonym)
     if notice is None:
         return None
     check_proof(notice, keyring)
     return Erased(notice.subject, notice.erasure_id, notice.at)
 
 
-def is_there(connection: sqlite3.Connection, pseudonym: str) -> bool:
-    """Return whether the vault has a subject of that pseudonym, with keys or without."""
+def is_known(connection: sqlite3.Connection, pseudonym: str) -> bool:
+    """Return whether the vault has a subject with this pseudonym."""
     return connection.execute("SELECT 1 FROM subject WHERE pseudonym = ?", (pseudonym,)).fetchone() is not None
 
 
-def admit(connection: sqlite3.Connection, found: Located) -> int:
-    """Return the row of a subject, made now if there is none."""
-    if found.id is not None:
-        return found.id
-    connection.execute("INSERT OR IGNORE INTO index_key VALUES (?)", (found.key_id,))
-    made = connection.execute(
-        "INSERT INTO subject (pseudonym, index_key) VALUES (?, ?)", (found.pseudonym, found.key_id)
-    )
-    return int(made.lastrowid or 0)
+def ensure_subject(connection: sqlite3.Connection, located: LocatedSubject) -> int:
+    """Return the row of a subject, inserted if missing."""
+    if located.id is not None:
+        return located.id
+    connection.execute("INSERT OR IGNORE INTO index_key VALUES (?)", (located.key_id,))
+    row = (located.pseudonym, located.key_id)
+    return int(connection.execute("INSERT INTO subject (pseudonym, index_key) VALUES (?, ?)", row).lastrowid or 0)
 
 
 def key_to_seal(
-    connection: sqlite3.Connection, keyring: Keyring, found: Located, values: int, most: int
+    connection: sqlite3.Connection, keyring: Keyring, located: LocatedSubject, values: int, maximum: int
 ) -> tuple[bytes, KeyPlace]:
-    """Return the subject's key for so many more values: its newest, or a new one where that is used up."""
-    subject = admit(connection, found)
+    """Return the subject's newest key, or a new one if ``values`` more would exceed the maximum per key."""
+    subject = ensure_subject(connection, located)
     row = connection.execute(
         "SELECT id, kid, generation, used + ? <= ? FROM data_key WHERE subject = ? ORDER BY generation DESC LIMIT 1",
-        (values, most, subject),
+        (values, maximum, subject),
     ).fetchone()
     if row is not None and row[3]:
         connection.execute("UPDATE data_key SET used = used + ? WHERE id = ?", (values, row[0]))
-        place = KeyPlace(found.pseudonym, row[1], row[2])
+        place = KeyPlace(located.pseudonym, row[1], row[2])
         return key_to_open(connection, keyring, place.subject, place.kid)
-    place = KeyPlace(found.pseudonym, new_kid(), 1 if row is None else row[2] + 1)
+    place = KeyPlace(located.pseudonym, new_kid(), 1 if row is None else row[2] + 1)
     key, wrapping = new_key(), keyring.current(Purpose.WRAP)
     slot = connection.execute("INSERT INTO wrapped_key (bytes) VALUES (?)", (wrap(key, place, wrapping),)).lastrowid
     connection.execute(
@@ -168,7 +167,7 @@ def key_to_seal(
 
 
 def key_to_open(connection: sqlite3.Connection, keyring: Keyring, pseudonym: str, kid: str) -> tuple[bytes, KeyPlace]:
-    """Return a key of a subject that was not erased."""
+    """Return a key of a subject, unwrapped."""
     row = connection.execute(
         "SELECT generation, wrapping, bytes FROM data_key JOIN wrapped_key USING (id) "
         "JOIN subject ON subject.id = data_key.subject WHERE kid = ? AND pseudonym = ?",
@@ -176,46 +175,46 @@ def key_to_open(connection: sqlite3.Connection, keyring: Keyring, pseudonym: str
     ).fetchone()
     if row is None:
         raise DataKeyMissingError(
-            f"the vault has no key {kid!r} of {pseudonym!r}, and no erasure that explains it: it is another vault, or "
-            "an old backup of this one; restore the right one, then try again"
+            f"the vault has no key {kid!r} of {pseudonym!r}, which was not erased: this is another vault, or an old "
+            "backup; restore the right one, then try again"
         )
     place = KeyPlace(pseudonym, kid, row[0])
     return unwrap(row[2], place, keyring.find(Purpose.WRAP, row[1])), place
 
 
-def note(connection: sqlite3.Connection, pseudonym: str, contexts: list[Context]) -> None:
-    """Put into the subject index where data of a subject is sealed."""
+def index_places(connection: sqlite3.Connection, pseudonym: str, contexts: list[Context]) -> None:
+    """Record in the index where data of a subject is sealed."""
     connection.executemany(
         "INSERT OR IGNORE INTO place SELECT id, ?, ? FROM subject WHERE pseudonym = ?",
-        [(one.task_id, one.name, pseudonym) for one in contexts],
+        [(context.task_id, context.name, pseudonym) for context in contexts],
     )
 
 
-def places(connection: sqlite3.Connection, subject: int) -> list[Place]:
-    """Return where data of a subject is sealed, in order."""
+def list_places(connection: sqlite3.Connection, subject: int) -> list[Place]:
+    """Return where data of a subject is sealed, by task and field."""
     rows = connection.execute("SELECT task_id, name FROM place WHERE subject = ? ORDER BY task_id, name", (subject,))
     return [Place(*row) for row in rows]
 
 
 def rewrap_page(connection: sqlite3.Connection, keyring: Keyring, after: int) -> tuple[int, int | None]:
-    """Wrap a page of keys again under the current WRAP key."""
+    """Rewrap a page of keys under the current WRAP key; return their number and the last id if more follow."""
     current = keyring.current(Purpose.WRAP)
     rows = connection.execute(
         "SELECT data_key.id, pseudonym, kid, generation, wrapping, bytes FROM data_key JOIN wrapped_key USING (id) "
         "JOIN subject ON subject.id = data_key.subject WHERE data_key.id > ? AND wrapping != ? "
         "ORDER BY data_key.id LIMIT ?",
-        (after, current.id, PAGE),
+        (after, current.id, PAGE_SIZE),
     ).fetchall()
     for slot, pseudonym, kid, generation, wrapping, wrapped in rows:
         place = KeyPlace(pseudonym, kid, generation)
         key = unwrap(wrapped, place, keyring.find(Purpose.WRAP, wrapping))
         connection.execute("UPDATE wrapped_key SET bytes = ? WHERE id = ?", (wrap(key, place, current), slot))
         connection.execute("UPDATE data_key SET wrapping = ? WHERE id = ?", (current.id, slot))
-    return len(rows), rows[-1][0] if len(rows) == PAGE else None
+    return len(rows), rows[-1][0] if len(rows) == PAGE_SIZE else None
 
 
-def destroy(connection: sqlite3.Connection, subject: int) -> None:
-    """Overwrite every key of a subject, and forget its places and itself."""
+def destroy_keys(connection: sqlite3.Connection, subject: int) -> None:
+    """Overwrite every key of a subject, and delete the subject and its places."""
     slots = connection.execute("SELECT id FROM data_key WHERE subject = ?", (subject,)).fetchall()
     blank = bytes(WRAPPED_BYTES)
     connection.executemany("UPDATE wrapped_key SET bytes = ? WHERE id = ?", [(blank, slot) for (slot,) in slots])
@@ -225,7 +224,7 @@ def destroy(connection: sqlite3.Connection, subject: int) -> None:
     connection.execute("DELETE FROM subject WHERE id = ?", (subject,))
 
 
-def _erasure(connection: sqlite3.Connection, pseudonym: str) -> ErasureNotice | None:
+def _read_notice(connection: sqlite3.Connection, pseudonym: str) -> ErasureNotice | None:
     row = connection.execute("SELECT notice FROM erasure WHERE subject = ?", (pseudonym,)).fetchone()
     try:
         return None if row is None else ErasureNotice.model_validate_json(row[0])
@@ -237,30 +236,30 @@ def _erasure(connection: sqlite3.Connection, pseudonym: str) -> ErasureNotice | 
 
 ERASED, REFUSED, UNKNOWN = "ERASED", "REFUSED", "UNKNOWN"
 LEGAL_HOLD = "LEGAL_HOLD"
-"""The reason that the ledger has for a refusal; the hold's own words stay in the vault."""
+"""The reason of a refusal in the ledger; the hold's own reason stays in the vault."""
 _RECORDABLE = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,200}")
 
 
 class ErasureRecorder(Protocol):
-    """What the vault needs of the ledger."""
+    """The part of the ledger that the vault uses."""
 
     async def append_all(self, entries: list[AuditEntry]) -> object:
-        """Put events on record; the same ones again change nothing."""
+        """Record entries; recording the same entry again has no effect."""
 
 
 @dataclass(frozen=True)
 class Erasure:
-    """What came of a request to erase a data subject; true if the subject's data can't be read any more.
+    """The result of a request to erase a data subject; true unless it was refused.
 
     Attributes:
-        status: `ERASED`, `REFUSED` because of a legal hold, or `UNKNOWN`: the vault has nothing of the subject.
+        status: `ERASED`, `REFUSED` because of a legal hold, or `UNKNOWN`: the vault has no data of the subject.
         subject: The pseudonym.
-        request_id: The id of the request that destroyed the keys; of an earlier one if this is a repetition.
-        at: When that was.
-        removed: How many keys were destroyed, and how many places in the index forgotten.
+        request_id: The id of the request that destroyed the keys, which may be an earlier one.
+        at: When the keys were destroyed.
+        removed: The number of destroyed keys and of deleted places, by name.
         task_ids: The tasks whose chains got a record by this call.
-        recorded: Whether every affected task has its record; without a ledger it has not.
-        repeated: Whether the keys were gone before this call.
+        recorded: Whether every affected task has its record; false without a ledger.
+        repeated: Whether the keys were destroyed before this call.
         why: Why it was refused.
     """
 
@@ -279,13 +278,13 @@ class Erasure:
 
 
 class ErasureList:
-    """The erasure list: one line for each erasure, on the disk before the keys are gone."""
+    """The erasure list: one line per erasure, durable before the keys are destroyed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> list[ErasureNotice]:
-        """Return the notices; what a crash cut off at the end was never an erasure."""
+        """Return the notices. An incomplete last line, left by a crash, does not count."""
         try:
             *lines, _ = self.path.read_bytes().split(b"\n")
         except FileNotFoundError:
@@ -296,12 +295,12 @@ class ErasureList:
             return [ErasureNotice.model_validate_json(line) for line in lines]
         except ValidationError:
             raise VaultError(
-                f"the erasure list {str(self.path)!r} is damaged; restore it from a copy, or no one can tell what "
-                "has to stay erased"
+                f"the erasure list {str(self.path)!r} is damaged; restore it from a copy, since it lists what must "
+                "stay erased"
             ) from None
 
     def append(self, notices: list[ErasureNotice]) -> None:
-        """Add notices, durably. The caller is in a writing transaction of the vault, so no one else adds one."""
+        """Append notices durably. The caller's write transaction on the vault excludes other writers."""
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         with open(descriptor, "r+b") as file:
             file.truncate(file.read().rfind(b"\n") + 1)
@@ -314,11 +313,11 @@ class ErasureList:
 
 
 def check_recordable(request_id: str, actor: str | None) -> None:
-    """Refuse what could not be put on record, as long as no key is destroyed."""
-    for what, word in (("the id of the request", request_id), ("the name of who erases", actor)):
-        if word is not None and not _RECORDABLE.fullmatch(word):
+    """Refuse values that the ledger cannot record, before a key is destroyed."""
+    for name, value in (("the request's id", request_id), ("the name of who erases", actor)):
+        if value is not None and not _RECORDABLE.fullmatch(value):
             raise VaultError(
-                f"{what} is recorded forever: give 1 to 200 characters in one line, without control characters; "
+                f"{name} is recorded forever: give 1 to 200 characters in one line, without control characters; "
                 "nothing was erased"
             )
 
@@ -326,35 +325,35 @@ def check_recordable(request_id: str, actor: str | None) -> None:
 def erase(
     connection: sqlite3.Connection,
     keyring: Keyring,
-    found: Located,
+    located: LocatedSubject,
     *,
     request_id: str,
     actor: str | None,
     at: datetime,
 ) -> ErasureNotice:
-    """Destroy the keys of a subject that is not held, note which tasks are to be told, and return the notice."""
-    if found.id is None:
-        raise ValueError(f"the vault has nothing of {found.pseudonym!r}")
+    """Destroy the keys of a subject that is not under a hold, queue the ledger's records, and return the notice."""
+    if located.id is None:
+        raise ValueError(f"the vault has no data of {located.pseudonym!r}")
     keys, places = connection.execute(
         "SELECT (SELECT count(*) FROM data_key WHERE subject = :id), (SELECT count(*) FROM place WHERE subject = :id)",
-        {"id": found.id},
+        {"id": located.id},
     ).fetchone()
     notice = ErasureNotice(
-        subject=found.pseudonym,
-        index_key=found.key_id,
+        subject=located.pseudonym,
+        index_key=located.key_id,
         erasure_id=request_id,
         at=at,
         removed={"keys": keys, "places": places},
         actor=actor,
     )
-    notice = proved(notice, keyring)
-    apply(connection, notice)
-    journal(connection, ERASED, found.pseudonym, at, request_id=request_id, actor=actor)
+    notice = add_proof(notice, keyring)
+    apply_notice(connection, notice)
+    add_to_journal(connection, ERASED, located.pseudonym, at, request_id=request_id, actor=actor)
     return notice
 
 
-def apply(connection: sqlite3.Connection, notice: ErasureNotice) -> bool:
-    """Make the vault's file what it is after an erasure, and return whether it held anything of the subject."""
+def apply_notice(connection: sqlite3.Connection, notice: ErasureNotice) -> bool:
+    """Apply an erasure to the vault's file, and return whether the file had the subject."""
     connection.execute("INSERT OR IGNORE INTO index_key VALUES (?)", (notice.index_key,))
     connection.execute(
         "INSERT OR IGNORE INTO erasure (subject, index_key, notice) VALUES (?, ?, ?)",
@@ -367,40 +366,40 @@ def apply(connection: sqlite3.Connection, notice: ErasureNotice) -> bool:
         "INSERT OR IGNORE INTO unrecorded SELECT DISTINCT ?, task_id FROM place WHERE subject = ?",
         (notice.subject, row[0]),
     )
-    destroy(connection, row[0])
+    destroy_keys(connection, row[0])
     return True
 
 
-def notice_of(connection: sqlite3.Connection, pseudonym: str) -> ErasureNotice:
-    """Return the notice of the erasure of a pseudonym that was erased."""
-    notice = _erasure(connection, pseudonym)
+def get_notice(connection: sqlite3.Connection, pseudonym: str) -> ErasureNotice:
+    """Return the erasure notice of an erased pseudonym."""
+    notice = _read_notice(connection, pseudonym)
     if notice is None:
         raise VaultError(f"the vault has no notice of the erasure of {pseudonym!r}")
     return notice
 
 
-def unrecorded(connection: sqlite3.Connection, pseudonym: str, most: int) -> list[str]:
-    """Return tasks whose chains do not have the record of an erasure yet."""
+def unrecorded_tasks(connection: sqlite3.Connection, pseudonym: str, limit: int) -> list[str]:
+    """Return tasks whose chains lack the record of an erasure."""
     rows = connection.execute(
-        "SELECT task_id FROM unrecorded WHERE subject = ? ORDER BY task_id LIMIT ?", (pseudonym, most)
+        "SELECT task_id FROM unrecorded WHERE subject = ? ORDER BY task_id LIMIT ?", (pseudonym, limit)
     )
     return [row[0] for row in rows]
 
 
 def mark_recorded(connection: sqlite3.Connection, pseudonym: str, task_ids: list[str]) -> None:
-    """Forget which tasks an erasure concerned, now that their chains say so."""
+    """Delete the tasks of an erasure whose chains have its record."""
     connection.executemany(
         "DELETE FROM unrecorded WHERE subject = ? AND task_id = ?", [(pseudonym, task_id) for task_id in task_ids]
     )
 
 
-def held(connection: sqlite3.Connection, found: Located) -> str | None:
-    """Return why the erasure of a subject is refused; None if it is not."""
-    row = connection.execute("SELECT why FROM hold WHERE subject = ?", (found.id,)).fetchone()
+def hold_reason(connection: sqlite3.Connection, located: LocatedSubject) -> str | None:
+    """Return the reason of a subject's legal hold, or None."""
+    row = connection.execute("SELECT why FROM hold WHERE subject = ?", (located.id,)).fetchone()
     return None if row is None else str(row[0])
 
 
-def journal(
+def add_to_journal(
     connection: sqlite3.Connection,
     event: str,
     pseudonym: str,
@@ -410,15 +409,15 @@ def journal(
     actor: str | None = None,
     why: str | None = None,
 ) -> None:
-    """Note in the vault what was done about a subject, and who did it."""
+    """Record an action on a subject in the vault's journal."""
     connection.execute(
         "INSERT INTO journal (at, event, subject, request_id, actor, why) VALUES (?, ?, ?, ?, ?, ?)",
         (stamp(at), event, pseudonym, request_id, actor, why),
     )
 
 
-def entry_of(notice: ErasureNotice, task_id: str) -> AuditEntry:
-    """Return the ledger's entry of an erasure, for one task's chain."""
+def make_erasure_entry(notice: ErasureNotice, task_id: str) -> AuditEntry:
+    """Return the ledger's entry of an erasure for one task."""
     return erasure_entry(
         notice.erasure_id,
         task_id=task_id,
@@ -429,8 +428,8 @@ def entry_of(notice: ErasureNotice, task_id: str) -> AuditEntry:
     )
 
 
-def refusal_entry(report: Erasure, task_id: str, actor: str | None) -> AuditEntry:
-    """Return the ledger's entry of a refused erasure, for one task's chain (GDPR Art. 17(3))."""
+def make_refusal_entry(report: Erasure, task_id: str, actor: str | None) -> AuditEntry:
+    """Return the ledger's entry of a refused erasure for one task (GDPR Art. 17(3))."""
     return AuditEntry(
         kind=Kind.ERASURE,
         task_id=task_id,

@@ -34,7 +34,7 @@ from baton.handoff.activity_receive import record_denied_call
 from baton.handoff.records import Turn
 from baton.handoff.store_gate import Gate, now_utc
 from baton.personal.activity import PersonalDataAccess
-from baton.personal.records import written_onto
+from baton.personal.records import payload_changes
 from baton.personal.store import Vault
 from baton.pipelines.activity_stream import StageStream
 from baton.pipelines.prompt import (
@@ -235,7 +235,7 @@ class StageContext(Generic[BatonT]):
         """Return the encrypted personal data with what the stage wrote; None if it wrote none."""
         if "personal" not in self.__dict__:
             return None
-        return written_onto(self.given.personal_data, self.personal.payload) or None
+        return payload_changes(self.given.personal_data, self.personal.payload) or None
 
     @cached_property
     def contract(self) -> HandoffContract | None:

@@ -24,7 +24,7 @@ from baton.core.patching import patch_effect
 from baton.core.state import PipelineState
 from baton.errors import HistoryError, OutcomeMismatchError, PatchError, PipelineError
 from baton.handoff.pending import name_refusal
-from baton.personal.records import merged
+from baton.personal.records import merge_payloads
 from baton.runs.client_executions import ANSWER_WITHIN, describe, query_run
 from baton.runs.client_reader import read_run
 from baton.runs.client_record import RunRecord, Step
@@ -251,7 +251,7 @@ def _carry_over(run: RunRecord, step: Step) -> dict[str, Any]:
         if result.seq < seq:
             turns += result.turns if order >= since else []
             upstream = result.spend.model_dump(mode="json")  # measures a model's summary
-            personal = merged(personal, result.personal_data or {})
+            personal = merge_payloads(personal, result.personal_data or {})
     on_record = bool(run.anchors) or handoff_state.get("on_record", False)  # so the fork records its first failure too
     if handoff_state or turns or summary or released or on_record:
         new_state = {
@@ -263,7 +263,7 @@ def _carry_over(run: RunRecord, step: Step) -> dict[str, Any]:
             "on_record": on_record,
         }
         if relay := handoff_state.get("relay"):
-            new_state["relay"] = {**relay, "personal_data": merged(relay["personal_data"], personal)}
+            new_state["relay"] = {**relay, "personal_data": merge_payloads(relay["personal_data"], personal)}
         carried = {**carried, "handoffs": new_state}
     if run.chunks:  # streamed chunks came as signals, and are not part of any outcome
         streams: Any = carried.get("streams", {})

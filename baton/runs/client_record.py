@@ -20,7 +20,7 @@ from baton.core.state import PipelineState
 from baton.core.streaming import Streamed, decode_parts
 from baton.errors import HistoryError
 from baton.handoff.pending import HandoffDecision
-from baton.personal.records import merged
+from baton.personal.records import merge_payloads
 from baton.runs.client_events import HandoffDeadline, Timer, pending_handoffs, time_of
 from baton.runs.client_executions import describe
 from baton.wire.text import elapsed
@@ -280,9 +280,9 @@ class RunRecord:
         """The personal data of its input and its stages, sealed; `Vault.open` opens it."""
         handoffs: Any = self.start.carried.get("handoffs", {})
         relay = handoffs.get("relay") or {}
-        sealed = merged(relay.get("personal_data", {}), self.start.personal_data)
+        sealed = merge_payloads(relay.get("personal_data", {}), self.start.personal_data)
         for _, result in self.accepted:
-            sealed = merged(sealed, result.personal_data or {})
+            sealed = merge_payloads(sealed, result.personal_data or {})
         return sealed
 
     @property

@@ -118,7 +118,7 @@ class TestErase:
     def test_a_held_subject_is_refused(self, desk: Desk) -> None:
         """Exit code 1, the reason is told, and after the release it goes (S3-12.3-a)."""
         assert desk(SUBJECT, "--hold").exit_code == 2
-        assert "is held" in desk(SUBJECT, "--hold", "--why", "case 12").stdout
+        assert "is under a legal hold" in desk(SUBJECT, "--hold", "--why", "case 12").stdout
         refused = desk(SUBJECT, "--yes")
         assert (refused.exit_code, "legal hold" in refused.stdout, "case 12" in refused.stdout) == (1, True, True)
         assert desk.json(SUBJECT, "--release", "--why", "settled")["status"] == "RELEASED"

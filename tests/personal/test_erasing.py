@@ -28,7 +28,7 @@ from baton.personal.records import (
     is_payload,
 )
 from baton.personal.store import Vault, VaultOptions
-from baton.personal.store_subjects import ErasureList, destroy
+from baton.personal.store_subjects import ErasureList, destroy_keys
 from tests.personal.material import MARKER, NOW, SUBJECT, TASK, everything_in, found_in
 
 
@@ -84,7 +84,7 @@ class TestErase:
             def forget(connection: sqlite3.Connection) -> None:
                 for slot in gone:
                     connection.execute("UPDATE data_key SET used = used + 100000 WHERE id = ?", (slot,))
-                    destroy(connection, slot)  # of a new file, so the subject of a slot has its number
+                    destroy_keys(connection, slot)  # of a new file, so the subject of a slot has its number
 
             await vault._file.write(forget)
 
@@ -299,7 +299,7 @@ class TestRecords:
         self, vault: Vault, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """An erasure of any size writes one record in each task (S3-12.3-a)."""
-        monkeypatch.setattr("baton.personal.store._RECORDED_AT_ONCE", 2)
+        monkeypatch.setattr("baton.personal.store._RECORD_BATCH_SIZE", 2)
         for number in range(5):
             await vault.seal(SUBJECT, f"t-{number}", {"email": MARKER})
 
@@ -336,7 +336,7 @@ class TestRestore:
         forged = notice.model_copy(update={"erasure_id": "r-9"})
         ErasureList(tmp_path / "backup.db.erasures").append([forged])
 
-        with pytest.raises(VaultError, match="does not prove it"):
+        with pytest.raises(VaultError, match="has no valid proof"):
             async with Vault(tmp_path / "backup.db", keyring):
                 pass
 
@@ -377,5 +377,5 @@ class TestRestore:
         await vault.erase(SUBJECT, "r-1")
         await vault._file.write(lambda one: one.execute("UPDATE erasure SET notice = replace(notice, 'r-1', 'r-2')"))
 
-        with pytest.raises(VaultError, match="does not prove it"):
+        with pytest.raises(VaultError, match="has no valid proof"):
             await vault.open(payload, TASK)

@@ -74,5 +74,5 @@ class TestPersonalDesk:
 
     async def test_a_worker_without_a_vault_says_so(self) -> None:
         """The remedy is in the text (S3-12.3-b)."""
-        with pytest.raises(ConfigurationError, match="this worker has no vault; give it one"):
+        with pytest.raises(ConfigurationError, match="this worker has no vault; pass one"):
             await PersonalDataAccess(None, "greet", ["email"], TASK).read()

@@ -104,7 +104,7 @@ class TestPersonal:
         """It is told what to declare, and is not run again."""
         handle = await start(worker, Nosy.run)
 
-        assert "declares none; declare every field" in await failure(handle)
+        assert "declares none; declare each field" in await failure(handle)
         assert EXECUTED[handle.id, "nosy"] == 1
 
     async def test_erasure_while_it_runs(self, worker: Worker, folder: Path, safeguards: Safeguards) -> None:

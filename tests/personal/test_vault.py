@@ -90,7 +90,7 @@ class TestSeal:
 
     async def test_a_key_is_rolled_before_it_is_used_up(self, path: Path, keyring: Keyring) -> None:
         """Random nonces are safe for so many encryptions under one key only."""
-        async with Vault(path, keyring, VaultOptions(most_encryptions=4)) as vault:
+        async with Vault(path, keyring, VaultOptions(max_encryptions=4)) as vault:
             first = await vault.seal(SUBJECT, TASK, {"a": 1, "b": 2, "c": 3})
             second = await vault.seal(SUBJECT, TASK, {"d": 4, "e": 5}, onto=first)
             third = await vault.seal(SUBJECT, TASK, {"f": 6, "g": 7}, onto=second)
@@ -153,7 +153,7 @@ class TestMoving:
         """The task is authenticated."""
         payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
 
-        with pytest.raises(ForeignCiphertextError, match="does not belong here"):
+        with pytest.raises(ForeignCiphertextError, match="does not belong to task"):
             await vault.open(payload, "another-task")
 
     async def test_a_wrapped_key_of_another_subject_is_refused(self, vault: Vault, path: Path) -> None:
@@ -208,7 +208,7 @@ class TestMoving:
         payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
 
         async with Vault(tmp_path / "other.db", keyring) as other:
-            with pytest.raises(DataKeyMissingError, match="no erasure that explains it"):
+            with pytest.raises(DataKeyMissingError, match="which was not erased"):
                 await other.open(payload, TASK)
 
     async def test_a_forged_mark_of_an_erasure_is_refused(self, vault: Vault) -> None:
@@ -216,7 +216,7 @@ class TestMoving:
         subject, _ = only(await vault.seal(SUBJECT, TASK, {"email": MARKER}))
         mark = {"erasureId": "request-7", "at": "2026-11-21T10:00:00Z"}
 
-        with pytest.raises(VaultError, match="the vault knows nothing of it"):
+        with pytest.raises(VaultError, match="was erased, but the vault does not"):
             await vault.open({subject: {"v": 1, "erased": mark}}, TASK)
 
 
@@ -257,7 +257,7 @@ class TestRotation:
         self, path: Path, keyring: Keyring, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Every key is wrapped anew, also where there is more than a page of them."""
-        monkeypatch.setattr("baton.personal.store_subjects.PAGE", 3)
+        monkeypatch.setattr("baton.personal.store_subjects.PAGE_SIZE", 3)
         async with Vault(path, keyring) as vault:
             payloads = [await vault.seal(f"s-{number}", TASK, {"n": number}) for number in range(8)]
         async with Vault(path, rotated(keyring, Purpose.WRAP)) as vault:
@@ -296,7 +296,7 @@ class TestRotation:
         async with Vault(path, keyring) as vault:
             await vault.seal(SUBJECT, TASK, {"email": MARKER})
         async with Vault(path, rotated(keyring, Purpose.INDEX, keep=False)) as vault:
-            with pytest.raises(VaultError, match="put the key back into the keyring, retired"):
+            with pytest.raises(VaultError, match="add the key to the keyring again, as retired"):
                 await vault.erase(SUBJECT, "r-1")
 
 
@@ -326,7 +326,7 @@ class TestFile:
         """A text, a ledger and a missing file are named, and left as they were."""
         with pytest.raises(VaultUnavailableError, match="not a database"):
             await Vault(stranger, keyring).__aenter__()
-        with pytest.raises(VaultError, match="is a database, but no vault"):
+        with pytest.raises(VaultError, match="is a database, but not a vault"):
             await Vault(tmp_path / "ledger" / "ledger.db", keyring).__aenter__()
         with pytest.raises(VaultUnavailableError, match="no such file"):
             await Vault(tmp_path / "none.db", keyring, VaultOptions(create=False)).__aenter__()

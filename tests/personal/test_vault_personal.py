@@ -9,9 +9,9 @@ from baton.ledger.entries import in_clear
 from baton.personal.records import (
     SEALED_ONLY,
     PersonalDataError,
+    commit_unsealed,
     is_payload,
     read_payload,
-    recordable,
     write_payload,
 )
 
@@ -87,16 +87,16 @@ class TestRecordable:
     def test_a_payload_in_clear_becomes_one_commitment(self, payload: Any) -> None:
         """A rejected message is on record without anything that would have to be erased (C-24)."""
         message = {"handoffId": "h", "personalDataPayload": payload}
-        recorded = recordable(message, lambda: b"s" * 16)
+        recorded = commit_unsealed(message, lambda: b"s" * 16)
 
         assert in_clear(recorded, SEALED_ONLY) == []
         assert "ane" not in str(recorded)
-        assert recordable(recorded, lambda: b"t" * 16) == recorded
-        assert recordable(message, lambda: b"t" * 16) != recorded
+        assert commit_unsealed(recorded, lambda: b"t" * 16) == recorded
+        assert commit_unsealed(message, lambda: b"t" * 16) != recorded
 
     def test_what_the_vault_sealed_stays(self) -> None:
         """The ciphertext is part of the evidence (C-24)."""
         message = {"handoffId": "h", "personalDataPayload": PAYLOAD}
 
-        assert recordable(message, lambda: b"s" * 16) == message
-        assert recordable({"handoffId": "h"}, lambda: b"s" * 16) == {"handoffId": "h"}
+        assert commit_unsealed(message, lambda: b"s" * 16) == message
+        assert commit_unsealed({"handoffId": "h"}, lambda: b"s" * 16) == {"handoffId": "h"}
