@@ -1,4 +1,4 @@
-"""What a worker does for pipelines that hand off: the gate, the seals of everything else, and the record."""
+"""The worker's activities for exchanging pipelines: the gate, the seals of other messages, and the record."""
 
 import asyncio
 import base64
@@ -10,7 +10,7 @@ from temporalio import activity
 
 from baton.artifacts.store import ArtifactStore
 from baton.core.verdict import HandoffStatus
-from baton.exchange.records import ADMIT, OPEN, AcceptRequest, Admission, Opened, message_digest, reply_to_of
+from baton.exchange.records import ADMIT, OPEN, AcceptRequest, Admission, OpenedMessage, message_digest, reply_to_of
 from baton.handoff.activity_receive import current_run_name, require_gate
 from baton.handoff.sealed import SealError
 from baton.handoff.store_gate import MAX_BYTES_ON_LOOP, audience_check
@@ -25,16 +25,16 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 @activity.defn(name=ADMIT)
 async def admit(request: AcceptRequest) -> Admission:
-    """Lead a handoff that a pipeline received through the worker's gate; the answer is on record when it returns.
+    """Pass a received handoff through the worker's gate; on return the answer is recorded.
 
-    It does not look whether the pipeline has answered the handoff before: that the pipeline itself knows.
+    It does not check whether the pipeline has already answered the handoff.
 
     Raises:
-        LedgerUnavailableError: The answer could not be put on record; it is tried again.
+        LedgerUnavailableError: The answer could not be recorded; the activity is retried.
     """
     gate = require_gate(current_parts().gate)
-    strays = audience_check(request.audience)
-    receipt, message = await gate.accept(request.message, request.receiver, run_id=current_run_name(), further=[strays])
+    check, run = audience_check(request.audience), current_run_name()
+    receipt, message = await gate.accept(request.message, request.receiver, run_id=run, extra_checks=[check])
     record_verdict(receipt.verdict.reason.value if receipt.verdict.reason else HandoffStatus.ACCEPTED.value)
     if not message:
         return Admission(receipt=receipt)
@@ -44,57 +44,55 @@ async def admit(request: AcceptRequest) -> Admission:
         receipt=receipt,
         digest=message_digest(message),
         sender=agent if isinstance(agent, str) else "",
-        # Anyone who sends a copy on needs no key. Its sender waits for the one it asked, and our no would come first.
-        reply_to=None if strays(message) else reply_to_of(message),
+        # Anyone can forward a copy without a key; our rejection must not reach the sender before the real answer.
+        reply_to=None if check(message) else reply_to_of(message),
         message=dict(message) if receipt.verdict else None,
     )
 
 
 @activity.defn(name=OPEN)
-async def open_message(raw: str, scanned: bool = False) -> Opened:
-    """Verify the seal of an answer, a chunk or a move; a seal that does not hold is a value and no exception.
+async def open_message(raw: str, scanned: bool = False) -> OpenedMessage:
+    """Verify the seal of an answer, a chunk or a move; a seal that does not hold is a value, not an exception.
 
     Args:
         raw: The message's bytes, in base64.
-        scanned: Whether the safety scan looks at it as well: no gate sees a chunk.
+        scanned: Whether to run the safety scan, as for chunks, which pass no gate.
     """
     sealed = base64.b64decode(raw)
-    small = not scanned and len(sealed) <= MAX_BYTES_ON_LOOP  # a detector may ask a service
-    said = _opened(sealed, scanned) if small else await asyncio.to_thread(_opened, sealed, scanned)
-    if said.message is None:
-        return said
-    return said.model_copy(update={"missing": await _missing(said.message, current_parts().artifacts)})
+    is_quick = not scanned and len(sealed) <= MAX_BYTES_ON_LOOP  # a detector may ask a service
+    opened = _open(sealed, scanned) if is_quick else await asyncio.to_thread(_open, sealed, scanned)
+    if opened.message is None:
+        return opened
+    return opened.model_copy(update={"missing": await _missing_artifacts(opened.message, current_parts().artifacts)})
 
 
-def _opened(sealed: bytes, scanned: bool) -> Opened:
-    """Return what a sealed message says, or why it is not opened."""
+def _open(sealed: bytes, scanned: bool) -> OpenedMessage:
     gate = require_gate(current_parts().gate)
     try:
         message = dict(open_sealed(sealed, gate.keyring).message)
     except SealError as error:
-        return Opened(fault=str(error))
-    if (over := find_excess(message, MAX_MESSAGE_VALUES)) is not None:
-        return Opened(fault=str(over))
-    return Opened(message=message, unsafe=gate.unsafe(message) if scanned else [])
+        return OpenedMessage(fault=str(error))
+    if (excess := find_excess(message, MAX_MESSAGE_VALUES)) is not None:
+        return OpenedMessage(fault=str(excess))
+    return OpenedMessage(message=message, unsafe=gate.unsafe(message) if scanned else [])
 
 
-async def _missing(message: Mapping[str, Any], store: ArtifactStore | None) -> list[str]:
-    """Return the hashes of artifacts in a move's patch that a store does not have; no later stage could read them."""
+async def _missing_artifacts(message: Mapping[str, Any], store: ArtifactStore | None) -> list[str]:
     patch = message.get("patch")
     refs = patch.get("artifacts") if isinstance(patch, Mapping) else None
     if store is None or not isinstance(refs, list):
         return []
     hashes = {ref.get("hash") for ref in refs if isinstance(ref, Mapping)}
-    wanted = sorted(one for one in hashes if isinstance(one, str) and _SHA256.fullmatch(one))
-    return [one for one in wanted if not await store.has(one)]
+    needed = sorted(hash for hash in hashes if isinstance(hash, str) and _SHA256.fullmatch(hash))
+    return [hash for hash in needed if not await store.has(hash)]
 
 
 @activity.defn(name=RECORD)
 async def record(event: AuditEntry) -> str:
-    """Write what happened to a handoff to the ledger; return the head of the task's chain, or "" without a ledger."""
+    """Write an event to the ledger; return the anchor of the task's chain, or "" without a ledger."""
     gate = current_parts().gate
     return "" if gate is None else await gate.record(event.model_copy(update={"run_id": current_run_name()}))
 
 
 EXCHANGE_ACTIVITIES = (admit, open_message)
-"""The activities that every worker of exchanging pipelines has; the plugin registers them."""
+"""The activities of every worker with exchanging pipelines; the plugin registers them."""

@@ -1,4 +1,4 @@
-"""`baton outside serve` and `baton mcp`: the two services by which agents outside take and return handoffs."""
+"""`baton outside serve` and `baton mcp`: the two services through which outside agents take and return handoffs."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ from baton.wire.records import newest_first
 if TYPE_CHECKING:
     from baton.exchange.client_mcp import HandoffTools
 
-_ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+_END_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 TokensArgument = Annotated[
     Path,
@@ -53,25 +53,25 @@ async def serve(
     ledger: LedgerOption = None,
     name: NameOption = None,
 ) -> None:
-    """Serve handoffs to agents outside over HTTP, each with a token of its own.
+    """Serve handoffs to outside agents over HTTP, each with its own token.
 
-    The keys come from the environment as the worker's do, and what an agent accepts is recorded in the same ledger. It
-    speaks no TLS: put a reverse proxy before it where other machines reach it. It ends by Ctrl-C or SIGTERM.
+    The keys come from the environment, as the worker's do, and accepted handoffs are recorded in the same ledger. It
+    does not speak TLS: put it behind a reverse proxy if other machines can reach it. Ctrl-C or SIGTERM stops it.
     """
-    service = _loaded("baton.exchange.client_http", "outside serve", "codec")
-    given = _tokens(tokens)
-    guards = _guards(session, ledger, name)
+    service = _import_service("baton.exchange.client_http", "outside serve", "codec")
+    tokens_by_agent = _read_tokens(tokens)
+    safeguards = _make_safeguards(session, ledger, name)
     client = await session.client()
-    ended, loop = asyncio.Event(), asyncio.get_running_loop()
-    async with guards.opened() as guarded:
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+    async with safeguards.opened() as opened:
         try:
-            agents = OutsideAgents(client, guarded.gate)
-            async with service.serve_outside(agents, given, host=host, port=port) as url:
+            agents = OutsideAgents(client, opened.gate)
+            async with service.serve_outside(agents, tokens_by_agent, host=host, port=port) as url:
                 for number in (signal.SIGINT, signal.SIGTERM):
                     with contextlib.suppress(NotImplementedError):  # on Windows
-                        loop.add_signal_handler(number, ended.set)
-                session.note(f"serving {len(given)} agents at {url}")
-                await ended.wait()
+                        loop.add_signal_handler(number, stopped.set)
+                session.note(f"serving {len(tokens_by_agent)} agents at {url}")
+                await stopped.wait()
         except ValueError as error:
             raise BatonError(f"{tokens}: {error}") from None
 
@@ -85,90 +85,86 @@ async def mcp(
     ledger: LedgerOption = None,
     name: NameOption = None,
 ) -> None:
-    """Serve handoffs to a coding agent by the Model Context Protocol.
+    """Serve handoffs to a coding agent over the Model Context Protocol.
 
-    On standard input and output: name this command in the agent's list of MCP servers. The agent then lists what
-    waits for it, accepts, reads the contract, and returns patches or reports; it never sees a key. Keys come from
-    the environment as the worker's do, and what it accepts is put on record in the same ledger. It ends when its
-    input does, or by Ctrl-C or SIGTERM, and gives back what the agent still holds.
+    It uses standard input and output: add this command to the agent's list of MCP servers. The agent then lists its
+    handoffs, accepts, reads the contract, and returns patches or reports; it never sees a key. Keys come from the
+    environment, as the worker's do, and accepted handoffs are recorded in the same ledger. The end of its input,
+    Ctrl-C or SIGTERM stops it; it then gives back what the agent still holds.
     """
-    server = _loaded("baton.exchange.client_mcp", "mcp", "mcp")
-    named = agent or os.environ.get("BATON_AGENT")
-    if not named:
-        raise typer.BadParameter("say who the agent is, by the name that pipelines hand to", param_hint="--agent")
+    server = _import_service("baton.exchange.client_mcp", "mcp", "mcp")
+    agent_name = agent or os.environ.get("BATON_AGENT")
+    if not agent_name:
+        raise typer.BadParameter("name the agent as pipelines do when they hand off to it", param_hint="--agent")
     try:
         newest_first([agent_version])
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--agent-version") from error
-    guards = _guards(session, ledger, name)
+    safeguards = _make_safeguards(session, ledger, name)
     client = await session.client()
-    async with guards.opened() as guarded:
+    async with safeguards.opened() as opened:
         tools: HandoffTools = server.HandoffTools(
-            OutsideAgents(client, guarded.gate),
-            named,
+            OutsideAgents(client, opened.gate),
+            agent_name,
             holder or os.environ.get("BATON_HOLDER") or f"{current_user()}@{socket.gethostname()}:{os.getpid()}",
             session.parts.artifacts,
             agent_version,
         )
-        with _leaving_at_signals(tools):
+        with _leave_on_signals(tools):
             try:
                 await server.handoff_server(tools).run_stdio_async()
             finally:
                 await tools.leave()
 
 
-def _loaded(module: str, name: str, extra: str) -> Any:
-    """Return the module of a service, whose framework is an extra."""
+def _import_service(module: str, name: str, extra: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         raise BatonError(f"`baton {name}` needs {error.name}: pip install 'temporal-baton[{extra}]'") from error
 
 
-def _guards(session: Session, ledger: str | None, name: str | None) -> Safeguards:
-    """Return the safeguards by which agents outside accept handoffs, and by which their moves are believed."""
+def _make_safeguards(session: Session, ledger: str | None, name: str | None) -> Safeguards:
     if session.keyring is None:
-        raise BatonError("there are no keys here, so no move would be believed; name the workers' keys with BATON_KEYS")
+        raise BatonError("there are no keys here to seal moves with; name the workers' keys with BATON_KEYS")
     return Safeguards(session.keyring, ledger_place(ledger), name=ledger_name(name), artifacts=session.parts.artifacts)
 
 
-def _tokens(file: Path) -> dict[str, str]:
-    """Return each agent's token."""
+def _read_tokens(file: Path) -> dict[str, str]:
     try:
-        found = tomllib.loads(file.read_text(encoding="utf-8"))
+        tokens = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise typer.BadParameter(f"{file}: {error}", param_hint="TOKENS.toml") from None
-    if not found or not all(isinstance(token, str) for token in found.values()):
+    if not tokens or not all(isinstance(token, str) for token in tokens.values()):
         raise typer.BadParameter(f'{file}: expected lines such as reviewer = "…"', param_hint="TOKENS.toml")
-    return found
+    return tokens
 
 
 @contextlib.contextmanager
-def _leaving_at_signals(tools: "HandoffTools") -> Iterator[None]:
-    """Give back what the agent holds before a signal ends this process; a second one ends it at once."""
+def _leave_on_signals(tools: "HandoffTools") -> Iterator[None]:
+    """Give back what the agent holds before a signal ends the process; a second signal ends it at once."""
     loop = asyncio.get_running_loop()
-    leaving: list[asyncio.Task[None]] = []
+    leave_tasks: list[asyncio.Task[None]] = []
 
     async def leave(number: int) -> None:
         try:
             await tools.leave()
         finally:
-            _end_by(number)
+            _end_process(number)
 
     def stop(number: int) -> None:
-        if leaving:
-            _end_by(number)
-        leaving.append(loop.create_task(leave(number)))
+        if leave_tasks:
+            _end_process(number)
+        leave_tasks.append(loop.create_task(leave(number)))
 
     with contextlib.ExitStack() as handlers:
-        for number in _ENDING:
-            with contextlib.suppress(NotImplementedError):  # on Windows nothing but the end of the input is heard
+        for number in _END_SIGNALS:
+            with contextlib.suppress(NotImplementedError):  # on Windows, only the end of the input stops it
                 loop.add_signal_handler(number, stop, number)
                 handlers.callback(loop.remove_signal_handler, number)
         yield
 
 
-def _end_by(number: int) -> None:
-    """End this process by a signal, as it would have without a handler."""
+def _end_process(number: int) -> None:
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)

@@ -1,6 +1,6 @@
-"""What programs that are not workflows do: hand a task to a pipeline, or take and return a handoff as an agent outside.
+"""Handoffs for programs that are not workflows: hand off to a pipeline, or take and return one as an outside agent.
 
-Both go by the same signals and through the same gate as a pipeline's own.
+Both use the same signals and the same gate as pipelines.
 """
 
 import asyncio
@@ -50,37 +50,37 @@ from baton.runs.client_waiting import Asker
 from baton.wire.json_values import MAX_MESSAGE_VALUES, Json, find_excess
 from baton.wire.names import ATTRIBUTE_STATUS
 
-MOST_PIPELINES = 1_000
-"""How many waiting pipelines are asked for what they have; the newest first."""
-# One that waits for a person as well is shown as pending.
+MAX_PIPELINES = 1_000
+"""How many waiting pipelines are queried, the newest first."""
+# A pipeline that also waits for a person has the status of a pending handoff.
 _WAITING = (
     f"ExecutionStatus = 'Running' AND {ATTRIBUTE_STATUS} IN "
     f"('{PipelineStatus.WAITING.value}', '{PipelineStatus.PENDING_HANDOFF.value}')"
 )
-_ANSWER_WITHIN = timedelta(seconds=10)
+_QUERY_TIMEOUT = timedelta(seconds=10)
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Found:
-    """A handoff that waits, and where."""
+class HandoffRef:
+    """An open handoff, and its workflow."""
 
     workflow_id: str
     handoff: OutsideHandoff
 
 
 @dataclass(frozen=True)
-class Listed:
-    """What waits for an agent, as far as it is known.
+class OpenHandoffs:
+    """The open handoffs of an agent.
 
     Attributes:
-        found: The handoffs, oldest first.
-        asked: How many waiting pipelines were asked.
-        unasked: How many could not be: no worker answers for them, or not so that it can be read here.
-        trouble: Why it cannot be read, of one of these.
+        handoffs: The handoffs, oldest first.
+        asked: How many waiting pipelines answered.
+        unasked: How many did not: no worker answers, or the answer cannot be read here.
+        trouble: Why one of these answers could not be read.
     """
 
-    found: list[Found]
+    handoffs: list[HandoffRef]
     asked: int
     unasked: int
     trouble: str | None = None
@@ -88,11 +88,11 @@ class Listed:
 
 @dataclass(frozen=True)
 class OutsideAgents:
-    """What agents outside may do. Anyone who calls must know who the agent is: nothing here asks for a token.
+    """The moves of outside agents. The caller must authenticate the agent; nothing here checks a token.
 
     Attributes:
-        client: A client whose plugin has the safeguards: it seals the moves.
-        gate: Answers handoffs on record, before an agent may begin.
+        client: A client whose plugin has the safeguards and seals the moves.
+        gate: Answers handoffs, on record, before an agent begins.
     """
 
     client: Client
@@ -100,252 +100,265 @@ class OutsideAgents:
     asker: Asker = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Remember from one listing to the next which runs did not answer."""
+        """Keep one asker, which remembers the runs that did not answer."""
         object.__setattr__(self, "asker", Asker(self.client))
 
-    async def list_open(self, agent: str) -> list[Found]:
-        """Return the handoffs that wait for an agent, oldest first.
+    async def list_open(self, agent: str) -> list[HandoffRef]:
+        """Return the open handoffs of an agent, oldest first.
 
-        Only pipelines that a worker serves can be asked; the others are found once a worker is back. So an empty list
-        does not say that nothing waits: `look` tells of that as well.
-
-        Args:
-            agent: The agent's name.
-        """
-        return (await self.look(agent)).found
-
-    async def look(self, agent: str) -> Listed:
-        """Return the handoffs that wait for an agent, and how many pipelines could not be asked for theirs.
+        Only pipelines with a running worker can be queried, so an empty list does not prove that nothing waits;
+        `query_open` also returns how many pipelines did not answer.
 
         Args:
             agent: The agent's name.
         """
-        runs = [run async for run in list_executions(self.client, _WAITING, most=MOST_PIPELINES)]
+        return (await self.query_open(agent)).handoffs
+
+    async def query_open(self, agent: str) -> OpenHandoffs:
+        """Return the open handoffs of an agent, and how many pipelines did not answer.
+
+        Args:
+            agent: The agent's name.
+        """
+        runs = [run async for run in list_executions(self.client, _WAITING, most=MAX_PIPELINES)]
         trouble: list[str] = []
 
-        async def told(run: Execution) -> list[OutsideHandoff] | None:
+        async def query(run: Execution) -> list[OutsideHandoff] | None:
             try:
                 return await self.asker.ask(run, QUERY_OUTSIDE, OutsideHandoff)
-            except HistoryError as error:  # one run does not break the list
+            except HistoryError as error:  # one unreadable run must not break the list
                 trouble.append(str(error))
-                _warn(str(error))
+                _warn_once(str(error))
                 return None
 
-        answers = await asyncio.gather(*(told(run) for run in runs))
-        found = [
-            Found(run.id, one)
+        answers = await asyncio.gather(*(query(run) for run in runs))
+        refs = [
+            HandoffRef(run.id, handoff)
             for run, answer in zip(runs, answers, strict=True)
-            for one in answer or []
-            if one.agent == agent
+            for handoff in answer or []
+            if handoff.agent == agent
         ]
         unasked = sum(answer is None for answer in answers)
-        asked, oldest_first = len(runs) - unasked, sorted(found, key=lambda one: one.handoff.since)
-        return Listed(oldest_first, asked, unasked, trouble[0] if trouble else None)
+        answered, oldest_first = len(runs) - unasked, sorted(refs, key=lambda ref: ref.handoff.since)
+        return OpenHandoffs(oldest_first, answered, unasked, trouble[0] if trouble else None)
 
-    async def find(self, workflow_id: str, agent: str, handoff_id: str) -> Found:
-        """Return a handoff that waits for an agent, or one that it has ended, so that its last move can be repeated.
+    async def find(self, workflow_id: str, agent: str, handoff_id: str) -> HandoffRef:
+        """Return an agent's handoff, open or done; done ones allow the agent to repeat its last move.
 
         Raises:
-            PipelineError: There is none for that agent.
-            HistoryError: What the pipeline answers cannot be read here.
-            temporalio.exceptions.TemporalError: The pipeline cannot be asked just now: no worker or server answers.
+            PipelineError: The agent has no such handoff.
+            HistoryError: The pipeline's answer cannot be read here.
+            temporalio.exceptions.TemporalError: No worker or server answers.
         """
         for query in (QUERY_OUTSIDE, QUERY_DONE):
-            for one in await self._told(workflow_id, query):
-                if one.handoff_id == handoff_id and one.agent == agent:
-                    return Found(workflow_id, one)
+            for handoff in await self._query_handoffs(workflow_id, query):
+                if handoff.handoff_id == handoff_id and handoff.agent == agent:
+                    return HandoffRef(workflow_id, handoff)
         raise PipelineError(f"no handoff {handoff_id!r} waits for {agent!r} in {workflow_id!r}; list what is open")
 
-    async def read(self, found: Found) -> bytes:
-        """Return the sealed message of a handoff, byte for byte as its seal covers it.
+    async def read(self, ref: HandoffRef) -> bytes:
+        """Return the sealed message of a handoff, byte for byte.
 
         Raises:
-            PipelineError: It waits no longer.
+            PipelineError: It is no longer open.
             SealError: Its seal does not hold.
         """
-        handle = self.client.get_workflow_handle(found.workflow_id)
-        message: Any = await handle.query(QUERY_MESSAGE, found.handoff.handoff_id)
+        handle = self.client.get_workflow_handle(ref.workflow_id)
+        message: Any = await handle.query(QUERY_MESSAGE, ref.handoff.handoff_id)
         if not isinstance(message, UnverifiedHandoff):
-            raise PipelineError(f"handoff {found.handoff.handoff_id!r} waits no longer; list what is open")
+            raise PipelineError(f"handoff {ref.handoff.handoff_id!r} is no longer open; list the open ones")
         opened = open_sealed(message.raw, self.gate.keyring)
-        if message_digest(opened.message) != found.handoff.digest:
-            raise PipelineError(f"handoff {found.handoff.handoff_id!r} has another message by now; list again")
+        if message_digest(opened.message) != ref.handoff.digest:
+            raise PipelineError(f"handoff {ref.handoff.handoff_id!r} now has another message; list again")
         return message.raw
 
     async def claim(
-        self, found: Found, agent: str, *, holder: str | None = None, lease: timedelta = timedelta(minutes=10)
-    ) -> Found:
-        """Claim a handoff for a while, or for a while longer.
+        self, ref: HandoffRef, agent: str, *, holder: str | None = None, lease: timedelta = timedelta(minutes=10)
+    ) -> HandoffRef:
+        """Claim a handoff, or extend a claim.
 
         Args:
-            found: The handoff.
+            ref: The handoff.
             agent: The agent's name.
-            holder: Which one of its kind it is; the agent's name by default.
-            lease: For how long.
+            holder: The instance of the agent; the agent's name by default.
+            lease: How long the claim lasts.
 
         Raises:
-            PipelineError: Another one has claimed it, or it waits no longer.
+            PipelineError: Another holder has claimed it, or it is no longer open.
         """
-        return await self._move(found, agent, holder, ActionKind.CLAIM, lease_seconds=int(lease.total_seconds()))
+        return await self._move(ref, agent, holder, ActionKind.CLAIM, lease_seconds=int(lease.total_seconds()))
 
-    async def give_back(self, found: Found, agent: str, *, holder: str | None = None) -> Found:
-        """Let go of a claim, so that another one may claim the handoff."""
-        return await self._move(found, agent, holder, ActionKind.GIVE_BACK)
+    async def give_back(self, ref: HandoffRef, agent: str, *, holder: str | None = None) -> HandoffRef:
+        """Release a claim, so that another holder can claim the handoff."""
+        return await self._move(ref, agent, holder, ActionKind.GIVE_BACK)
 
-    async def accept(self, found: Found, agent: str, *, holder: str | None = None, version: str = "1.0.0") -> Receipt:
-        """Lead a claimed handoff through the gate, and take it on if it passes; the answer is on record first.
+    async def accept(
+        self, ref: HandoffRef, agent: str, *, holder: str | None = None, version: str = "1.0.0"
+    ) -> Receipt:
+        """Pass a claimed handoff through the gate, and accept it if it passes; the answer is recorded first.
 
-        If its contract has expired while it waited, its pipeline makes a new one before the gate sees it.
+        If its contract has expired, the pipeline makes a new one before the gate validates it.
 
         Args:
-            found: The handoff.
+            ref: The handoff.
             agent: The agent's name.
-            holder: Which one of its kind it is.
+            holder: The instance of the agent; the agent's name by default.
             version: The agent's version.
 
         Returns:
-            The gate's answer. If it is no, the pipeline was told so, and the agent must not begin.
+            The gate's answer. After a rejection, which the pipeline gets as well, the agent must not begin.
 
         Raises:
-            PipelineError: The claim has run out, or was never made.
-            LedgerUnavailableError: The answer could not be put on record; nothing was accepted.
+            PipelineError: The claim has expired, or was never made.
+            LedgerUnavailableError: The answer could not be recorded; nothing was accepted.
         """
-        found = await self._move(found, agent, holder, ActionKind.CLAIM)  # anyone who holds no claim leaves no record
+        ref = await self._move(ref, agent, holder, ActionKind.CLAIM)  # without a claim, nothing is recorded
         receipt, _ = await self.gate.accept(
-            await self.read(found),
+            await self.read(ref),
             ReceiverRequirements(agent, version, expects_work=False),
-            run_id=run_name(found.workflow_id),
-            further=[audience_check(outside_address(agent)), contract_check(self.gate.clock)],
+            run_id=run_name(ref.workflow_id),
+            extra_checks=[audience_check(outside_address(agent)), contract_check(self.gate.clock)],
         )
         verdict, code = receipt.verdict, receipt.verdict.reason
         if verdict:
-            await self._move(found, agent, holder, ActionKind.ACCEPT)
-        elif is_expired_contract(verdict):  # this clock is ahead of the pipeline's by all that it lasts
-            unmet = [one.text for one in verdict.findings]
-            await self._move(found, agent, holder, ActionKind.NEEDS_INPUT, unmet=unmet, code=code)
+            await self._move(ref, agent, holder, ActionKind.ACCEPT)
+        elif is_expired_contract(verdict):  # this clock is ahead of the pipeline's by more than the contract lasts
+            unmet = [finding.text for finding in verdict.findings]
+            await self._move(ref, agent, holder, ActionKind.NEEDS_INPUT, unmet=unmet, code=code)
         else:
             reason = verdict.details or "not accepted"
-            await self._move(found, agent, holder, ActionKind.REJECT, reason=reason, code=code)
+            await self._move(ref, agent, holder, ActionKind.REJECT, reason=reason, code=code)
         return receipt
 
-    async def reject(self, found: Found, agent: str, reason: str, *, holder: str | None = None) -> Found:
-        """Say no to a claimed handoff, with a reason of `MAX_REASON_LENGTH` characters at most."""
-        return await self._move(found, agent, holder, ActionKind.REJECT, reason=reason)
+    async def reject(self, ref: HandoffRef, agent: str, reason: str, *, holder: str | None = None) -> HandoffRef:
+        """Reject a claimed handoff, with a reason of at most `MAX_REASON_LENGTH` characters."""
+        return await self._move(ref, agent, holder, ActionKind.REJECT, reason=reason)
 
-    async def needs_input(self, found: Found, agent: str, unmet: Sequence[str], *, holder: str | None = None) -> Found:
-        """Say what a claimed handoff lacks, a sentence each, together of `MAX_REASON_LENGTH` characters at most."""
-        return await self._move(found, agent, holder, ActionKind.NEEDS_INPUT, unmet=list(unmet))
+    async def needs_input(
+        self, ref: HandoffRef, agent: str, unmet: Sequence[str], *, holder: str | None = None
+    ) -> HandoffRef:
+        """Ask for what a claimed handoff lacks: sentences of at most `MAX_REASON_LENGTH` characters in total."""
+        return await self._move(ref, agent, holder, ActionKind.NEEDS_INPUT, unmet=list(unmet))
 
     async def return_patch(
-        self, found: Found, agent: str, patch: Mapping[str, Json], *, holder: str | None = None, report: Any = None
-    ) -> Found:
-        """Return a patch for the baton, and a report if there is one; the handoff is done.
+        self,
+        ref: HandoffRef,
+        agent: str,
+        patch: Mapping[str, Json],
+        *,
+        holder: str | None = None,
+        report: Any = None,
+    ) -> HandoffRef:
+        """Return a patch for the baton, with an optional report; the handoff is done.
 
         Raises:
-            PipelineError: The patch breaks a rule of the pipeline, which the message names; correct it and try again.
+            PipelineError: The patch breaks a rule of the pipeline; correct it and try again.
         """
-        return await self._move(found, agent, holder, ActionKind.PATCH, patch=dict(patch), report=report)
+        return await self._move(ref, agent, holder, ActionKind.PATCH, patch=dict(patch), report=report)
 
-    async def return_report(self, found: Found, agent: str, report: Json, *, holder: str | None = None) -> Found:
+    async def return_report(
+        self, ref: HandoffRef, agent: str, report: Json, *, holder: str | None = None
+    ) -> HandoffRef:
         """Return a report; the handoff is done and the baton unchanged."""
-        return await self._move(found, agent, holder, ActionKind.REPORT, report=report)
+        return await self._move(ref, agent, holder, ActionKind.REPORT, report=report)
 
-    async def _move(self, found: Found, agent: str, holder: str | None, kind: ActionKind, **members: Any) -> Found:
-        """Bring a sealed move to the pipeline; one that ended the handoff before is answered as it was then."""
+    async def _move(
+        self, ref: HandoffRef, agent: str, holder: str | None, kind: ActionKind, **members: Any
+    ) -> HandoffRef:
+        """Make a move; a repeat of the move that ended the handoff gets the same answer."""
         move = AgentAction(
-            handoff_id=found.handoff.handoff_id,
-            digest=found.handoff.digest,
+            handoff_id=ref.handoff.handoff_id,
+            digest=ref.handoff.digest,
             agent=agent,
             holder=holder or agent,
             kind=kind,
             at=self.gate.clock(),
             **members,
         )
-        if found.handoff.end is not None:  # anyone who asks again has lost the answer, and the pipeline may have ended
-            return _as_before(found, move)
+        if ref.handoff.end is not None:  # a repeat after a lost answer; the pipeline may have ended
+            return _repeat_end(ref, move)
         try:
-            return _as_brought(await self._made(found, move), move)
+            return _check_same_work(await self._send_move(ref, move), move)
         except PipelineError:
             done: list[OutsideHandoff] = []
-            if kind in ENDS:  # it may repeat one that was still being made
-                # Where the run cannot be asked, the refusal stands.
+            if kind in ENDS:  # it may repeat a move in progress
+                # If the run cannot be queried, the refusal stands.
                 with contextlib.suppress(TemporalError, PipelineError):
-                    done = await self._told(found.workflow_id, QUERY_DONE)
-            for one in done:
-                if (one.handoff_id, one.agent) == (move.handoff_id, agent):
-                    return _as_before(Found(found.workflow_id, one), move)
+                    done = await self._query_handoffs(ref.workflow_id, QUERY_DONE)
+            for handoff in done:
+                if (handoff.handoff_id, handoff.agent) == (move.handoff_id, agent):
+                    return _repeat_end(HandoffRef(ref.workflow_id, handoff), move)
             raise
 
-    async def _made(self, found: Found, move: AgentAction) -> Found:
-        """Bring a sealed move to the pipeline, and return the handoff after it."""
+    async def _send_move(self, ref: HandoffRef, move: AgentAction) -> HandoffRef:
+        """Send a sealed move to the pipeline, and return the updated handoff."""
         stored = self.client.data_converter.external_storage is not None
-        if why := _excess_of(move, stored=stored):
-            raise PipelineError(why)
-        handle = self.client.get_workflow_handle(found.workflow_id)
+        if reason := _move_excess(move, stored=stored):
+            raise PipelineError(reason)
+        handle = self.client.get_workflow_handle(ref.workflow_id)
         try:
-            after: OutsideHandoff = await handle.execute_update(MOVE, move, result_type=OutsideHandoff)
+            handoff: OutsideHandoff = await handle.execute_update(MOVE, move, result_type=OutsideHandoff)
         except WorkflowUpdateFailedError as error:
             raise PipelineError(str(getattr(error.cause, "message", error.cause))) from error
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
-                raise PipelineError(f"{found.workflow_id!r} has ended or never was; list what is open") from error
+                raise PipelineError(f"{ref.workflow_id!r} has ended or does not exist; list what is open") from error
             size = len(move.model_dump_json())
             if error.status is RPCStatusCode.FAILED_PRECONDITION and size >= CLIENTS_ABOVE_BYTES:
-                raise PipelineError(_not_taken_up(size)) from error
+                raise PipelineError(_no_answer_text(size)) from error
             raise
-        return Found(found.workflow_id, after)
+        return HandoffRef(ref.workflow_id, handoff)
 
-    async def _told(self, workflow_id: str, query: str) -> list[OutsideHandoff]:
-        """Ask a pipeline for its handoffs outside; one that never was, or has none, has none to tell."""
+    async def _query_handoffs(self, workflow_id: str, query: str) -> list[OutsideHandoff]:
+        """Query a pipeline's outside handoffs; none if it does not exist or has no such query."""
         handle = self.client.get_workflow_handle(workflow_id)
         try:
-            told: list[OutsideHandoff] = await query_run(
-                handle, query, result_type=list[OutsideHandoff], rpc_timeout=_ANSWER_WITHIN
+            handoffs: list[OutsideHandoff] = await query_run(
+                handle, query, result_type=list[OutsideHandoff], rpc_timeout=_QUERY_TIMEOUT
             )
         except WorkflowQueryFailedError as error:
-            if not is_unknown(query, error):  # its code fails, and what waits in it waits on
+            if not is_unknown(query, error):  # the pipeline's code fails; its handoffs keep waiting
                 raise
             return []
         except RPCError as error:
             if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 return []
             raise
-        return told
+        return handoffs
 
 
-def _as_before(found: Found, move: AgentAction) -> Found:
-    """Return a handoff that is done, if a move repeats the one that ended it."""
-    end = found.handoff.end
+def _repeat_end(ref: HandoffRef, move: AgentAction) -> HandoffRef:
+    """Return a done handoff if a move repeats the one that ended it, else raise."""
+    end = ref.handoff.end
     if end is None or move.kind not in ENDS or (end.kind, end.holder) != (move.kind, move.holder):
-        by = "" if end is None else f": {end.kind.value} by {end.holder!r}"
-        raise PipelineError(f"handoff {move.handoff_id!r} is done{by}")
-    return _as_brought(found, move)
+        outcome = "" if end is None else f": {end.kind.value} by {end.holder!r}"
+        raise PipelineError(f"handoff {move.handoff_id!r} is done{outcome}")
+    return _check_same_work(ref, move)
 
 
-def _as_brought(found: Found, move: AgentAction) -> Found:
-    """Return a handoff after a move, unless that repeats one which brought something else."""
-    end = found.handoff.end
-    if end is not None and not end.brought(move):
+def _check_same_work(ref: HandoffRef, move: AgentAction) -> HandoffRef:
+    """Return a handoff after a move; raise if the handoff was done with other work."""
+    end = ref.handoff.end
+    if end is not None and not end.has_same_work(move):
         raise PipelineError(
-            f"handoff {end.handoff_id!r} is done: {end.holder!r} returned another {end.kind.value} before, which stands"
+            f"handoff {end.handoff_id!r} is done: {end.holder!r} has already returned another {end.kind.value}"
         )
-    return found
+    return ref
 
 
 @lru_cache(maxsize=256)
-def _warn(why: str) -> None:
-    """Put into the log, once, why a pipeline's handoffs are not listed."""
-    _log.warning("%s; what waits in it is not listed", why)
+def _warn_once(text: str) -> None:
+    _log.warning("%s; its handoffs are not listed", text)
 
 
-def _excess_of(move: AgentAction, *, stored: bool) -> str | None:
-    """Return why a move says or brings more than a run remembers, a workflow reads, or its history takes; or None."""
-    said = len(move.reason) + sum(map(len, move.unmet))
-    if said > MAX_REASON_LENGTH:
-        return f"what it says has {said:,} characters, and {MAX_REASON_LENGTH:,} is the most; say it in short"
-    over = find_excess({"patch": move.patch}) or find_excess({"report": move.report}, MAX_MESSAGE_VALUES)
-    if over is not None:
-        return str(over)
+def _move_excess(move: AgentAction, *, stored: bool) -> str | None:
+    """Return why a move is too large for the run or its history, or None."""
+    length = len(move.reason) + sum(map(len, move.unmet))
+    if length > MAX_REASON_LENGTH:
+        return f"reason and unmet have {length:,} characters, and {MAX_REASON_LENGTH:,} is the most; shorten them"
+    excess = find_excess({"patch": move.patch}) or find_excess({"report": move.report}, MAX_MESSAGE_VALUES)
+    if excess is not None:
+        return str(excess)
     size = len(to_json({"patch": move.patch, "report": move.report}))
     if stored or size <= MAX_BYTES:
         return None
@@ -355,28 +368,28 @@ def _excess_of(move: AgentAction, *, stored: bool) -> str | None:
     )
 
 
-def _not_taken_up(size: int) -> str:
-    """Say why no worker may have taken up a move that is so large that it goes by the artifact store."""
+def _no_answer_text(size: int) -> str:
+    """Return why no worker may have processed a move that goes through the artifact store."""
     return (
-        f"no worker of the pipeline took this up. It has {size:,} bytes, and what is larger than "
-        f"{CLIENTS_ABOVE_BYTES:,} goes by the artifact store: if the workers' log says that it is not there, this "
-        "process has another store than they (BATON_ARTIFACTS, --artifacts). Otherwise try again"
+        f"no worker of the pipeline took this up. It has {size:,} bytes, and more than {CLIENTS_ABOVE_BYTES:,} goes "
+        "through the artifact store: if the workers' log says that it is missing there, this process uses another "
+        "store than they do (BATON_ARTIFACTS, --artifacts). Otherwise try again"
     )
 
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds
-_AGAIN = WorkflowIDReusePolicy.ALLOW_DUPLICATE
+_FIRST_PAUSE, _MAX_PAUSE = 0.02, 1.0  # seconds
+_RESTART = WorkflowIDReusePolicy.ALLOW_DUPLICATE
 _NOT_YET = (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.DEADLINE_EXCEEDED)
 
 
 @dataclass(frozen=True)
 class Starting:
-    """How a receiver is started if it does not run yet.
+    """How to start a receiver that is not running.
 
     Attributes:
         pipeline: The workflow type, or its `run` method.
         start: Its input.
-        task_queue: Where its workers listen.
+        task_queue: Its task queue.
     """
 
     pipeline: Callable[..., Any] | str
@@ -394,46 +407,48 @@ async def hand_off_to(
 ) -> Acknowledgement:
     """Hand a task to a pipeline, and wait for its answer.
 
-    Sending the same message again is harmless: it gets the same answer, and is executed once, also when its receiver
-    has ended meanwhile.
+    Sending the same message again is safe: it gets the same answer and is executed once, even if its receiver has
+    ended meanwhile.
 
     Args:
-        client: A client whose plugin has the safeguards: it seals the message.
+        client: A client whose plugin has the safeguards and seals the message.
         message: The message; its `audience` is the receiver's workflow id.
         within: How long to wait for the answer.
         keyring: Verifies the answer's seal.
-        starting: How to start the receiver; without it, it must run already.
+        starting: How to start the receiver; without it, the receiver must be running.
 
     Returns:
-        The answer. A refusal is not an exception.
+        The answer. A rejection is not an exception.
 
     Raises:
         ValueError: The message names no audience.
-        PipelineError: The receiver does not run, or did not answer in time; the handoff may still be accepted.
+        PipelineError: The receiver is not running, or did not answer in time; the handoff may still be accepted.
         SealError: The answer's seal does not hold.
     """
     if message.audience is None:
         raise ValueError("the message names no audience; build it with Delivery(audience=<the workflow id>)")
     try:
         async with asyncio.timeout(within.total_seconds()):
-            if not await _sent(client, message, message.audience, starting, again=False):
-                earlier = await _answer(client, message, message.audience, keyring, waits=False)
+            if not await _send(client, message, message.audience, starting, restart=False):
+                earlier = await _await_answer(client, message, message.audience, keyring, wait=False)
                 if earlier is not None:
                     return earlier
-                if not await _sent(client, message, message.audience, starting, again=True):
+                if not await _send(client, message, message.audience, starting, restart=True):
                     raise PipelineError(f"nothing runs as {message.audience!r}; start it, or say how with `starting`")
-            answer = await _answer(client, message, message.audience, keyring)
+            answer = await _await_answer(client, message, message.audience, keyring)
     except TimeoutError as error:
         raise PipelineError(
             f"{message.audience!r} has not answered handoff {message.handoff_id} within {within}; "
             "send the same message again, or ask later"
         ) from error
-    assert answer is not None  # noqa: S101 - it was waited for
+    assert answer is not None  # noqa: S101 - `_await_answer` waits for it
     return answer
 
 
-async def _sent(client: Client, message: Handoff, workflow_id: str, starting: Starting | None, *, again: bool) -> bool:
-    """Signal the message, together with the start of its receiver if that is wanted."""
+async def _send(
+    client: Client, message: Handoff, workflow_id: str, starting: Starting | None, *, restart: bool
+) -> bool:
+    """Signal the message, starting its receiver if asked to; return whether the receiver can get it."""
     if starting is not None:
         definition: Any = starting.pipeline
         try:
@@ -442,7 +457,7 @@ async def _sent(client: Client, message: Handoff, workflow_id: str, starting: St
                 starting.start,
                 id=workflow_id,
                 task_queue=starting.task_queue,
-                id_reuse_policy=_AGAIN if again else WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                id_reuse_policy=_RESTART if restart else WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 start_signal=HANDOFF,
                 start_signal_args=[message],
             )
@@ -458,28 +473,28 @@ async def _sent(client: Client, message: Handoff, workflow_id: str, starting: St
     return True
 
 
-async def _answer(
-    client: Client, message: Handoff, workflow_id: str, keyring: Keyring | PublicKeys, *, waits: bool = True
+async def _await_answer(
+    client: Client, message: Handoff, workflow_id: str, keyring: Keyring | PublicKeys, *, wait: bool = True
 ) -> Acknowledgement | None:
-    """Ask for the answer until it is there, or without waiting only until the receiver can be asked."""
+    """Query the answer until there is one; without waiting, only until the receiver can be queried."""
     pause, digest = _FIRST_PAUSE, message_digest(message.to_json_object())
     while True:
-        was_asked, said = await _ask(client, workflow_id, message.handoff_id)
-        if isinstance(said, UnverifiedHandoff):
+        queried, answer = await _query_answer(client, workflow_id, message.handoff_id)
+        if isinstance(answer, UnverifiedHandoff):
             try:
-                ack = Acknowledgement.from_json_object(open_sealed(said.raw, keyring).message)
+                ack = Acknowledgement.from_json_object(open_sealed(answer.raw, keyring).message)
             except ValidationError as error:
                 raise SealError("the answer's seal holds, but it is not an acknowledgement") from error
             if ack.digest == digest:
                 return ack
-        if was_asked and not waits:
+        if queried and not wait:
             return None
         await asyncio.sleep(pause)
-        pause = min(pause * 2, _LONGEST_PAUSE)
+        pause = min(pause * 2, _MAX_PAUSE)
 
 
-async def _ask(client: Client, workflow_id: str, handoff_id: str) -> tuple[bool, object]:
-    """Ask once; return whether the receiver could be asked, and what it says: None if it has not answered."""
+async def _query_answer(client: Client, workflow_id: str, handoff_id: str) -> tuple[bool, object]:
+    """Query once; return whether the receiver could be queried, and its answer or None."""
     try:
         return True, await query_run(client.get_workflow_handle(workflow_id), QUERY_ANSWERED, arg=handoff_id)
     except WorkflowQueryFailedError as error:

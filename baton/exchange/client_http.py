@@ -1,4 +1,4 @@
-"""The HTTP service by which agents outside fetch, answer and return handoffs, each with a token of its own."""
+"""The HTTP service through which outside agents fetch, answer and return handoffs, each with its own token."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ConfigDict, Field, JsonValue, ValidationError
 
 from baton.lazy import needs_extra
-from baton.wire.text import list_faults
+from baton.wire.text import list_faults, quantity
 
 with needs_extra("codec", __name__):
     from starlette.applications import Starlette
@@ -24,32 +24,32 @@ from temporalio.exceptions import TemporalError
 
 from baton.codec.server import has_bearer_token, read_body, serving
 from baton.errors import BatonError, PipelineError
-from baton.exchange.client_external import Found, OutsideAgents
-from baton.exchange.external import LONGEST_LEASE
+from baton.exchange.client_external import HandoffRef, OutsideAgents
+from baton.exchange.external import MAX_LEASE
 from baton.handoff.store_gate import MAX_BYTES_ON_LOOP
 from baton.wire.json_values import loads_strict
 from baton.wire.records import AgentVersion, Name, OpenRecord, Statement
 
 MAX_BODY_BYTES = 1024 * 1024
-"""A request's body may not be larger: a patch has to fit into a workflow's history."""
-SHORTEST_TOKEN = 16
-"""Shorter tokens are refused: they can be guessed."""
-UNASKED = "Baton-Unasked"
-"""The header of a list that says how many pipelines could not be asked: what waits in them is not in it."""
-_MOST_FAULTS = 10
+"""The maximum size of a request's body; a patch has to fit into a workflow's history."""
+MIN_TOKEN_LENGTH = 16
+"""The minimum length of a token; shorter ones can be guessed."""
+UNASKED_HEADER = "Baton-Unasked"
+"""The header of a list with the number of pipelines that did not answer."""
+_MAX_FAULTS = 10
 
-_SENDABLE = re.compile("[!-~]*")
+_HEADER_TEXT = re.compile("[!-~]*")
 _log = logging.getLogger(__name__)
 
 
-class Ask(OpenRecord):
-    """What the body of a request says; each route reads what it needs, and a member that none knows is refused.
+class MoveBody(OpenRecord):
+    """The body of a request; each route reads the members that it needs, and unknown ones are refused.
 
     Attributes:
-        holder: Which one of its kind the agent is.
-        lease_seconds: Of a claim: for how long.
+        holder: The instance of the agent.
+        lease_seconds: How long a claim lasts.
         version: The agent's version, by semver.org.
-        reason: Why not.
+        reason: Why the agent rejects.
         unmet: What is missing.
         patch: The patch.
         report: The report.
@@ -58,7 +58,7 @@ class Ask(OpenRecord):
     model_config = ConfigDict(extra="forbid")
 
     holder: Name | None = None
-    lease_seconds: int = Field(default=600, ge=1, le=int(LONGEST_LEASE.total_seconds()))
+    lease_seconds: int = Field(default=600, ge=1, le=int(MAX_LEASE.total_seconds()))
     version: AgentVersion = "1.0.0"
     reason: Statement = ""
     unmet: list[Statement] = Field(default_factory=list)
@@ -66,75 +66,78 @@ class Ask(OpenRecord):
     report: JsonValue = None
 
 
-_MEMBERS = tuple(field.alias or name for name, field in Ask.model_fields.items())
+_MEMBERS = tuple(field.alias or name for name, field in MoveBody.model_fields.items())
 _VERBS = ("claim", "give-back", "accept", "reject", "needs-input", "patch", "report")
-_NEEDED = {"reject": "reason", "needs-input": "unmet", "patch": "patch", "report": "report"}
-"""What a body must say; without it the handoff would be done, and the agent's work lost."""
+_REQUIRED_MEMBERS = {"reject": "reason", "needs-input": "unmet", "patch": "patch", "report": "report"}
+"""The member that each call needs; without it the handoff would be done and the agent's work lost."""
 
 
 def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
     """Return the ASGI application."""
-    unsendable = sorted(agent for agent, token in tokens.items() if not _SENDABLE.fullmatch(token))
+    unsendable = sorted(agent for agent, token in tokens.items() if not _HEADER_TEXT.fullmatch(token))
     if unsendable:
-        raise ValueError(f"the tokens of {unsendable} hold blanks or other characters that no header carries")
-    short = sorted(agent for agent, token in tokens.items() if len(token) < SHORTEST_TOKEN)
+        raise ValueError(f"the tokens of {unsendable} have blanks or other characters that a header cannot carry")
+    short = sorted(agent for agent, token in tokens.items() if len(token) < MIN_TOKEN_LENGTH)
     if short:
-        raise ValueError(f"the tokens of {short} are shorter than {SHORTEST_TOKEN} characters; make them at random")
+        raise ValueError(f"the tokens of {short} are shorter than {MIN_TOKEN_LENGTH} characters; make them at random")
     if len(set(tokens.values())) < len(tokens):
-        raise ValueError("two agents have the same token; give each one of its own")
+        raise ValueError("two agents have the same token; give each its own")
 
     def authenticated(
-        answer: Callable[[Request, str], Awaitable[Response]],
+        handler: Callable[[Request, str], Awaitable[Response]],
     ) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            agent = _agent(request, tokens)
+            agent = _authenticate(request, tokens)
             if agent is None:
                 return _error(401, "expected 'Authorization: Bearer <the agent's token>'")
             if "id" in request.path_params and not request.query_params.get("workflow"):
-                return _error(400, "say which pipeline the handoff waits in: ?workflow=, as the list tells")
+                return _error(400, "name the handoff's pipeline: ?workflow=, as in the list")
             coding = request.headers.get("content-encoding", "identity").lower()
             if coding != "identity":
-                return _error(415, f"a body comes as it is, without Content-Encoding; found {coding[:20]!r}")
+                return _error(415, f"send the body without Content-Encoding; found {coding[:20]!r}")
             try:
-                return await answer(request, agent)
+                return await handler(request, agent)
             except PipelineError as error:
                 return _error(409, str(error))
             except (BatonError, TemporalError) as error:
                 _log.exception("a handoff outside failed")
                 return _error(503, f"{type(error).__name__}; try again, the service's log says more")
-            except asyncio.CancelledError:  # the service ends; the move may have come through, and can be repeated
-                return _error(503, "the service was stopped meanwhile; try again")
+            except asyncio.CancelledError:  # the service stops; the move may have been made, and can be repeated
+                return _error(503, "the service was stopped; try again")
 
         return endpoint
 
     async def list_open(request: Request, agent: str) -> Response:
-        listed = await agents.look(agent)
-        if listed.unasked and not listed.asked:  # an empty list would say that there is nothing to do
-            none = f"not one of the pipelines that wait ({listed.unasked}) can be asked just now"
-            return _error(503, f"{none}, so it is not known what is for you; try again")
-        return JSONResponse([_shown(one) for one in listed.found], headers={UNASKED: str(listed.unasked)})
+        open_handoffs = await agents.query_open(agent)
+        if open_handoffs.unasked and not open_handoffs.asked:  # an empty list would mean that there is nothing to do
+            return _error(503, f"no answer from {quantity(open_handoffs.unasked, 'waiting pipeline')}; try again")
+        return JSONResponse(
+            [_handoff_json(ref) for ref in open_handoffs.handoffs], headers={UNASKED_HEADER: str(open_handoffs.unasked)}
+        )
 
     async def read(request: Request, agent: str) -> Response:
-        found = await _found(request, agent)
-        return Response(await agents.read(found), media_type="application/json")
+        ref = await find(request, agent)
+        return Response(await agents.read(ref), media_type="application/json")
 
     async def move(request: Request, agent: str) -> Response:
         verb = request.path_params["verb"]
-        needed = _NEEDED.get(verb)
+        required = _REQUIRED_MEMBERS.get(verb)
         if verb not in _VERBS:
-            return _error(404, f"there is {', '.join(_VERBS)}")
+            return _error(404, f"unknown call; expected {', '.join(_VERBS)}")
         body = await read_body(request, MAX_BODY_BYTES)
         if body is None:
             return _error(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
         try:
-            ask = _ask(body) if len(body) <= MAX_BYTES_ON_LOOP else await asyncio.to_thread(_ask, body)
+            body_members = (
+                _parse_body(body) if len(body) <= MAX_BYTES_ON_LOOP else await asyncio.to_thread(_parse_body, body)
+            )
         except (ValidationError, BatonError, TypeError) as error:
-            return _error(400, _fault(error))
-        if needed is not None and needed not in ask.model_fields_set:
-            return _error(400, f"{needed}: the body must say it")
-        return JSONResponse(await _moved(agents, verb, await _found(request, agent), agent, ask))
+            return _error(400, _describe_fault(error))
+        if required is not None and required not in body_members.model_fields_set:
+            return _error(400, f"{required}: missing in the body")
+        return JSONResponse(await _make_move(agents, verb, await find(request, agent), agent, body_members))
 
-    async def _found(request: Request, agent: str) -> Found:
+    async def find(request: Request, agent: str) -> HandoffRef:
         return await agents.find(request.query_params["workflow"], agent, request.path_params["id"])
 
     app = Starlette(
@@ -143,9 +146,9 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
             Route("/handoffs/{id}", authenticated(read), methods=["GET"]),
             Route("/handoffs/{id}/{verb}", authenticated(move), methods=["POST"]),
         ],
-        exception_handlers={HTTPException: _no_such_call, ClientDisconnect: _gone},
+        exception_handlers={HTTPException: _on_http_error, ClientDisconnect: _on_disconnect},
     )
-    app.router.redirect_slashes = False  # behind a proxy it would lead elsewhere: out of its TLS, or its path
+    app.router.redirect_slashes = False  # behind a proxy, a redirect would lose its TLS or path
     return app
 
 
@@ -158,7 +161,7 @@ async def serve_outside(
     Args:
         agents: As for `outside_app`.
         tokens: As for `outside_app`.
-        host: The address to listen on; only this machine reaches the default.
+        host: The address to listen on; by default only this machine can reach it.
         port: The port, or 0 for a free one.
 
     Yields:
@@ -172,67 +175,64 @@ async def serve_outside(
         yield url
 
 
-def _agent(request: Request, tokens: Mapping[str, str]) -> str | None:
-    """Return whose token a request carries; every token is compared, so the time tells nothing."""
-    known = dict(tokens)  # another thread may be changing them
-    found = [agent for agent, token in known.items() if has_bearer_token(request, token)]
-    return found[0] if len(found) == 1 and len(known[found[0]]) >= SHORTEST_TOKEN else None
+def _authenticate(request: Request, tokens: Mapping[str, str]) -> str | None:
+    """Return the agent whose token a request carries; every token is compared, so timing reveals nothing."""
+    known_tokens = dict(tokens)  # another thread may change them
+    matches = [agent for agent, token in known_tokens.items() if has_bearer_token(request, token)]
+    return matches[0] if len(matches) == 1 and len(known_tokens[matches[0]]) >= MIN_TOKEN_LENGTH else None
 
 
-async def _moved(agents: OutsideAgents, verb: str, found: Found, agent: str, ask: Ask) -> dict[str, Any]:
-    """Make the move that a verb names, and return what the agent is answered."""
-    holder = ask.holder
+async def _make_move(agents: OutsideAgents, verb: str, ref: HandoffRef, agent: str, body: MoveBody) -> dict[str, Any]:
+    """Make the move that a verb names, and return the response."""
+    holder = body.holder
     match verb:
         case "claim":
-            lease = timedelta(seconds=ask.lease_seconds)
-            return _shown(await agents.claim(found, agent, holder=holder, lease=lease))
+            lease = timedelta(seconds=body.lease_seconds)
+            return _handoff_json(await agents.claim(ref, agent, holder=holder, lease=lease))
         case "give-back":
-            return _shown(await agents.give_back(found, agent, holder=holder))
+            return _handoff_json(await agents.give_back(ref, agent, holder=holder))
         case "accept":
-            receipt = await agents.accept(found, agent, holder=holder, version=ask.version)
+            receipt = await agents.accept(ref, agent, holder=holder, version=body.version)
             return receipt.model_dump(mode="json")
         case "reject":
-            return _shown(await agents.reject(found, agent, ask.reason, holder=holder))
+            return _handoff_json(await agents.reject(ref, agent, body.reason, holder=holder))
         case "needs-input":
-            return _shown(await agents.needs_input(found, agent, ask.unmet, holder=holder))
+            return _handoff_json(await agents.needs_input(ref, agent, body.unmet, holder=holder))
         case "patch":
-            return _shown(await agents.return_patch(found, agent, ask.patch, holder=holder, report=ask.report))
+            return _handoff_json(await agents.return_patch(ref, agent, body.patch, holder=holder, report=body.report))
         case _:
-            return _shown(await agents.return_report(found, agent, ask.report, holder=holder))
+            return _handoff_json(await agents.return_report(ref, agent, body.report, holder=holder))
 
 
-def _shown(found: Found) -> dict[str, Any]:
-    return {"workflow": found.workflow_id, **found.handoff.model_dump(mode="json", exclude={"end"})}
+def _handoff_json(ref: HandoffRef) -> dict[str, Any]:
+    return {"workflow": ref.workflow_id, **ref.handoff.model_dump(mode="json", exclude={"end"})}
 
 
-def _ask(body: bytes) -> Ask:
-    """Return what a body says; a large one takes longer than other requests should wait."""
-    return Ask.from_json_object(loads_strict(body or b"{}"))
+def _parse_body(body: bytes) -> MoveBody:
+    return MoveBody.from_json_object(loads_strict(body or b"{}"))
 
 
-def _fault(error: Exception) -> str:
-    """Return what is wrong with a body, without quoting it."""
+def _describe_fault(error: Exception) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
     rows = list_faults(error)
     if any(row["type"] == "model_type" for row in rows):
         return 'a body is a JSON object, such as {"holder": "ann"}'
-    told = [f"{'.'.join(map(str, row['loc']))[:60] or 'body'}: {row['msg']}" for row in rows[:_MOST_FAULTS]]
+    texts = [f"{'.'.join(map(str, row['loc']))[:60] or 'body'}: {row['msg']}" for row in rows[:_MAX_FAULTS]]
     if any(row["type"] == "extra_forbidden" for row in rows):
-        told.append(f"a body has {', '.join(_MEMBERS)}")
-    return "; ".join(told)
+        texts.append(f"a body has {', '.join(_MEMBERS)}")
+    return "; ".join(texts)
 
 
-def _error(status: int, why: str) -> JSONResponse:
-    return JSONResponse({"error": why}, status_code=status)
+def _error(status: int, text: str) -> JSONResponse:
+    return JSONResponse({"error": text}, status_code=status)
 
 
-async def _no_such_call(_: Request, error: Exception) -> Response:
-    """Answer a path or a method that there is not."""
-    assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
+async def _on_http_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for this type
     return JSONResponse({"error": error.detail}, status_code=error.status_code, headers=error.headers)
 
 
-async def _gone(_: Request, __: Exception) -> Response:
-    """Let go of a request whose sender hung up while sending it; this answer is not read."""
+async def _on_disconnect(_: Request, __: Exception) -> Response:
+    """Answer a request whose sender disconnected; nobody reads this."""
     return _error(400, "the body ended too soon")

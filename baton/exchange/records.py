@@ -1,7 +1,7 @@
-"""Handoffs between pipelines as messages that may come twice, late, out of order or not at all.
+"""Handoffs between pipelines as messages that may arrive twice, late, out of order or not at all.
 
-A sender keeps what it sent in an `Outbox`, a receiver what it answered in `ProcessedHandoffs`. Both are plain data that
-survives continuing as new, and neither trusts the transport: a handoff is accepted once, and its first answer counts.
+A sender keeps its handoffs in an `Outbox`, a receiver its answers in `ProcessedHandoffs`. Both are plain data that
+survives continue-as-new, and neither trusts the transport: a handoff is accepted once, and its first answer counts.
 """
 
 import base64
@@ -21,37 +21,37 @@ from baton.wire.json_values import digest
 from baton.wire.records import CompactRecord, Digest, Instant, Integer, Name, OpenRecord, Timestamp, Uuid4
 
 HANDOFF = "handoff"
-"""Signal: a sealed handoff, the one argument."""
+"""Signal: a sealed handoff, the only argument."""
 HANDOFF_ANSWER = "handoff_answer"
-"""Signal: a sealed acknowledgement, the one argument."""
+"""Signal: a sealed acknowledgement, the only argument."""
 QUERY_ANSWERED = "handoff_answered"
-"""Query: the answer that this pipeline gave to a handoff, by its id; for senders that are not workflows."""
-MOST_REMEMBERED = 1_000
-"""How many handoffs an outbox or an intake remembers; what is older has expired and is refused for that."""
+"""Query: this pipeline's answer to a handoff, by its id; for senders that are not workflows."""
+MAX_REMEMBERED = 1_000
+"""How many handoffs an outbox or an intake remembers; older ones have expired and are refused for that."""
 
 
 class Reply(StrEnum):
-    """What a receiver answers to a handoff between pipelines."""
+    """A receiver's answer to a handoff between pipelines."""
 
     ACCEPTED = "accepted"
-    """It is on record, and the receiver continues with it."""
+    """It is recorded, and the receiver continues with it."""
     REJECTED = "rejected"
-    """It is not executed, and sending it again will not help."""
+    """It is not executed, and sending it again does not help."""
     NEEDS_INPUT = "needs_input"
-    """It is not executed; the sender can correct it, and `unmet` says by what."""
+    """It is not executed; the sender can correct it, and `unmet` says what is missing."""
 
 
 class Acknowledgement(OpenRecord):
-    """A receiver's answer to a handoff, sealed like the handoff itself as it leaves.
+    """A receiver's answer to a handoff, sealed like the handoff itself.
 
     Attributes:
         handoff_id: The handoff that it answers.
-        digest: Of the message that it answers (`message_digest`); an answer to other content does not count.
+        digest: The digest of the answered message (`message_digest`); an answer to other content does not count.
         answer: Accepted, rejected or needs-input.
-        unmet: Of needs-input: what is missing, a sentence each.
-        reason: Of a rejection: why, in a sentence.
-        code: The code of the verdict; absent where it was accepted, or an agent said no without one.
-        by: Who answers: an `agentType`.
+        unmet: What is missing for needs-input, a sentence each.
+        reason: Why it was rejected, in a sentence.
+        code: The code of the verdict; absent if accepted, or if an agent rejected without one.
+        by: The answering agent: an `agentType`.
         at: When; on the wire it is `timestamp`, as in every sealed message.
     """
 
@@ -73,10 +73,10 @@ class Acknowledgement(OpenRecord):
 
     @classmethod
     def of_verdict(cls, handoff_id: str, message: str, verdict: Verdict, *, by: str, at: datetime) -> "Acknowledgement":
-        """Return the answer that a verdict amounts to: what a sender can correct is needs-input, not rejected."""
-        mendable = verdict.reason in (Code.SCHEMA_INVALID, Code.INCOMPLETE_CONTEXT)
-        answer = Reply.ACCEPTED if verdict else Reply.NEEDS_INPUT if mendable else Reply.REJECTED
-        unmet = [one.text for one in verdict.findings if one.code is verdict.reason] if mendable else []
+        """Return the answer for a verdict: needs-input if the sender can correct it, else accepted or rejected."""
+        correctable = verdict.reason in (Code.SCHEMA_INVALID, Code.INCOMPLETE_CONTEXT)
+        answer = Reply.ACCEPTED if verdict else Reply.NEEDS_INPUT if correctable else Reply.REJECTED
+        unmet = [finding.text for finding in verdict.findings if finding.code is verdict.reason] if correctable else []
         return cls(
             handoff_id=handoff_id,
             digest=message,
@@ -90,24 +90,24 @@ class Acknowledgement(OpenRecord):
 
 
 def message_digest(message: Mapping[str, Any]) -> str:
-    """Return the digest of what a message says: of all its members but its seal."""
+    """Return the digest of a message without its seal."""
     return digest({name: value for name, value in message.items() if name not in (KEY_ID, SIGNATURE)})
 
 
-class Sent(CompactRecord):
+class SentHandoff(CompactRecord):
     """A handoff that was sent.
 
     Attributes:
         handoff_id: The handoff.
-        digest: Of its message.
-        receiver: Who is to answer: an `agentType`.
-        workflow_id: Where it was sent.
-        sent_at: When it was sent first.
-        deadline: Until when an answer is waited for.
-        corrected: How many messages under this id were answered with needs-input before.
+        digest: The digest of its message.
+        receiver: The agent that has to answer: an `agentType`.
+        workflow_id: The receiving workflow.
+        sent_at: When it was first sent.
+        deadline: Until when the sender waits for an answer.
+        corrected: How many earlier messages under this id were answered with needs-input.
         attempts: How often it was sent.
-        answer: The first answer, once it is here.
-        open: Whether somebody waits for the answer.
+        answer: The first answer, if there is one.
+        open: Whether the sender waits for the answer.
     """
 
     handoff_id: str
@@ -122,74 +122,77 @@ class Sent(CompactRecord):
     open: bool = True
 
 
-_MOST_EARLY = 20
+_MAX_EARLY = 20
 
 
 class AckMatch(StrEnum):
-    """What an outbox makes of an answer."""
+    """How an answer relates to an outbox."""
 
     FIRST = "first"
     """It is the answer."""
     REPEATED = "repeated"
-    """It came before, word for word or nearly so; it changes nothing."""
+    """The same answer was received before; it changes nothing."""
     LATE = "late"
-    """It is the first, and its sender does not wait any longer."""
+    """It is the first, but the sender no longer waits."""
     CONTRADICTS = "contradicts"
-    """Another answer came first, and stays."""
+    """Another answer was received first, and stays."""
     OTHER_MESSAGE = "other_message"
     """It answers a message that was not sent under this id."""
     OTHER_AGENT = "other_agent"
-    """Somebody else accepts than was asked; a refusal counts from anyone who the message has reached."""
+    """It is an acceptance from another agent than the receiver; a rejection counts from any agent."""
     UNKNOWN = "unknown"
-    """No such handoff was sent, or it was so long ago that it is forgotten."""
+    """No such handoff was sent, or it is forgotten."""
 
 
 class Outbox:
-    """What a sender handed on, and the answers: for each handoff the first one counts, whatever comes later."""
+    """A sender's handoffs and their answers; the first answer to each counts."""
 
     def __init__(self, carried: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Begin empty, or with what an earlier run carried over."""
+        """Begin empty, or with the state of the previous run."""
         self._early: dict[str, Acknowledgement] = {}
-        self._sent = {one.handoff_id: one for one in (Sent.model_validate(each, strict=False) for each in carried)}
+        handoffs = (SentHandoff.model_validate(members, strict=False) for members in carried)
+        self._sent = {handoff.handoff_id: handoff for handoff in handoffs}
 
-    def put(self, sent: Sent) -> None:
-        """Keep a handoff that is about to be sent for the first time, or a corrected one under the id of before."""
-        before = self._sent.pop(sent.handoff_id, None)
-        if before is not None and (before.open or before.answer is None or before.answer.accepted):
-            self._sent[sent.handoff_id] = before
-            raise ValueError(f"handoff {sent.handoff_id!r} was sent before; use `again`, or give it an id of its own")
-        corrected = 0 if before is None else before.corrected + 1
+    def add(self, sent: SentHandoff) -> None:
+        """Add a handoff before it is sent, or a corrected one under the same id."""
+        earlier = self._sent.pop(sent.handoff_id, None)
+        if earlier is not None and (earlier.open or earlier.answer is None or earlier.answer.accepted):
+            self._sent[sent.handoff_id] = earlier
+            raise ValueError(
+                f"handoff {sent.handoff_id!r} was sent before; use `count_attempt`, or give it an id of its own"
+            )
+        corrected = 0 if earlier is None else earlier.corrected + 1
         self._sent[sent.handoff_id] = sent.model_copy(update={"corrected": corrected})
-        closed = [one.handoff_id for one in self._sent.values() if not one.open]
-        for old in closed[: max(len(self._sent) - MOST_REMEMBERED, 0)]:
-            del self._sent[old]
+        closed = [other.handoff_id for other in self._sent.values() if not other.open]
+        for handoff_id in closed[: max(len(self._sent) - MAX_REMEMBERED, 0)]:
+            del self._sent[handoff_id]
         if early := self._early.pop(sent.handoff_id, None):
-            self.take(early)
+            self.receive(early)
 
-    def attempt(self, handoff_id: str) -> int:
-        """Return which attempt the next message under an id is, from 1; only a corrected one is another."""
-        before = self._sent.get(handoff_id)
-        return 1 if before is None else before.corrected + 2
+    def next_attempt(self, handoff_id: str) -> int:
+        """Return the attempt of the next message under an id, from 1; only corrections count."""
+        earlier = self._sent.get(handoff_id)
+        return 1 if earlier is None else earlier.corrected + 2
 
-    def again(self, handoff_id: str) -> Sent:
-        """Count another attempt of the same handoff; the message is the same."""
+    def count_attempt(self, handoff_id: str) -> SentHandoff:
+        """Count another sending of the same message."""
         return self._change(handoff_id, attempts=self._sent[handoff_id].attempts + 1)
 
-    def extend(self, handoff_id: str, deadline: datetime) -> Sent:
-        """Wait for the answer until a later time."""
+    def extend(self, handoff_id: str, deadline: datetime) -> SentHandoff:
+        """Move the deadline of a handoff."""
         return self._change(handoff_id, deadline=deadline)
 
     def close(self, handoff_id: str) -> None:
-        """Wait no longer for an answer; one that comes is noted."""
+        """Stop waiting for an answer."""
         self._change(handoff_id, open=False)
 
-    def take(self, ack: Acknowledgement) -> AckMatch:
-        """Take an answer whose seal holds."""
+    def receive(self, ack: Acknowledgement) -> AckMatch:
+        """Record an answer whose seal holds, and return how it matches."""
         sent = self._sent.get(ack.handoff_id)
         if sent is None:
-            # In a run that was rolled back, the answer to what it streams may come before it has streamed it.
+            # After a roll-back, the answer to a stream may arrive before the run has sent it again.
             self._early = {**self._early, ack.handoff_id: ack}
-            if len(self._early) > _MOST_EARLY:
+            if len(self._early) > _MAX_EARLY:
                 del self._early[next(iter(self._early))]
             return AckMatch.UNKNOWN
         if ack.digest != sent.digest:
@@ -202,28 +205,29 @@ class Outbox:
         return AckMatch.FIRST if sent.open else AckMatch.LATE
 
     def answer(self, handoff_id: str) -> Acknowledgement | None:
-        """Return the answer to a handoff, or None while there is none."""
+        """Return the answer to a handoff, or None."""
         sent = self._sent.get(handoff_id)
         return None if sent is None else sent.answer
 
     def carried(self) -> list[JsonValue]:
         """Return everything as JSON, for the run that continues this one."""
-        return [one.model_dump(mode="json") for one in self._sent.values()]
+        return [sent.model_dump(mode="json") for sent in self._sent.values()]
 
-    def _change(self, handoff_id: str, **changes: Any) -> Sent:
+    def _change(self, handoff_id: str, **changes: Any) -> SentHandoff:
         changed = self._sent[handoff_id] = self._sent[handoff_id].model_copy(update=changes)
         return changed
 
 
 class ProcessedHandoffs:
-    """What a receiver answered, so that a handoff that comes again gets the same answer and is not executed twice."""
+    """A receiver's answers, so that a repeated handoff gets the same answer and is not executed twice."""
 
     def __init__(self, carried: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Begin empty, or with what an earlier run carried over."""
-        self._answers = {one.handoff_id: one for one in (Acknowledgement.from_json_object(each) for each in carried)}
+        """Begin empty, or with the state of the previous run."""
+        answers = (Acknowledgement.from_json_object(members) for members in carried)
+        self._answers = {answer.handoff_id: answer for answer in answers}
 
-    def before(self, handoff_id: str, message: str, *, by: str, at: datetime) -> Acknowledgement | None:
-        """Return the answer to a handoff that is settled already, or None if it is to be judged."""
+    def earlier_answer(self, handoff_id: str, message: str, *, by: str, at: datetime) -> Acknowledgement | None:
+        """Return the answer to a handoff that is already settled, or None if it has to be judged."""
         earlier = self._answers.get(handoff_id)
         if earlier is None or (earlier.digest != message and not earlier.accepted):
             return None
@@ -233,35 +237,35 @@ class ProcessedHandoffs:
             handoff_id=handoff_id,
             digest=message,
             answer=Reply.REJECTED,
-            reason="another message with this id was accepted before; a handoff is sent again as it was",
+            reason="another message with this id was accepted before; send a handoff again unchanged",
             code=Code.SIGNATURE_INVALID,
             by=by,
             at=at,
         )
 
-    def keep(self, ack: Acknowledgement) -> None:
+    def remember(self, ack: Acknowledgement) -> None:
         """Remember an answer; the first one to the same content stays."""
         earlier = self._answers.get(ack.handoff_id)
         if earlier is not None and earlier.accepted and earlier.digest != ack.digest:
-            raise ValueError(f"handoff {ack.handoff_id!r} was accepted with other content; that answer stays")
+            raise ValueError(f"handoff {ack.handoff_id!r} was accepted with other content; its answer cannot change")
         if earlier is None or earlier.digest != ack.digest:
             self._answers.pop(ack.handoff_id, None)
             self._answers[ack.handoff_id] = ack
-        if len(self._answers) > MOST_REMEMBERED:
-            refused = (one.handoff_id for one in self._answers.values() if not one.accepted)
+        if len(self._answers) > MAX_REMEMBERED:
+            refused = (answer.handoff_id for answer in self._answers.values() if not answer.accepted)
             del self._answers[next(refused, next(iter(self._answers)))]
 
     def answer(self, handoff_id: str) -> Acknowledgement | None:
-        """Return the answer to a handoff, or None if it has none yet."""
+        """Return the answer to a handoff, or None."""
         return self._answers.get(handoff_id)
 
     def carried(self) -> list[JsonValue]:
         """Return everything as JSON, for the run that continues this one."""
-        return [one.to_json_object() for one in self._answers.values()]
+        return [answer.to_json_object() for answer in self._answers.values()]
 
 
 class QueueKey(CompactRecord):
-    """Where a message says that it stands in its chain; taken from bytes that are not verified yet."""
+    """A message's claimed position in its chain, from bytes that are not yet verified."""
 
     handoff_id: str = ""
     parent: str = ""
@@ -270,50 +274,50 @@ class QueueKey(CompactRecord):
 
     @classmethod
     def of(cls, message: Any) -> "QueueKey":
-        """Return where a message stands; what it does not say properly is left out. It never raises."""
+        """Return a message's position without its invalid members; it never raises."""
         if not isinstance(message, Mapping):
             return cls()
         trail = message.get("trail")
         hops = trail.get("hops") if isinstance(trail, Mapping) else None
         texts = (message.get(name) for name in ("handoffId", "parentHandoffId", "taskId"))
-        handoff, parent, task = (one if isinstance(one, str) else "" for one in texts)
+        handoff, parent, task = (text if isinstance(text, str) else "" for text in texts)
         return cls(handoff_id=handoff, parent=parent, task_id=task, hops=hops if type(hops) is int else -1)
 
 
 def next_in_line(waiting: Sequence[QueueKey]) -> int:
-    """Return which of the waiting messages comes first: in order of arrival, but parents before their children."""
-    there = {one.handoff_id for one in waiting if one.handoff_id}
+    """Return the index of the next message: in order of arrival, but parents before their children."""
+    known_ids = {key.handoff_id for key in waiting if key.handoff_id}
     first = 0
-    for index, one in enumerate(waiting):
-        if not one.parent or one.parent not in there or one.parent == one.handoff_id:
+    for index, key in enumerate(waiting):
+        if not key.parent or key.parent not in known_ids or key.parent == key.handoff_id:
             first = index
             break
-    chosen = waiting[first]
-    for index, one in enumerate(waiting):
-        if one.task_id and one.task_id == chosen.task_id and -1 < one.hops < chosen.hops:
-            first, chosen = index, one
+    best = waiting[first]
+    for index, key in enumerate(waiting):
+        if key.task_id and key.task_id == best.task_id and -1 < key.hops < best.hops:
+            first, best = index, key
     return first
 
 
 ADMIT = "baton.admit"
-"""The activity that leads a handoff through the worker's gate."""
+"""The activity that passes a handoff through the worker's gate."""
 OPEN = "baton.open"
-"""The activity that verifies the signature of an acknowledgement, a chunk, or a move of an external agent."""
+"""The activity that verifies the seal of an acknowledgement, a chunk, or a move of an outside agent."""
 REPLY_TO = "replyTo"
-"""Member of a handoff's `step`: the workflow that its sender waits in."""
+"""Member of a handoff's `step`: the workflow that waits for the answer."""
 ATTEMPT = "attempt"
-"""Member of a handoff's `step`: how often it was corrected, from 1."""
+"""Member of a handoff's `step`: the attempt under its id, from 1."""
 
 
 def reply_to_of(message: Mapping[str, Any]) -> str | None:
-    """Return the workflow that the sender of a handoff waits in; None if an agent did not hand it on."""
+    """Return the workflow that waits for the answer to a handoff; None if no pipeline sent it."""
     step = message.get("step")
-    named = step.get(REPLY_TO) if isinstance(step, Mapping) else None
-    return named if isinstance(named, str) else None
+    workflow_id = step.get(REPLY_TO) if isinstance(step, Mapping) else None
+    return workflow_id if isinstance(workflow_id, str) else None
 
 
 class AcceptRequest(CompactRecord):
-    """A handoff as a workflow received it, and what its receiver requires."""
+    """A received handoff, and its receiver's requirements."""
 
     raw: str
     audience: str
@@ -326,13 +330,13 @@ class AcceptRequest(CompactRecord):
 
 
 class Admission(CompactRecord):
-    """What the gate made of a handoff; it is on record.
+    """The gate's recorded answer to a handoff.
 
     Attributes:
         receipt: The answer.
-        digest: Of what the message says; absent if its seal does not hold, and then nothing else is known of it.
+        digest: The message's digest; absent if its seal does not hold, as are all members below.
         sender: Who handed on.
-        reply_to: The workflow that waits for the answer; absent if it is meant for somebody else.
+        reply_to: The workflow that waits for the answer; absent if the message is for another receiver.
         message: The message, if it was accepted.
     """
 
@@ -343,8 +347,8 @@ class Admission(CompactRecord):
     message: dict[str, JsonValue] | None = None
 
 
-class Opened(CompactRecord):
-    """What a sealed message says."""
+class OpenedMessage(CompactRecord):
+    """A sealed message after its seal was verified, or why it was not opened."""
 
     message: dict[str, JsonValue] | None = None
     fault: str = ""
@@ -352,24 +356,24 @@ class Opened(CompactRecord):
     missing: list[str] = Field(default_factory=list)
 
 
-class Received(CompactRecord):
-    """A handoff that a pipeline accepted; what `Exchange.receive` returns.
+class ReceivedHandoff(CompactRecord):
+    """A handoff that a pipeline accepted; `Exchange.receive` returns it.
 
     Attributes:
         handoff_id: The handoff.
         task_id: The task.
-        digest: Of what the message says.
+        digest: The message's digest.
         sender: Who handed on.
-        reply_to: The workflow that was answered; absent if it does not wait.
+        reply_to: The workflow that was answered; absent if none waits.
         description: What the receiver is to do.
         constraints: Rules of the form `key:value`.
         state: The message's `currentState`; the sender's baton is in here.
-        trail: How the task came here.
-        step: What the sender sent along.
-        cost: What the chain had spent by then, and what is left.
+        trail: The task's earlier handoffs.
+        step: The message's `step`.
+        cost: What the chain has spent, and what is left.
         flags: What the safety scan noticed and let pass.
-        anchor: The head of the task's audit chain with the acceptance in it.
-        seconds: From the sender's dispatch to the acceptance.
+        anchor: The head of the task's audit chain after the acceptance.
+        seconds: The time from dispatch to acceptance.
     """
 
     handoff_id: str
@@ -388,8 +392,8 @@ class Received(CompactRecord):
     seconds: float = 0.0
 
     @classmethod
-    def of(cls, admission: Admission, seconds: float) -> "Received":
-        """Return what was received."""
+    def of(cls, admission: Admission, seconds: float) -> "ReceivedHandoff":
+        """Return the received handoff of an admission that accepted it."""
         message: Mapping[str, Any] | None = admission.message
         if message is None or admission.digest is None:
             raise ValueError("only an accepted handoff is received")
@@ -411,19 +415,19 @@ class Received(CompactRecord):
         )
 
 
-def taken_over(baton: Baton, received: Received) -> dict[str, JsonValue]:
-    """Return the patch by which a receiver takes over the baton that it was handed; its own goal stays."""
-    mine = baton.to_json_object()
+def received_patch(baton: Baton, received: ReceivedHandoff) -> dict[str, JsonValue]:
+    """Return the patch that merges a received baton into the receiver's; the receiver's goal stays."""
+    own_members = baton.to_json_object()
     patch: dict[str, JsonValue] = {}
     for name in Baton.FIELDS:
-        theirs = received.state.get(name)
-        if name == "goal" or not isinstance(theirs, list) or not theirs:
+        received_items = received.state.get(name)
+        if name == "goal" or not isinstance(received_items, list) or not received_items:
             continue
-        own = mine.get(name)
-        own = own if isinstance(own, list) else []
-        new = [one for one in theirs if one not in own]
+        own_items = own_members.get(name)
+        own_items = own_items if isinstance(own_items, list) else []
+        new_items = [item for item in received_items if item not in own_items]
         if name == "current_state":
-            patch[name] = theirs
-        elif new:
-            patch[name] = new if name == "decision_log" else [*own, *new]
+            patch[name] = received_items
+        elif new_items:
+            patch[name] = new_items if name == "decision_log" else [*own_items, *new_items]
     return patch

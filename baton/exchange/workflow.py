@@ -1,4 +1,4 @@
-"""`Exchange`: attached to a pipeline, it hands the task on to other pipelines and receives it from them, by signal."""
+"""`Exchange`: attached to a pipeline, it hands off to other pipelines and receives from them, by signal."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -24,17 +24,17 @@ from baton.exchange.records import (
     AckMatch,
     Acknowledgement,
     Outbox,
-    Received,
-    Sent,
+    ReceivedHandoff,
+    SentHandoff,
     message_digest,
-    taken_over,
+    received_patch,
 )
 from baton.exchange.workflow_messages import (
     MARK,
     Arrivals,
     MessageProcessor,
     Receiver,
-    ended_once,
+    cancel_once,
     message_of,
     open_message,
     signal_workflow,
@@ -51,12 +51,12 @@ from baton.pipelines.workflow_steps import publish
 from baton.wire.json_values import Json, digest
 from baton.wire.text import describe_faults
 
-COMPLETED_HANDED = 20
-"""How many of the newest finished steps a handoff lists; all of them are in the ledger."""
+MAX_COMPLETED_SUBTASKS = 20
+"""How many of the newest finished steps a handoff lists; the ledger has all."""
 
 
 class Outgoing:
-    """Makes a pipeline's handoffs to other pipelines and to agents outside."""
+    """Makes a pipeline's handoffs to other pipelines and to outside agents."""
 
     def __init__(self, pipeline: Pipeline, agent: str, version: str) -> None:
         self._pipeline = pipeline
@@ -68,23 +68,22 @@ class Outgoing:
         pipeline.carries[CHAIN] = self.carried
 
     def carried(self) -> dict[str, JsonValue]:
-        """Return how the task came here: what a child, or the run that continues this one, begins with."""
+        """Return the trail that a child or the next run restores."""
         return self._trail.to_json_object() if self._trail.hops else {}
 
     @property
     def _sender(self) -> Sender:
-        """Who hands on: this run of the agent."""
         self._execution_id = self._execution_id or str(workflow.uuid4())
         return Sender(agent_id=self._agent, agent_version=self._version, execution_id=self._execution_id)
 
-    def follows(self, received: Received) -> None:
-        """Note which handoff brought the task here: what is handed on next has it as its parent."""
+    def follow(self, received: ReceivedHandoff) -> None:
+        """Make a received handoff the parent of the next one."""
         self._parent = received.handoff_id
         if received.trail is not None:
             self._trail = Trail.from_json_object(received.trail)
 
-    def comes_back(self, received: Received) -> bool:
-        """Return whether a task that was received had been handed on from here before."""
+    def has_sent(self, received: ReceivedHandoff) -> bool:
+        """Return whether this agent handed on the received task before."""
         recent = Trail.from_json_object(received.trail).recent if received.trail else []
         return any(hop.sender == self._agent for hop in recent)
 
@@ -96,17 +95,17 @@ class Outgoing:
         state: Mapping[str, Json] | None,
         expires: timedelta | None,
         *,
-        named: tuple[str, int] | None = None,
+        identity: tuple[str, int] | None = None,
         receivers: Sequence[str] = (),
         step: Mapping[str, JsonValue] | None = None,
     ) -> Handoff:
-        """Return a handoff; it is sealed as it leaves."""
+        """Return a handoff, not yet sealed."""
         pipeline, now = self._pipeline, workflow.now()
-        handoff_id, attempt = named or (str(workflow.uuid4()), 1)
-        further: dict[str, JsonValue] = {REPLY_TO: workflow.info().workflow_id, ATTEMPT: attempt, **(step or {})}
+        handoff_id, attempt = identity or (str(workflow.uuid4()), 1)
+        members: dict[str, JsonValue] = {REPLY_TO: workflow.info().workflow_id, ATTEMPT: attempt, **(step or {})}
         completed = self._completed()
         try:
-            work = digest(description)[-32:]  # by which the guard knows what goes round in circles
+            work = digest(description)[-32:]  # lets the loop guard recognise the same work
             return build_handoff(
                 AgentState(
                     agent=self._sender,
@@ -130,15 +129,17 @@ class Outgoing:
                     audience=to.workflow_id,
                     expires_at=None if expires is None else now + expires,
                     initial=self._parent is None and not completed,
-                    step=further,
+                    step=members,
                 ),
             )
-        except (RoutingError, SealError, ValueError) as error:  # among the last: no canonical form of a number or text
-            raise StageFailedError(f"the handoff to {to.agent!r} cannot be made: {_short(error)}") from error
+        except (RoutingError, SealError, ValueError) as error:  # ValueError: a value without a canonical form
+            raise StageFailedError(f"the handoff to {to.agent!r} cannot be made: {_describe_error(error)}") from error
 
     def _completed(self) -> list[CompletedSubtask]:
-        """Return the newest steps that changed the baton, or in which a person decided."""
-        done = [one for one in self._pipeline.state.entries if one.effective or one.kind is StepKind.APPROVAL]
+        """Return the newest steps that changed the baton or were approvals."""
+        completed = [
+            entry for entry in self._pipeline.state.entries if entry.effective or entry.kind is StepKind.APPROVAL
+        ]
         return [
             CompletedSubtask(
                 subtask_id=f"{entry.seq}:{entry.stage_id}"[:200],
@@ -146,28 +147,27 @@ class Outgoing:
                 result={"changed": [*sorted(entry.effective)]},
                 completed_at=entry.timestamp,
             )
-            for entry in done[-COMPLETED_HANDED:]
+            for entry in completed[-MAX_COMPLETED_SUBTASKS:]
         ]
 
 
-def _short(error: Exception) -> str:
-    """Return what is wrong, without a value of the message."""
+def _describe_error(error: Exception) -> str:
     return describe_faults(error) if isinstance(error, ValidationError) else str(error)
 
 
 ATTEMPTS = 3
-"""How often a handoff is sent without an answer, evenly over the time there is."""
+"""How often a handoff without an answer is sent, evenly over the available time."""
 
 Ask = Callable[[PendingHandoff, timedelta], Awaitable[HandoffDecision]]
-Takes = Callable[[Baton, Received], Mapping[str, Json]]
+Takes = Callable[[Baton, ReceivedHandoff], Mapping[str, Json]]
 
 
 class Exchange:
     """A pipeline's handoffs with other pipelines.
 
     Attributes:
-        outgoing: What makes this pipeline's messages.
-        pipeline: The pipeline it is attached to.
+        outgoing: Makes the pipeline's messages.
+        pipeline: The pipeline.
     """
 
     def __init__(
@@ -182,10 +182,10 @@ class Exchange:
 
         Args:
             pipeline: The pipeline.
-            agent: Under what name it hands on; its workflow type by default.
+            agent: The pipeline's name as an agent; its workflow type by default.
             version: Its version, by semver.org.
-            ask: Asks a person what to do about a handoff without an answer; `pipeline.ask` puts it
-                into the pipeline's inbox. Without it the step fails.
+            ask: Asks a person about a handoff without an answer; `pipeline.ask` puts it into the pipeline's
+                inbox. Without it the step fails.
         """
         carried = pipeline.carried("exchange")
         self.pipeline = pipeline
@@ -194,7 +194,7 @@ class Exchange:
         self._ask = ask
         self._outbox = Outbox(carried.get("outbox", ()))
         self._arrivals = Arrivals(pipeline._handlers, self.note, carried)
-        self._answers = MessageProcessor(self._take_answer, carried.get("answers", ()))
+        self._answers = MessageProcessor(self._receive_answer, carried.get("answers", ()))
         workflow.set_signal_handler(HANDOFF_ANSWER, self._on_answer)
         pipeline.carries["exchange"] = self.carried
 
@@ -204,7 +204,7 @@ class Exchange:
         return self._ask is not None
 
     def carried(self) -> dict[str, JsonValue]:
-        """Return what the next run needs to know when this one continues as new."""
+        """Return the state that the next run restores after continue-as-new."""
         return {"outbox": self._outbox.carried(), "answers": self._answers.pending(), **self._arrivals.carried()}
 
     @stages.step
@@ -219,30 +219,32 @@ class Exchange:
         corrects: Acknowledgement | None = None,
         attempts: int = ATTEMPTS,
     ) -> Acknowledgement:
-        """Hand the task on to another pipeline, and wait until it answers.
+        """Hand the task on to another pipeline, and wait for its answer.
 
         Args:
-            to: The receiver; it is started if need be.
+            to: The receiver; it is started if necessary.
             description: What it is to do.
-            within: How long to wait for the answer; the handoff expires then, unless a person is asked.
+            within: How long to wait for the answer; then the handoff expires, unless a person is asked.
             constraints: Rules of the form `key:value`.
-            state: What it is handed; the baton by default.
-            corrects: The needs-input answer that this handoff corrects: it keeps the id, and is its next attempt.
+            state: The state that it receives; the baton by default.
+            corrects: The needs-input answer that this handoff corrects; it keeps the id, and is the next attempt.
             attempts: How often it is sent in that time while no answer comes.
 
         Returns:
-            The answer: accepted, rejected, or needs-input with what is missing. A refusal is not an exception.
+            The answer: accepted, rejected, or needs-input with what is missing. A rejection is not an exception.
 
         Raises:
             StageFailedError: No answer came, and no person decided to continue; the message could not be made; or
-                the handoff would go round in circles.
+                the handoff would be a loop.
         """
         name = f"hand off to {to.agent}"[:200]
 
         async def act(seq: int) -> StageReturn:
-            corrected = None if corrects is None else (corrects.handoff_id, self._outbox.attempt(corrects.handoff_id))
-            expires = None if self.asks else within  # a person may have the same message sent much later
-            handoff = self.outgoing.message(to, description, constraints, state, expires, named=corrected)
+            identity = (
+                None if corrects is None else (corrects.handoff_id, self._outbox.next_attempt(corrects.handoff_id))
+            )
+            expires = None if self.asks else within  # a person may send the same message again much later
+            handoff = self.outgoing.message(to, description, constraints, state, expires, identity=identity)
             ack = await self.deliver(seq, to, handoff, within, attempts)
             return StageReturn(stage=name, seq=seq, output=ack.to_json_object())
 
@@ -250,43 +252,42 @@ class Exchange:
 
     @stages.step
     async def receive(
-        self, receiver: ReceiverRequirements, *, within: timedelta, takes: Takes = taken_over
-    ) -> Received:
-        """Wait for a handoff that passes the gate, answer its sender, and take over the baton that it brings.
+        self, receiver: ReceiverRequirements, *, within: timedelta, takes: Takes = received_patch
+    ) -> ReceivedHandoff:
+        """Wait for a handoff that passes the gate, answer its sender, and merge its baton into the pipeline's.
 
-        Every other one that comes meanwhile is answered as well. The answer is on record before it is given, and
-        before this returns.
+        Other handoffs that arrive meanwhile are answered as well. The answer is recorded before it is sent.
 
         Args:
-            receiver: What this pipeline requires of a handoff.
+            receiver: This pipeline's requirements.
             within: How long to wait.
-            takes: Makes the patch for this pipeline's baton out of the baton and what was received.
+            takes: Returns the patch for this pipeline's baton, given that baton and the received handoff.
 
         Returns:
-            What was received.
+            The received handoff.
 
         Raises:
-            StageFailedError: None came in time, or what one brought breaks a rule of this pipeline.
+            StageFailedError: None came in time, or the patch breaks a rule of this pipeline.
         """
         name = f"receive as {receiver.agent_type}"[:200]
-        is_past = True
+        replayed = True
 
         async def act(seq: int) -> StageReturn:
-            nonlocal is_past
-            is_past = False
+            nonlocal replayed
+            replayed = False
             received = await self._arrivals.next(receiver, within)
             patch = dict(takes(self.pipeline.baton, received))
             return StageReturn(stage=name, seq=seq, baton_patch=patch, output=received.model_dump(mode="json"))
 
-        received = Received.model_validate(await self.step(name, act), strict=False)
-        self.outgoing.follows(received)
+        received = ReceivedHandoff.model_validate(await self.step(name, act), strict=False)
+        self.outgoing.follow(received)
         if received.cost and received.task_id == self.pipeline.task_id:
-            comes_back = self.outgoing.comes_back(received)
-            self.pipeline._account.relay(received.cost, comes_back=comes_back, recorded=is_past)
+            comes_back = self.outgoing.has_sent(received)
+            self.pipeline._account.relay(received.cost, comes_back=comes_back, recorded=replayed)
         return received
 
     async def step(self, name: str, act: Callable[[int], Awaitable[StageReturn]]) -> Any:
-        """Run something as a step, which is not executed again in a run that continues this one; return its output."""
+        """Run a step, and return its output; a continued run does not execute it again."""
         pipeline = self.pipeline
         seq, past = await pipeline._steps.begin(name, StepKind.STAGE)
         if past is not None:
@@ -296,41 +297,44 @@ class Exchange:
             try:
                 outcome = pipeline.state.record_stage(returned, workflow.now())
             except PatchError as error:
-                raise StageFailedError(f"{name}: what came back is refused: {error}") from error
+                raise StageFailedError(f"{name}: the returned patch is refused: {error}") from error
         publish(outcome)
         return outcome.value
 
     async def deliver(
         self, seq: int, to: Receiver, handoff: Handoff, within: timedelta, attempts: int = ATTEMPTS
     ) -> Acknowledgement:
-        """Send a handoff until it is answered, or fail; a person may have it sent again for as long as `within`."""
-        id = handoff.handoff_id
-        with self.expecting(to, id, message_digest(handoff.to_json_object()), within):
+        """Send a handoff until it is answered, or fail; a person can extend the wait by `within`."""
+        handoff_id = handoff.handoff_id
+        with self.expecting(to, handoff_id, message_digest(handoff.to_json_object()), within):
             await self._send(to, handoff, may_start=True)
-            while (ack := await self.answer(id, within, attempts, lambda: self._send_again(to, handoff))) is None:
+            while (
+                ack := await self.await_answer(handoff_id, within, attempts, lambda: self._send_again(to, handoff))
+            ) is None:
                 if await self._escalate(seq, to, handoff, within, attempts):
-                    self._outbox.extend(id, workflow.now() + within)
+                    self._outbox.extend(handoff_id, workflow.now() + within)
                     await self._send_again(to, handoff)
         if not ack.accepted:
-            self.note(f"{to.agent!r} answered {ack.answer.value} to handoff {id}: {ack.reason or '; '.join(ack.unmet)}")
+            why = ack.reason or "; ".join(ack.unmet)
+            self.note(f"{to.agent!r} answered {ack.answer.value} to handoff {handoff_id}: {why}")
         return ack
 
     async def offer(
-        self, to: Receiver, handoff: Handoff, within: timedelta, attempts: int, *, sent: Callable[[], None]
+        self, to: Receiver, handoff: Handoff, within: timedelta, attempts: int, *, on_sent: Callable[[], None]
     ) -> Acknowledgement | None:
-        """Send a handoff until it is answered or the time is up; call `sent` once its receiver is there to hear it."""
+        """Send a handoff until it is answered or the time is up; call `on_sent` once the receiver runs."""
         with self.expecting(to, handoff.handoff_id, message_digest(handoff.to_json_object()), within):
             await self._send(to, handoff, may_start=True)
-            sent()
-            return await self.answer(handoff.handoff_id, within, attempts, lambda: self._send_again(to, handoff))
+            on_sent()
+            return await self.await_answer(handoff.handoff_id, within, attempts, lambda: self._send_again(to, handoff))
 
     @contextmanager
-    def expecting(self, to: Receiver, id: str, digest: str, within: timedelta) -> Iterator[None]:
-        """Take the answer to something that is sent while the block runs; one that comes later is noted."""
+    def expecting(self, to: Receiver, handoff_id: str, digest: str, within: timedelta) -> Iterator[None]:
+        """Expect an answer while the block runs; one that arrives later is noted."""
         now = workflow.now()
-        self._outbox.put(
-            Sent(
-                handoff_id=id,
+        self._outbox.add(
+            SentHandoff(
+                handoff_id=handoff_id,
                 digest=digest,
                 receiver=to.agent,
                 workflow_id=to.workflow_id,
@@ -341,32 +345,32 @@ class Exchange:
         try:
             yield
         finally:
-            self._outbox.close(id)
+            self._outbox.close(handoff_id)
 
-    async def answer(
-        self, id: str, within: timedelta, attempts: int, again: Callable[[], Awaitable[None]]
+    async def await_answer(
+        self, handoff_id: str, within: timedelta, attempts: int, send_again: Callable[[], Awaitable[None]]
     ) -> Acknowledgement | None:
-        """Wait for an answer until the time is up, sending again evenly over it: `attempts` times with the first."""
+        """Wait for an answer until the time is up, sending `attempts` times in all, evenly over it."""
         for attempt in range(1, attempts + 1):
             with suppress(TimeoutError):
                 await workflow.wait_condition(
-                    lambda: self._outbox.answer(id) is not None,
+                    lambda: self._outbox.answer(handoff_id) is not None,
                     timeout=within / attempts,
-                    timeout_summary=f"answer to handoff {id}, attempt {attempt}",
+                    timeout_summary=f"answer to handoff {handoff_id}, attempt {attempt}",
                 )
-            if self._outbox.answer(id) is not None:
+            if self._outbox.answer(handoff_id) is not None:
                 break
             if attempt < attempts:
-                await again()
-        return self._outbox.answer(id)
+                await send_again()
+        return self._outbox.answer(handoff_id)
 
     async def _send_again(self, to: Receiver, handoff: Handoff) -> None:
-        """Send the same message again; anyone who has answered it answers the same."""
-        self._outbox.again(handoff.handoff_id)
+        """Send the same message again; its receiver repeats an earlier answer."""
+        self._outbox.count_attempt(handoff.handoff_id)
         await self._send(to, handoff, may_start=False)
 
     async def _send(self, to: Receiver, handoff: Handoff, *, may_start: bool) -> None:
-        """Signal the handoff; start the receiver if that is allowed and it is not there."""
+        """Signal the handoff; if the receiver is not running, start it where that is allowed."""
         if await signal_workflow(to.workflow_id, HANDOFF, handoff):
             return
         if may_start and to.starts is not None:
@@ -384,7 +388,7 @@ class Exchange:
         self.note(f"nothing runs as {to.workflow_id!r} to receive handoff {handoff.handoff_id}; it waits")
 
     async def _escalate(self, seq: int, to: Receiver, handoff: Handoff, within: timedelta, attempts: int) -> bool:
-        """Put the task into PENDING_HANDOFF and ask a person; return whether it is to be sent again."""
+        """Put the task into PENDING_HANDOFF and ask a person; return whether to send it again."""
         reason = f"{to.agent!r} ({to.workflow_id}) has not answered handoff {handoff.handoff_id} within {within}"
         self.note(f"escalated: {reason}")
         visibility = self.pipeline._handlers.visibility
@@ -409,37 +413,36 @@ class Exchange:
             decision = await self._decision_or_answer(pending, within)
         visibility.resume()
         if decision is None:
-            self.note(f"{to.agent!r} answered handoff {handoff.handoff_id} after all; nobody needs to decide about it")
+            self.note(f"{to.agent!r} answered handoff {handoff.handoff_id} after all; no decision is needed")
             return False
         if decision.action is not HandoffAction.REQUEUE:
-            late = self._outbox.answer(handoff.handoff_id)
-            came = "" if late is None else f" (since then {to.agent!r} answered {late.answer.value})"
-            raise StageFailedError(f"{reason}; {decision.who} gave it up: {decision.why}{came}")
+            late_answer = self._outbox.answer(handoff.handoff_id)
+            suffix = "" if late_answer is None else f" (since then {to.agent!r} answered {late_answer.answer.value})"
+            raise StageFailedError(f"{reason}; {decision.who} gave it up: {decision.why}{suffix}")
         return True
 
     async def _decision_or_answer(self, pending: PendingHandoff, within: timedelta) -> HandoffDecision | None:
-        """Return what the person who is asked decides, or None if the receiver answers before that."""
-        assert self._ask is not None  # noqa: S101 - the caller has looked
-        id, inbox = pending.handoff_id, self.pipeline._handoffs.escalation.inbox
+        """Return the person's decision, or None if the receiver answers first."""
+        assert self._ask is not None  # noqa: S101 - the caller has checked
+        handoff_id, inbox = pending.handoff_id, self.pipeline._handoffs.escalation.inbox
         asking = asyncio.ensure_future(self._ask(pending, within))
 
-        def answered() -> bool:
-            return self._outbox.answer(id) is not None and not inbox.has_decision(id)
+        def is_answered() -> bool:
+            return self._outbox.answer(handoff_id) is not None and not inbox.has_decision(handoff_id)
 
-        await ended_once(lambda: asking.done() or answered(), [asking])
+        await cancel_once(lambda: asking.done() or is_answered(), [asking])
         return None if asking.cancelled() else asking.result()
 
-    def _on_answer(self, *given: Any) -> None:
-        """Answer a handoff of this pipeline: one sealed acknowledgement."""
-        raw = message_of(given)
+    def _on_answer(self, *arguments: Any) -> None:
+        """Answer a handoff of this pipeline, with one sealed acknowledgement."""
+        raw = message_of(arguments)
         if raw is None:
-            what = "not a sealed answer of 4 MiB at most"
-            self.note(f"refused a signal {HANDOFF_ANSWER!r} that is {what}, marked as one by {MARK}")
+            expected = "not a sealed answer of 4 MiB at most"
+            self.note(f"refused a signal {HANDOFF_ANSWER!r} that is {expected}, marked as one by {MARK}")
         else:
             self._answers.put(raw)
 
-    async def _take_answer(self, raw: bytes) -> None:
-        """Take an answer once its seal was verified."""
+    async def _receive_answer(self, raw: bytes) -> None:
         try:
             answer = await open_message(raw)
             ack = None if answer.message is None else Acknowledgement.from_json_object(answer.message)
@@ -451,9 +454,9 @@ class Exchange:
             if ack is None:
                 self.note(f"refused an answer: {answer.fault}")
                 return
-            taken = self._outbox.take(ack)
-            if taken not in (AckMatch.FIRST, AckMatch.REPEATED):
-                self.note(f"an answer of {ack.by!r} to handoff {ack.handoff_id} ({ack.answer.value}) is {taken.value}")
+            match = self._outbox.receive(ack)
+            if match not in (AckMatch.FIRST, AckMatch.REPEATED):
+                self.note(f"an answer of {ack.by!r} to handoff {ack.handoff_id} ({ack.answer.value}) is {match.value}")
 
     def note(self, text: str) -> None:
         """Keep a note for the pipeline's operators."""

@@ -1,7 +1,7 @@
-"""`Outside`: attached to an exchange, it hands the task to agents that come and fetch their work.
+"""`Outside`: attached to an exchange, it hands the task to outside agents, which fetch their work.
 
 The handoff waits in the workflow. The service of `baton.exchange.client_http`, or a program with
-`baton.exchange.client_external`, lists it by a query and brings the agent's moves as sealed updates.
+`baton.exchange.client_external`, lists it by a query and sends the agent's moves as sealed updates.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,42 +32,42 @@ from baton.exchange.external import (
     OutsideResult,
     outside_address,
 )
-from baton.exchange.records import Opened
+from baton.exchange.records import OpenedMessage
 from baton.exchange.workflow import Exchange
-from baton.exchange.workflow_messages import LARGEST_MESSAGE, Receiver, open_message, raw_of
+from baton.exchange.workflow_messages import Receiver, message_of, open_message
 from baton.handoff.records import Handoff
 from baton.handoff.sealed import SealedAction
 from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.telemetry.metrics import LATENCY, Transport, slo_breach
 from baton.wire.json_values import Json, loads_strict
 
-_NO_KEYS = "the worker has no keys to verify a move with; start it with BatonPlugin(safeguards=…)"
+_NO_KEYS = "the worker has no keys to verify moves; start it with BatonPlugin(safeguards=…)"
 
 
 @dataclass
-class _Waiting:
-    """A handoff that waits: its message, and how to make the next one."""
+class _OpenHandoff:
+    """An open handoff: its message, and how to make the next one."""
 
     message: Handoff
     make: Callable[[int], Handoff]
     attempt: int = 1
-    answered: bool = False
+    measured: bool = False
 
     def has_expired_contract(self, now: datetime) -> bool:
-        """Return whether its contract has expired; without one it has not."""
+        """Return whether it has a contract that has expired."""
         contract = (self.message.step or {}).get("contract")
         return isinstance(contract, Mapping) and bool(expiry_findings(contract, now))
 
-    def again(self) -> Handoff:
-        """Return the message made again, as another attempt."""
+    def remake(self) -> Handoff:
+        """Make the message again, as the next attempt."""
         self.message = self.make(self.attempt + 1)
         self.attempt += 1
-        self.answered = False
+        self.measured = False
         return self.message
 
 
 class Outside:
-    """A pipeline's handoffs to agents outside."""
+    """A pipeline's handoffs to outside agents."""
 
     def __init__(self, exchange: Exchange) -> None:
         """Attach to an exchange, in the workflow's `__init__`."""
@@ -75,8 +75,8 @@ class Outside:
         self._calls = exchange._calls
         self._open = ExternalHandoffs(exchange.pipeline.carried("outside"))
         exchange.pipeline.carries["outside"] = self._open.carried
-        self._waiting: dict[str, _Waiting] = {}
-        self._moving = 0
+        self._waiting: dict[str, _OpenHandoff] = {}
+        self._active_moves = 0
         workflow.set_query_handler(QUERY_OUTSIDE, self._on_list)
         workflow.set_query_handler(QUERY_DONE, self._on_done)
         workflow.set_query_handler(QUERY_MESSAGE, self._on_message)
@@ -94,155 +94,153 @@ class Outside:
         state: Mapping[str, Json] | None = None,
         tools: Iterable[str] = (),
     ) -> OutsideResult:
-        """Hand the task to an agent outside, and wait for what it returns.
+        """Hand the task to an outside agent, and wait for its result.
 
-        A patch that it returns is checked by this pipeline's rules before it is taken, so that the agent can
-        correct it, and is applied like that of a stage. In a pipeline with contracts it gets one, as stages do;
-        one that expires before it is accepted is compiled again when an agent claims the handoff.
+        A returned patch is checked against this pipeline's rules at once, so that the agent can correct it, and is
+        applied like a stage's. In a pipeline with contracts the agent gets one, as stages do; if it expires before
+        the handoff is accepted, it is compiled again when an agent claims the handoff.
 
         Args:
-            agent: The agent's name, by which its token knows it.
+            agent: The agent's name, to which its token belongs.
             description: What it is to do.
-            within: How long it may take altogether.
-            version: Which of its versions will do.
+            within: How long it may take in total.
+            version: The accepted range of its versions.
             constraints: Rules of the form `key:value`.
-            state: What it is handed; the baton by default.
+            state: The state that it receives; the baton by default.
             tools: The tools that it has; its contract may allow some of them.
 
         Returns:
-            Its answer, with the patch or the report. A refusal is not an exception.
+            Its answer, with the patch or the report. A rejection is not an exception.
 
         Raises:
-            StageFailedError: Nothing came back in time; or no valid contract can be made, or the registry has no
-                such agent, and nothing was handed on.
+            StageFailedError: Nothing was returned in time; or the handoff could not be made, because no valid
+                contract can be compiled or the registry has no such agent.
         """
         name = f"hand off to {agent} outside"[:200]
 
         async def act(seq: int) -> StageReturn:
-            to = Receiver(outside_address(agent), agent, version)
+            receiver = Receiver(outside_address(agent), agent, version)
             spec = StageSpec(agent, version=version, task=description, tools=frozenset(tools))
-            id, until = str(workflow.uuid4()), workflow.now() + within
+            handoff_id, until = str(workflow.uuid4()), workflow.now() + within
 
             def make(attempt: int) -> Handoff:
-                step, left = self._contract(spec, seq, id), until - workflow.now()
+                step, remaining = self._contract(spec, seq, handoff_id), until - workflow.now()
                 return self._exchange.outgoing.message(
-                    to, description, constraints, state, left, named=(id, attempt), step=step
+                    receiver, description, constraints, state, remaining, identity=(handoff_id, attempt), step=step
                 )
 
-            result = await self._wait(_Waiting(make(1), make), agent, within, name)
+            result = await self._wait(_OpenHandoff(make(1), make), agent, within, name)
             output = result.model_dump(mode="json")
             return StageReturn(stage=name, seq=seq, baton_patch=result.patch, output=output)
 
         return OutsideResult.model_validate(await self._exchange.step(name, act), strict=False)
 
-    def _contract(self, spec: StageSpec, seq: int, id: str) -> dict[str, JsonValue]:
-        """Return the contract of this moment that goes with a handoff, in a pipeline with contracts."""
+    def _contract(self, spec: StageSpec, seq: int, handoff_id: str) -> dict[str, JsonValue]:
+        """Return a new contract as the member of `step`, in a pipeline with contracts."""
         pipeline = self._exchange.pipeline
         baton = pipeline.state.baton.to_json_object()
-        given = StageInput(stage=spec.name, seq=seq, task_id=pipeline.task_id, baton=baton)
-        contract = pipeline._handoffs.with_contract(OutgoingHandoff(spec, given, id), given, kept=False).contract
+        stage_input = StageInput(stage=spec.name, seq=seq, task_id=pipeline.task_id, baton=baton)
+        contract = pipeline._handoffs.with_contract(
+            OutgoingHandoff(spec, stage_input, handoff_id), stage_input, kept=False
+        ).contract
         return {} if contract is None else {"contract": contract}
 
-    async def _wait(self, waiting: _Waiting, agent: str, within: timedelta, name: str) -> OutsideResult:
-        """Let a handoff wait until it has ended."""
-        id, visibility = waiting.message.handoff_id, self._exchange.pipeline._handlers.visibility
-        self._waiting[id] = waiting
-        self._open.put(OutsideHandoff.of(waiting.message, within))
+    async def _wait(self, waiting: _OpenHandoff, agent: str, within: timedelta, name: str) -> OutsideResult:
+        handoff_id, visibility = waiting.message.handoff_id, self._exchange.pipeline._handlers.visibility
+        self._waiting[handoff_id] = waiting
+        self._open.add(OutsideHandoff.of(waiting.message, within))
         summary = f"answer of {agent} outside"[:200]
         try:
             with visibility.show_waiting(PipelineStatus.WAITING, name):
                 await workflow.wait_condition(
-                    lambda: self._end(id) is not None, timeout=within, timeout_summary=summary
+                    lambda: self._end(handoff_id) is not None, timeout=within, timeout_summary=summary
                 )
         except TimeoutError:
             visibility.show_rejected(name)
-            reason = f"{agent!r} has returned nothing for handoff {id} within {within}"
+            reason = f"{agent!r} has returned nothing for handoff {handoff_id} within {within}"
             self._exchange.note(f"escalated: {reason}")
             raise StageFailedError(reason) from None
         finally:
-            end = self._end(id)
-            del self._waiting[id]
-            self._open.remove(id)
-        await workflow.wait_condition(lambda: not self._moving)  # a run may not end while a move is being made
+            end = self._end(handoff_id)
+            del self._waiting[handoff_id]
+            self._open.remove(handoff_id)
+        await workflow.wait_condition(lambda: not self._active_moves)  # a run must not end during an update
         visibility.resume()
         assert end is not None  # noqa: S101 - the condition above
         return OutsideResult.of(end)
 
     def _end(self, handoff_id: str) -> AgentAction | None:
-        one = self._open.get(handoff_id)
-        return None if one is None else one.end
+        waiting = self._open.get(handoff_id)
+        return None if waiting is None else waiting.end
 
-    def _validate(self, *given: Any) -> None:
-        """Refuse what is not a sealed move before it enters the history."""
-        raw = raw_of(given)
-        if raw is None or len(raw) > LARGEST_MESSAGE:
-            raise _refused(f"an update {MOVE!r} carries one sealed move of 4 MiB at most")
-        [move] = given
-        if not isinstance(move, SealedAction) or move.fault == "":
-            return
-        raise _refused(move.fault or _NO_KEYS)
+    def _validate(self, *arguments: Any) -> None:
+        """Reject anything but a sealed move before it enters the history."""
+        if message_of(arguments) is None:
+            raise _refusal_error(f"an update {MOVE!r} carries one sealed move of 4 MiB at most")
+        [move] = arguments
+        if isinstance(move, SealedAction) and move.fault != "":
+            raise _refusal_error(move.fault or _NO_KEYS)
 
-    async def _on_move(self, *given: Any) -> OutsideHandoff:
-        """Claim, answer or return a handoff: one sealed move of an agent outside."""
-        raw = raw_of(given)
-        assert raw is not None  # noqa: S101 - the validator
-        self._moving += 1
+    async def _on_move(self, *arguments: Any) -> OutsideHandoff:
+        """Claim, answer or return a handoff, by one sealed move of an outside agent."""
+        raw = message_of(arguments)
+        assert raw is not None  # noqa: S101 - the validator has checked
+        self._active_moves += 1
         try:
-            return self._made(await self._opened(raw, is_verified=isinstance(given[0], SealedAction)))
+            return self._apply_move(await self._open_move(raw, is_verified=isinstance(arguments[0], SealedAction)))
         except ActivityError as error:
-            raise _refused(f"the move could not be verified: {error.cause or error}") from error
+            raise _refusal_error(f"the move could not be verified: {error.cause or error}") from error
         finally:
-            self._moving -= 1
+            self._active_moves -= 1
 
-    async def _opened(self, raw: bytes, *, is_verified: bool) -> Opened:
-        """Return what a move says; `is_verified` if the validator has checked its signature."""
+    async def _open_move(self, raw: bytes, *, is_verified: bool) -> OpenedMessage:
+        """Open a move, with the artifacts that are missing; `is_verified` if the validator has checked its seal."""
         if not is_verified:
             return await open_message(raw)
-        said = Opened(message=loads_strict(raw))
-        patch = (said.message or {}).get("patch")
-        brings_artifacts = isinstance(patch, Mapping) and patch.get("artifacts")
-        return await open_message(raw) if brings_artifacts else said
+        opened = OpenedMessage(message=loads_strict(raw))
+        patch = (opened.message or {}).get("patch")
+        has_artifacts = isinstance(patch, Mapping) and patch.get("artifacts")
+        return await open_message(raw) if has_artifacts else opened
 
-    def _made(self, said: Opened) -> OutsideHandoff:
-        """Make a move whose seal was verified, or refuse it."""
+    def _apply_move(self, opened: OpenedMessage) -> OutsideHandoff:
         try:
-            if said.message is None:
-                raise _refused(said.fault)
-            move = AgentAction.from_json_object(said.message)
+            if opened.message is None:
+                raise _refusal_error(opened.fault)
+            move = AgentAction.from_json_object(opened.message)
         except ValidationError:
-            raise _refused("this is not a move, though its seal holds") from None
+            raise _refusal_error("this is not a move, though its seal holds") from None
         now = workflow.now()
-        refusal = self._open.refusal(move, now) or self._patch_refusal(move, said.missing)
+        refusal = self._open.refusal(move, now) or self._patch_refusal(move, opened.missing)
         if refusal:
-            raise _refused(refusal)
-        before = self._open.get(move.handoff_id)
-        if before is not None:
-            self._measure(move, before)
-        if move.kind is ActionKind.CLAIM and before is not None:
-            self._renew_contract(before, now)
-        after = self._open.make(move, now)
-        if move.kind in ENDS and after.end is not None and after.end.reason:
-            self._exchange.note(f"{move.agent!r} outside: {move.kind.value}: {after.end.reason}")
-        if after.end is None:
-            return after
-        return after.model_copy(update={"end": after.end.remembered()})  # who moves knows what they brought
+            raise _refusal_error(refusal)
+        handoff = self._open.get(move.handoff_id)
+        if handoff is not None:
+            self._measure(move, handoff)
+        if move.kind is ActionKind.CLAIM and handoff is not None:
+            self._renew_contract(handoff, now)
+        updated = self._open.apply(move, now)
+        if move.kind in ENDS and updated.end is not None and updated.end.reason:
+            self._exchange.note(f"{move.agent!r} outside: {move.kind.value}: {updated.end.reason}")
+        if updated.end is None:
+            return updated
+        return updated.model_copy(update={"end": updated.end.without_work()})  # the caller has the work
 
     def _renew_contract(self, claimed: OutsideHandoff, now: datetime) -> None:
-        """Make the contract of a claimed handoff again if it has expired, unless somebody works under it."""
-        id, waiting = claimed.handoff_id, self._waiting[claimed.handoff_id]
-        works = claimed.accepted and claimed.held_by(now) is not None
-        if works or not waiting.has_expired_contract(now):
+        """Compile the contract of a claimed handoff again if it has expired and nobody works under it."""
+        handoff_id, waiting = claimed.handoff_id, self._waiting[claimed.handoff_id]
+        in_progress = claimed.accepted and claimed.held_by(now) is not None
+        if in_progress or not waiting.has_expired_contract(now):
             return
         try:
-            self._open.renew(waiting.again())
+            self._open.renew(waiting.remake())
         except StageFailedError as error:
-            raise _refused(f"the contract of handoff {id!r} has expired: {error}") from error
+            raise _refusal_error(f"the contract of handoff {handoff_id!r} has expired: {error}") from error
         self._exchange.note(
-            f"the contract of the handoff to {claimed.agent!r} outside had expired; it is compiled again"
+            f"the contract of the handoff to {claimed.agent!r} outside had expired; it was compiled again"
         )
 
     def _patch_refusal(self, move: AgentAction, missing: Sequence[str]) -> str | None:
-        """Return why a patch would break a rule of the pipeline, or refers to what no stage could read; or None."""
+        """Return why a patch breaks a rule of the pipeline or refers to missing artifacts, or None."""
         if move.kind is not ActionKind.PATCH:
             return None
         state = self._exchange.pipeline.state
@@ -250,25 +248,27 @@ class Outside:
             patch_effect(state.baton, move.patch, state.stage_rules())
         except PatchError as error:
             return f"the patch is refused: {error}"
-        known = {ref.hash for ref in state.baton.artifacts}
+        known_hashes = {ref.hash for ref in state.baton.artifacts}
         refs: Any = move.patch.get("artifacts") or ()
-        lost = sorted(repr(ref["id"]) for ref in refs if ref["hash"] in missing and ref["hash"] not in known)
-        if lost:
+        unavailable = sorted(
+            repr(ref["id"]) for ref in refs if ref["hash"] in missing and ref["hash"] not in known_hashes
+        )
+        if unavailable:
             return (
-                f"the patch is refused: artifacts: the store of the pipeline's workers has no {', '.join(lost)}; put "
-                "it there first. Where that was done, it was another store: the agent's server needs the workers' own "
+                f"the patch is refused: artifacts: the workers' store has no {', '.join(unavailable)}; put it there "
+                "first. If it is in the store of the agent's server, that server uses another store than the workers "
                 "(BATON_ARTIFACTS, --artifacts)"
             )
         return None
 
     def _measure(self, move: AgentAction, waiting: OutsideHandoff) -> None:
-        """Count what the gate answered, once for each message; measure how long an accepted one took to get there."""
+        """Count the gate's answer once for each message; measure the latency of an accepted one."""
         verdict = HandoffStatus.ACCEPTED.value if move.kind is ActionKind.ACCEPT else move.code
-        asked = self._waiting[move.handoff_id]
-        if verdict is None or asked.answered:  # another one who claims it later is given the same answer
+        open_handoff = self._waiting[move.handoff_id]
+        if verdict is None or open_handoff.measured:  # a later holder gets the same answer
             return
-        asked.answered = True
-        handlers, sender = self._exchange.pipeline._handlers, asked.message.from_agent.agent_id
+        open_handoff.measured = True
+        handlers, sender = self._exchange.pipeline._handlers, open_handoff.message.from_agent.agent_id
         handlers.metrics.handoff(verdict, sender, move.agent)
         if move.kind is not ActionKind.ACCEPT:
             return
@@ -279,18 +279,18 @@ class Outside:
             self._exchange.note(f"{sender!r} to {move.agent!r} outside: {breach}")
 
     def _on_list(self) -> list[OutsideHandoff]:
-        """The handoffs that wait for agents outside, oldest first."""
+        """Return the handoffs that wait for outside agents, oldest first."""
         return self._open.open()
 
     def _on_done(self) -> list[OutsideHandoff]:
-        """The handoffs that an agent outside ended, oldest first."""
+        """Return the handoffs that outside agents ended, oldest first."""
         return self._open.done()
 
     def _on_message(self, handoff_id: str) -> Handoff | None:
-        """The message of a handoff that waits for an agent outside, sealed as it leaves."""
+        """Return the message of an open handoff, which is sealed when it leaves."""
         waiting = self._waiting.get(handoff_id)
         return None if waiting is None else waiting.message
 
 
-def _refused(why: str) -> ApplicationError:
-    return ApplicationError(why, type="MoveRefused", non_retryable=True)
+def _refusal_error(text: str) -> ApplicationError:
+    return ApplicationError(text, type="MoveRefused", non_retryable=True)

@@ -1,6 +1,6 @@
-"""How a pipeline reaches another one and hears from it: signals out, sealed messages in, and the worker's gate.
+"""Messages between pipelines: signals out, sealed messages in, and the worker's gate.
 
-A handoff that arrives waits in a queue, passes the gate, and gets one answer, however often it comes.
+An arriving handoff waits in a queue, passes the gate, and gets one answer, however often it arrives.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ from baton.exchange.records import (
     ADMIT,
     HANDOFF,
     HANDOFF_ANSWER,
-    MOST_REMEMBERED,
+    MAX_REMEMBERED,
     OPEN,
     QUERY_ANSWERED,
     AcceptRequest,
     Acknowledgement,
     Admission,
-    Opened,
+    OpenedMessage,
     ProcessedHandoffs,
     QueueKey,
-    Received,
+    ReceivedHandoff,
     next_in_line,
 )
 from baton.handoff.records import Handoff
@@ -49,36 +49,35 @@ from baton.wire.json_values import Json, loads_strict
 from baton.wire.text import disarm
 
 MARK = "its payload's metadata 'baton-record'"
-"""What a sender that is not Baton may have forgotten; see `baton.codec.conversion.RECORD`."""
+"""What senders other than Baton tend to omit; see `baton.codec.conversion.RECORD`."""
 
-LARGEST_MESSAGE = 4 * 1024 * 1024
-"""How many bytes a sealed message may have: more does not pass the safety scan in the time that there is for it."""
-MOST_CARRIED, MOST_CARRIED_COMPRESSED = 8 * 1024 * 1024, 512 * 1024
-"""How many bytes of messages of a kind a run that continues as new takes along, and how many once compressed.
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+"""The maximum size of a sealed message; the safety scan would not finish a larger one in time."""
+MAX_CARRIED_BYTES, MAX_CARRIED_COMPRESSED_BYTES = 8 * 1024 * 1024, 512 * 1024
+"""How many bytes of one kind of messages the next run gets after continue-as-new, plain and compressed.
 
-Its input holds them, with all else that the next run begins with. The server takes 2 MiB of it where there is no
-artifact store, and more than 64 MiB is never read; a run that was sent too much could neither continue nor begin.
+They are part of the next run's input, of which the server takes 2 MiB without an artifact store, and Baton reads 64 MiB
+at most; with more, the run could neither continue nor begin.
 """
 
 AnswerT = TypeVar("AnswerT")
 
 _OPENING_TIMEOUT = timedelta(seconds=10)
-_LONGEST_ID = 1_000  # bytes of a workflow id, the server's default
+_MAX_ID_BYTES = 1_000  # bytes of a workflow id, the server's default
 
 
 @dataclass(frozen=True)
 class Receiver:
-    """Another pipeline that a handoff is for.
+    """Another pipeline that receives a handoff.
 
     Attributes:
-        workflow_id: Where it runs, or is to run.
-        agent: What kind of agent it is: the message's `toAgent.agentType`.
-        version: Which of its versions will do.
-        starts: The workflow type, or its `run` method, to start where nothing runs under that id; None: it is
-            waited for.
+        workflow_id: Its workflow id.
+        agent: The kind of agent: the message's `toAgent.agentType`.
+        version: The accepted range of its versions.
+        starts: The workflow type, or its `run` method, to start if nothing runs under that id; None waits for it.
         params: The parameters to start it with.
         inputs: The inputs to start it with, as of `Pipeline.stage`.
-        task_queue: Where its workers listen; the sender's own queue by default.
+        task_queue: Its task queue; the sender's by default.
     """
 
     workflow_id: str
@@ -90,38 +89,34 @@ class Receiver:
     task_queue: str | None = None
 
 
-def raw_of(given: tuple[Any, ...]) -> bytes | None:
-    """Return the bytes of the sealed message that a signal brought, or None if it brought anything else."""
-    return given[0].raw if len(given) == 1 and isinstance(given[0], UnverifiedHandoff) else None
+def message_of(arguments: tuple[Any, ...]) -> bytes | None:
+    """Return the bytes of a handler's only argument, or None if it is too large or not a sealed message."""
+    if len(arguments) != 1 or not isinstance(arguments[0], UnverifiedHandoff):
+        return None
+    return arguments[0].raw if len(arguments[0].raw) <= MAX_MESSAGE_BYTES else None
 
 
-def message_of(given: tuple[Any, ...]) -> bytes | None:
-    """Return what `raw_of` does, but not a message that no honest sender makes: a few KiB may decompress to 64 MiB."""
-    raw = raw_of(given)
-    return None if raw is None or len(raw) > LARGEST_MESSAGE else raw
-
-
-def as_carried(messages: Iterable[bytes]) -> list[JsonValue]:
-    """Return messages in base64, in their order, for the run that continues this one: as many as that can take."""
-    waiting = [*messages]
-    taken: list[int] = []
+def carry_messages(messages: Iterable[bytes]) -> list[JsonValue]:
+    """Return messages in base64 for the next run, in order; the smallest ones if not all fit."""
+    pending = [*messages]
+    carried_indexes: list[int] = []
     size = compressed = 0
-    for index in sorted(range(len(waiting)), key=lambda one: len(waiting[one])):
-        size += len(waiting[index])
-        if size > MOST_CARRIED:
+    for index in sorted(range(len(pending)), key=lambda at: len(pending[at])):
+        size += len(pending[index])
+        if size > MAX_CARRIED_BYTES:
             break
-        compressed += len(zlib.compress(waiting[index], 1))
-        if compressed > MOST_CARRIED_COMPRESSED:
+        compressed += len(zlib.compress(pending[index], 1))
+        if compressed > MAX_CARRIED_COMPRESSED_BYTES:
             break
-        taken.append(index)
-    return [base64.b64encode(waiting[index]).decode() for index in sorted(taken)]
+        carried_indexes.append(index)
+    return [base64.b64encode(pending[index]).decode() for index in sorted(carried_indexes)]
 
 
 class MessageProcessor:
-    """Works on messages in tasks of its own, so that a run may end or continue as new while some are unfinished."""
+    """Processes messages in its own tasks, so that a run can end or continue as new while some are unfinished."""
 
     def __init__(self, work: Callable[[bytes], Awaitable[None]], pending: Iterable[str] = ()) -> None:
-        """Begin with what `pending` returned in the run before."""
+        """Begin with the pending messages of the previous run."""
         self._work = work
         self._messages: list[bytes] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -129,20 +124,20 @@ class MessageProcessor:
             self.put(base64.b64decode(message))
 
     def put(self, raw: bytes) -> None:
-        """Begin to work on a message."""
+        """Begin to process a message."""
         self._messages.append(raw)
         task = asyncio.create_task(self._process(raw))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def settled(self) -> None:
-        """Wait until the messages that are here now have been worked on."""
+    async def wait_settled(self) -> None:
+        """Wait until the current messages are processed."""
         tasks = [*self._tasks]
         await workflow.wait_condition(lambda: all(task.done() for task in tasks))
 
     def pending(self) -> list[JsonValue]:
-        """Return the unfinished messages in base64, as many as the next run can take."""
-        return as_carried(self._messages)
+        """Return the unfinished messages for the next run."""
+        return carry_messages(self._messages)
 
     async def _process(self, raw: bytes) -> None:
         try:
@@ -152,17 +147,17 @@ class MessageProcessor:
 
 
 async def admit(request: AcceptRequest, patience: timedelta) -> Admission:
-    """Lead a handoff through the worker's gate; an unavailable ledger is retried for as long as `patience` says."""
+    """Pass a handoff through the worker's gate; an unavailable ledger is retried for `patience`."""
     return await _ask_worker(ADMIT, Admission, [request], max(patience, _OPENING_TIMEOUT))
 
 
-async def open_message(raw: bytes, *, scanned: bool = False) -> Opened:
+async def open_message(raw: bytes, *, scanned: bool = False) -> OpenedMessage:
     """Verify the signature of a message, and scan it for injections if `scanned`."""
-    return await _ask_worker(OPEN, Opened, [base64.b64encode(raw).decode(), scanned], _OPENING_TIMEOUT * 6)
+    return await _ask_worker(OPEN, OpenedMessage, [base64.b64encode(raw).decode(), scanned], _OPENING_TIMEOUT * 6)
 
 
 async def _ask_worker(name: str, kind: type[AnswerT], arguments: list[Any], within: timedelta) -> AnswerT:
-    """Run one of Baton's own activities: keys and ledger are out of reach of workflow code."""
+    """Run one of Baton's activities; workflow code has no keys and no ledger."""
     answer: AnswerT = await workflow.execute_activity(
         name,
         args=arguments,
@@ -174,31 +169,31 @@ async def _ask_worker(name: str, kind: type[AnswerT], arguments: list[Any], with
     return answer
 
 
-async def ended_once(true: Callable[[], bool], tasks: Sequence[asyncio.Future[Any]]) -> list[Any]:
-    """Wait until something is true, cancel tasks that run beside, and return what each ended with, or raised."""
+async def cancel_once(condition: Callable[[], bool], tasks: Sequence[asyncio.Future[Any]]) -> list[Any]:
+    """Wait until a condition holds, cancel the tasks, and return the result or exception of each."""
 
-    async def ended() -> list[Any]:
+    async def cancel() -> list[Any]:
         for task in tasks:
             task.cancel()
         return await asyncio.gather(*tasks, return_exceptions=True)
 
     try:
-        await workflow.wait_condition(true)
+        await workflow.wait_condition(condition)
     except (Exception, asyncio.CancelledError):
-        await ended()
+        await cancel()
         raise
-    return await ended()
+    return await cancel()
 
 
 async def signal_workflow(workflow_id: str, signal: str, message: object) -> bool:
-    """Send a signal with one message; return whether a workflow with that id runs to receive it."""
-    if not 0 < len(workflow_id.encode()) <= _LONGEST_ID:
+    """Send a signal with one message; return whether a workflow with that id is running."""
+    if not 0 < len(workflow_id.encode()) <= _MAX_ID_BYTES:
         return False
     sending = asyncio.ensure_future(workflow.get_external_workflow_handle(workflow_id).signal(signal, message))
     cancelled: asyncio.CancelledError | None = None
     while not sending.done():
         try:
-            await workflow.wait([sending])  # unlike awaiting it, this does not cancel it
+            await workflow.wait([sending])  # unlike `await sending`, a cancellation does not reach the signal
         except asyncio.CancelledError as error:
             cancelled = error
     failure = sending.exception()
@@ -210,8 +205,8 @@ async def signal_workflow(workflow_id: str, signal: str, message: object) -> boo
 
 
 async def start_receiver(to: Receiver, start: PipelineInput, *, searchable: bool) -> None:
-    """Start a receiver that does not run yet; it outlives its sender."""
-    assert to.starts is not None  # noqa: S101 - the caller asked
+    """Start a receiver that is not running; it outlives its sender."""
+    assert to.starts is not None  # noqa: S101 - the caller has checked
     kind = to.starts if isinstance(to.starts, str) else workflow_type(to.starts)
     try:
         await workflow.start_child_workflow(
@@ -227,26 +222,24 @@ async def start_receiver(to: Receiver, start: PipelineInput, *, searchable: bool
         return
 
 
-MOST_QUEUED = 1_000
-"""How many handoffs may wait for the pipeline's code to receive them."""
-MOST_QUEUED_BYTES = 64 * 1024 * 1024
-"""How many bytes they may have together: a compressed signal of a few KiB may hold many MiB."""
-MOST_PLACED_BYTES = 256 * 1024
-"""How many bytes of them, from the oldest on, are read to find out which comes first; the others wait for their turn.
+MAX_QUEUED = 1_000
+"""How many handoffs can wait until the pipeline's code receives them."""
+MAX_QUEUED_BYTES = 64 * 1024 * 1024
+"""How many bytes they can have in total; a compressed signal of a few KiB may hold many MiB."""
+MAX_PARSED_BYTES = 256 * 1024
+"""How many bytes of the oldest ones are parsed to choose the next; the others wait.
 
-Anybody who reaches the server can send what takes long to read, and a workflow task may take two seconds.
+Anybody who reaches the server can send messages that take long to parse, and a workflow task has two seconds.
 """
 
 
 @dataclass(frozen=True)
 class _Queued:
-    """A message that waits to be received."""
-
     raw: bytes
 
     @cached_property
-    def place(self) -> QueueKey:
-        """Where it says that it stands in its chain; nothing but the order hangs on it."""
+    def key(self) -> QueueKey:
+        """Its claimed position in its chain, which only decides the order."""
         try:
             return QueueKey.of(loads_strict(self.raw))
         except HandoffError:
@@ -260,37 +253,39 @@ class Arrivals:
         self._handlers = handlers
         self._note = note
         self._intake = ProcessedHandoffs(carried.get("intake", ()))
-        self._queue = [_Queued(base64.b64decode(one)) for one in carried.get("queue", ())]
+        self._queue = [_Queued(base64.b64decode(raw)) for raw in carried.get("queue", ())]
         if dropped := carried.get("dropped", 0):
-            note(f"the run before could not carry {dropped} waiting handoffs over; their senders will send them again")
-        self._bytes_answered: dict[str, tuple[str, Acknowledgement]] = {}
-        self._repeats = MessageProcessor(self._answer_again)
+            note(f"the previous run could not carry over {dropped} waiting handoffs; their senders send them again")
+        self._answered_hashes: dict[str, tuple[str, Acknowledgement]] = {}
+        self._repeats = MessageProcessor(self._repeat_answer)
         workflow.set_signal_handler(HANDOFF, self._on_handoff)
         workflow.set_query_handler(QUERY_ANSWERED, self._on_answered)
 
     def carried(self) -> dict[str, JsonValue]:
-        """Return what the next run needs to know when this one continues as new."""
-        queue = as_carried(one.raw for one in self._queue)
+        """Return the state that the next run restores after continue-as-new."""
+        queue = carry_messages(queued.raw for queued in self._queue)
         return {"intake": self._intake.carried(), "queue": queue, "dropped": len(self._queue) - len(queue)}
 
-    async def next(self, receiver: ReceiverRequirements, within: timedelta) -> Received:
-        """Answer what comes until one is accepted."""
+    async def next(self, receiver: ReceiverRequirements, within: timedelta) -> ReceivedHandoff:
+        """Answer handoffs until one is accepted, and return it."""
         deadline = workflow.now() + within
         while True:
-            left = deadline - workflow.now()
+            remaining = deadline - workflow.now()
             try:
                 await workflow.wait_condition(
-                    lambda: bool(self._queue), timeout=left, timeout_summary=f"a handoff to {receiver.agent_type}"[:200]
+                    lambda: bool(self._queue),
+                    timeout=remaining,
+                    timeout_summary=f"a handoff to {receiver.agent_type}"[:200],
                 )
             except TimeoutError:
                 raise StageFailedError(
                     f"no handoff that {receiver.agent_type!r} accepts came within {within}"
                 ) from None
-            looked_at = self._looked_at()
-            first = next_in_line([one.place for one in looked_at]) if len(looked_at) > 1 else 0
+            parsed = self._parsed_part()
+            first = next_in_line([queued.key for queued in parsed]) if len(parsed) > 1 else 0
             queued = self._queue.pop(first)
             try:
-                received = await self._judge(queued.raw, receiver, left)
+                received = await self._judge(queued.raw, receiver, remaining)
             except asyncio.CancelledError:
                 self._queue.insert(0, queued)
                 raise
@@ -299,48 +294,48 @@ class Arrivals:
                 if is_cancelled_exception(error):
                     raise asyncio.CancelledError("the receiver was cancelled while it answered a handoff") from error
                 raise StageFailedError(
-                    f"{receiver.agent_type!r} could not accept a handoff, for its answer could not be put on record: "
+                    f"{receiver.agent_type!r} could not accept a handoff, because its answer could not be recorded: "
                     f"{error.cause or error}"
                 ) from error
             if received is not None:
                 return received
 
-    async def _judge(self, raw: bytes, receiver: ReceiverRequirements, patience: timedelta) -> Received | None:
-        """Answer one handoff; return it if it is accepted, and for the first time."""
-        if _hash(raw) in self._bytes_answered:
-            await self._answer_again(raw)
+    async def _judge(self, raw: bytes, receiver: ReceiverRequirements, patience: timedelta) -> ReceivedHandoff | None:
+        """Answer a handoff; return it if it is accepted for the first time."""
+        if _hash(raw) in self._answered_hashes:
+            await self._repeat_answer(raw)
             return None
-        by, here = receiver.agent_type, workflow.info().workflow_id
-        request = AcceptRequest(raw=base64.b64encode(raw).decode(), audience=here, receiver=receiver)
+        by, workflow_id = receiver.agent_type, workflow.info().workflow_id
+        request = AcceptRequest(raw=base64.b64encode(raw).decode(), audience=workflow_id, receiver=receiver)
         admission = await admit(request, patience)
         receipt, now = admission.receipt, workflow.now()
         if admission.digest is None:
             self._note(f"refused a message whose seal does not hold: {receipt.verdict.details}")
             self._count(receipt.verdict.reason or "", "unknown", by)
             return None
-        earlier = self._intake.before(receipt.handoff_id, admission.digest, by=by, at=now)
+        earlier = self._intake.earlier_answer(receipt.handoff_id, admission.digest, by=by, at=now)
         try:
             ack = earlier or Acknowledgement.of_verdict(
                 receipt.handoff_id, admission.digest, receipt.verdict, by=by, at=receipt.at
             )
         except ValidationError:
-            self._note(f"refused a handoff that has no id to be answered under: {receipt.verdict.details}")
+            self._note(f"refused a handoff without a valid id to answer: {receipt.verdict.details}")
             self._count(receipt.verdict.reason or "", admission.sender or "unknown", by)
             return None
         if earlier is None:
-            self._intake.keep(ack)
+            self._intake.remember(ack)
             self._count(ack.code or HandoffStatus.ACCEPTED.value, admission.sender, by)
-        self._remember(raw, admission.reply_to or "", ack)
+        self._remember_bytes(raw, admission.reply_to or "", ack)
         if not ack.accepted:
             self._note(f"{ack.answer.value}: handoff {ack.handoff_id} of {admission.sender!r}: {ack.reason}")
         received = None
         if earlier is None and ack.accepted:
-            received = self._accepted(Received.of(admission, 0.0), admission.message or {}, ack)
+            received = self._measure(ReceivedHandoff.of(admission, 0.0), admission.message or {}, ack)
         await self._reply(admission.reply_to, ack)
         return received
 
-    def _accepted(self, received: Received, message: Mapping[str, Any], ack: Acknowledgement) -> Received:
-        """Measure a handoff from dispatch to accept, and raise an alert if it took too long."""
+    def _measure(self, received: ReceivedHandoff, message: Mapping[str, Any], ack: Acknowledgement) -> ReceivedHandoff:
+        """Measure a handoff from dispatch to acceptance, and note it if it took too long."""
         sent_at = Handoff.from_json_object(message).timestamp
         seconds = max((ack.at - sent_at).total_seconds(), 0.0)
         self._handlers.metrics.measure(LATENCY, seconds, Transport.SIGNAL, received.sender, ack.by)
@@ -352,50 +347,49 @@ class Arrivals:
     def _count(self, verdict: str, sender: str, receiver: str) -> None:
         self._handlers.metrics.handoff(verdict, sender, receiver)
 
-    async def _answer_again(self, raw: bytes) -> None:
-        """Repeat the answer to the very bytes that were answered before."""
-        reply_to, ack = self._bytes_answered[_hash(raw)]
+    async def _repeat_answer(self, raw: bytes) -> None:
+        reply_to, ack = self._answered_hashes[_hash(raw)]
         self._note(f"handoff {ack.handoff_id} came again; the answer is the same: {ack.answer.value}")
         await self._reply(reply_to, ack)
 
-    def _remember(self, raw: bytes, reply_to: str, ack: Acknowledgement) -> None:
-        """Remember the bytes of what was answered: if they come again, no gate is needed to know the answer."""
-        self._bytes_answered[_hash(raw)] = (reply_to, ack)
-        if len(self._bytes_answered) > MOST_REMEMBERED:
-            del self._bytes_answered[next(iter(self._bytes_answered))]
+    def _remember_bytes(self, raw: bytes, reply_to: str, ack: Acknowledgement) -> None:
+        """Remember answered bytes, so that a repeated message needs no gate."""
+        self._answered_hashes[_hash(raw)] = (reply_to, ack)
+        if len(self._answered_hashes) > MAX_REMEMBERED:
+            del self._answered_hashes[next(iter(self._answered_hashes))]
 
     async def _reply(self, reply_to: str | None, ack: Acknowledgement) -> None:
-        """Signal an answer to its sender, who asks again if it does not arrive."""
+        """Signal an answer to the sender, which sends again if it does not arrive."""
         if reply_to and not await signal_workflow(reply_to, HANDOFF_ANSWER, ack):
             self._note(f"{reply_to!r} has ended and does not hear the answer to handoff {ack.handoff_id}")
 
-    def _on_handoff(self, *given: Any) -> None:
-        """Hand a task to this pipeline: one sealed handoff. Whatever else is sent is refused with a note."""
-        raw = message_of(given)
+    def _on_handoff(self, *arguments: Any) -> None:
+        """Hand a task to this pipeline, by one sealed handoff; anything else is refused with a note."""
+        raw = message_of(arguments)
         if raw is None:
             self._note(
                 f"refused a signal {HANDOFF!r} that is not a sealed handoff of 4 MiB at most, marked as one by {MARK}"
             )
             return
-        if _hash(raw) in self._bytes_answered:
+        if _hash(raw) in self._answered_hashes:
             self._repeats.put(raw)
-        elif len(self._queue) >= MOST_QUEUED:
-            self._note(f"refused a handoff: {MOST_QUEUED} are waiting already")
-        elif self._waiting_bytes() + len(raw) > MOST_QUEUED_BYTES:
-            self._note(f"refused a handoff: {self._waiting_bytes():,} bytes are waiting already")
+        elif len(self._queue) >= MAX_QUEUED:
+            self._note(f"refused a handoff: {MAX_QUEUED} are already waiting")
+        elif self._waiting_bytes() + len(raw) > MAX_QUEUED_BYTES:
+            self._note(f"refused a handoff: {self._waiting_bytes():,} bytes are already waiting")
         else:
             self._queue.append(_Queued(raw))
 
     def _waiting_bytes(self) -> int:
-        return sum(len(one.raw) for one in self._queue)
+        return sum(len(queued.raw) for queued in self._queue)
 
-    def _looked_at(self) -> Sequence[_Queued]:
-        """Return the messages that are read to find out which comes first: the oldest ones, at least one."""
-        sizes = itertools.accumulate(len(one.raw) for one in self._queue)
-        return self._queue[: max(1, sum(size <= MOST_PLACED_BYTES for size in sizes))]
+    def _parsed_part(self) -> Sequence[_Queued]:
+        """Return the oldest messages, which are parsed to choose the next; at least one."""
+        sizes = itertools.accumulate(len(queued.raw) for queued in self._queue)
+        return self._queue[: max(1, sum(size <= MAX_PARSED_BYTES for size in sizes))]
 
     def _on_answered(self, handoff_id: str) -> Acknowledgement | None:
-        """The answer that this pipeline gave to a handoff, by its id."""
+        """Return this pipeline's answer to a handoff, by its id."""
         return self._intake.answer(handoff_id)
 
 

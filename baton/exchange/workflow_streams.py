@@ -1,7 +1,7 @@
-"""`Streams`: attached to an exchange, it hands on in chunks, so that the receiver can begin before the sender is done.
+"""`Streams`: attached to an exchange, it hands off in chunks, so that the receiver can begin before the sender ends.
 
-The handoff goes first and passes the gate like any other. Then come the chunks, each sealed; the last one has the
-digest of them all. The receiver answers twice: whether it takes the handoff, and whether it has all of it.
+The handoff comes first and passes the gate like any other. Then come the chunks, each sealed; the last has the digest
+of all. The receiver answers twice: whether it accepts the handoff, and whether it has received all chunks.
 """
 
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from temporalio.exceptions import ActivityError
 from baton.core.messages import StageReturn
 from baton.core.stages import step
 from baton.errors import StageFailedError
-from baton.exchange.records import HANDOFF_ANSWER, MOST_REMEMBERED, Acknowledgement, Received, Reply
+from baton.exchange.records import HANDOFF_ANSWER, MAX_REMEMBERED, Acknowledgement, ReceivedHandoff, Reply
 from baton.exchange.workflow import ATTEMPTS, Exchange
 from baton.exchange.workflow_messages import (
     MessageProcessor,
@@ -31,23 +31,23 @@ from baton.wire.names import HANDOFF_CHUNK
 from baton.wire.records import Count, Digest, Instant, OpenRecord, Uuid4
 from baton.wire.text import describe_faults
 
-MOST_AHEAD = 1_000
-"""How many chunks may wait for one that is missing before them."""
+MAX_AHEAD = 1_000
+"""How many chunks can wait for a missing one before them."""
 
 CheckChunk = Callable[[Mapping[str, Any]], Sequence[str]]
-"""A further check of a chunk's content: a sentence for each thing that is wrong with it."""
+"""A check of a chunk's content: it returns a sentence for each fault."""
 
 
 class Chunk(OpenRecord):
-    """A part of a streamed handoff, sealed as it leaves.
+    """A part of a streamed handoff, sealed when it leaves.
 
     Attributes:
         handoff_id: The handoff that it belongs to.
         seq: Its number, from 1, without gaps.
-        content: The part itself.
+        content: The content.
         at: When it was made; on the wire it is `timestamp`, as in every sealed message.
-        last: Whether it is the last one; then it has no content of its own, and `whole` is there.
-        whole: Of the last one: the digest over the digests of all chunks before it, in order.
+        last: Whether it is the last chunk, which has no content, but `whole`.
+        whole: The digest over the digests of all chunks before the last, in order.
     """
 
     __baton_sealed__: ClassVar[bool] = True
@@ -62,43 +62,43 @@ class Chunk(OpenRecord):
 
 def whole_digest(contents: Sequence[Mapping[str, Any]]) -> str:
     """Return the digest over all chunks of a stream, in order."""
-    return digest([digest(dict(one)) for one in contents])
+    return digest([digest(dict(content)) for content in contents])
 
 
 class Arrival(StrEnum):
-    """What a stream makes of a chunk."""
+    """How a chunk relates to its stream."""
 
     NEXT = "next"
-    """It is taken, with those that waited for it."""
+    """It is the next one, and releases those that waited for it."""
     AHEAD = "ahead"
-    """It waits for one before it."""
+    """It waits for an earlier one."""
     DUPLICATE = "duplicate"
-    """It came before; it changes nothing."""
+    """The same chunk was received before; it changes nothing."""
     CONFLICT = "conflict"
-    """Another chunk of that number came before; the stream is broken."""
+    """Another chunk with that number was received before; the stream is broken."""
     INVALID = "invalid"
-    """Its content, or the whole, is not what it should be; the stream is broken."""
+    """Its content or the digest of all chunks is wrong; the stream is broken."""
     REFUSED = "refused"
-    """It belongs to another handoff, came after the end, or too many wait already."""
+    """It belongs to another handoff, came after the end, or is too far ahead."""
 
 
 class ChunkStream:
     """The receiving end of a streamed handoff.
 
     Attributes:
-        handoff_id: The id under which its chunks come.
-        kept: The chunks that it has, in the order in which they came.
-        taken: The contents so far, in order, without a gap.
-        complete: Whether the last chunk is here and the whole is what its sender says.
-        faults: Why the stream is broken; empty while it is sound.
-        closed_with: The digest of the whole as the last chunk says it, once that is here, also of a broken stream.
+        handoff_id: The id of its chunks.
+        chunks: The chunks so far, in order of arrival.
+        contents: The contents so far, in order, without gaps.
+        complete: Whether the last chunk has arrived and its digest matches.
+        faults: Why the stream is broken; empty if it is not.
+        closed_with: The digest in the last chunk, once it has arrived, also for a broken stream.
     """
 
     def __init__(self, handoff_id: str, *, minimum: int = 0, check: CheckChunk | None = None) -> None:
-        """Begin a stream."""
+        """Begin an empty stream."""
         self.handoff_id = handoff_id
-        self.kept: list[Chunk] = []
-        self.taken: list[dict[str, JsonValue]] = []
+        self.chunks: list[Chunk] = []
+        self.contents: list[dict[str, JsonValue]] = []
         self.complete = False
         self.faults: list[str] = []
         self.closed_with: str | None = None
@@ -109,94 +109,92 @@ class ChunkStream:
 
     @property
     def may_begin(self) -> bool:
-        """Whether the least is here with which the receiver may begin; a complete stream is always enough."""
-        return not self.faults and (self.complete or len(self.taken) >= self._minimum)
+        """Whether enough chunks have arrived for the receiver to begin, or all of them."""
+        return not self.faults and (self.complete or len(self.contents) >= self._minimum)
 
     @property
     def missing(self) -> int | None:
-        """The number of the chunk that others wait for, or None."""
-        return len(self.taken) + 1 if self._ahead else None
+        """The number of the missing chunk that others wait for, or None."""
+        return len(self.contents) + 1 if self._ahead else None
 
     def expect(self, minimum: int, check: CheckChunk | None) -> None:
-        """Say what its receiver needs; what is here already is checked as well."""
+        """Set the receiver's requirements, and check the chunks that have already arrived."""
         self._minimum, self._check = minimum, check
-        for chunk in self.kept:
-            self.refuse(self._unfit(chunk))
+        for chunk in self.chunks:
+            self.fail(self._content_faults(chunk))
 
-    def take(self, chunk: Chunk) -> Arrival:
-        """Take a chunk whose seal holds."""
+    def add(self, chunk: Chunk) -> Arrival:
+        """Add a chunk whose seal holds."""
         if chunk.handoff_id != self.handoff_id:
             return Arrival.REFUSED
         if chunk.last and self.closed_with is None:
             self.closed_with = chunk.whole
-        known = self._known(chunk.seq)
-        if known is not None:
-            if known == _says(chunk):
+        earlier = self._earlier_content(chunk.seq)
+        if earlier is not None:
+            if earlier == _content_of(chunk):
                 return Arrival.DUPLICATE
-            return self._broken(Arrival.CONFLICT, f"two different chunks have the number {chunk.seq}")
-        if self.faults or self.complete or chunk.seq > len(self.taken) + MOST_AHEAD:
+            return self._break(Arrival.CONFLICT, f"two different chunks have the number {chunk.seq}")
+        if self.faults or self.complete or chunk.seq > len(self.contents) + MAX_AHEAD:
             return Arrival.REFUSED
-        if found := self._unfit(chunk):
-            return self._broken(Arrival.INVALID, *found)
-        self.kept.append(chunk)
+        if faults := self._content_faults(chunk):
+            return self._break(Arrival.INVALID, *faults)
+        self.chunks.append(chunk)
         self._ahead[chunk.seq] = chunk
-        if chunk.seq > len(self.taken) + 1:
+        if chunk.seq > len(self.contents) + 1:
             return Arrival.AHEAD
         return self._advance()
 
-    def refuse(self, faults: Sequence[str]) -> None:
-        """Break the stream because a chunk of it was not fit to be taken; what it knows already changes nothing."""
-        new = [one for one in faults if one not in self.faults]
-        if new:
-            self._broken(Arrival.INVALID, *new)
+    def fail(self, faults: Sequence[str]) -> None:
+        """Break the stream with new faults."""
+        new_faults = [fault for fault in faults if fault not in self.faults]
+        if new_faults:
+            self._break(Arrival.INVALID, *new_faults)
 
-    def _unfit(self, chunk: Chunk) -> list[str]:
-        """Return what is wrong with a chunk's content."""
-        found = () if chunk.last or self._check is None else self._check(chunk.content)
-        return [f"chunk {chunk.seq}: {one}" for one in found]
+    def _content_faults(self, chunk: Chunk) -> list[str]:
+        faults = () if chunk.last or self._check is None else self._check(chunk.content)
+        return [f"chunk {chunk.seq}: {fault}" for fault in faults]
 
     def _advance(self) -> Arrival:
-        """Take every chunk that has nothing missing before it."""
-        while (chunk := self._ahead.pop(len(self.taken) + 1, None)) is not None:
+        """Move waiting chunks to the contents, up to the next gap."""
+        while (chunk := self._ahead.pop(len(self.contents) + 1, None)) is not None:
             if not chunk.last:
-                self.taken.append(chunk.content)
+                self.contents.append(chunk.content)
                 continue
             self._ended_at = chunk.seq
             if self._ahead:
-                return self._broken(Arrival.INVALID, f"chunks came after the last one, number {chunk.seq}")
-            if chunk.whole != whole_digest(self.taken):
-                return self._broken(Arrival.INVALID, "the chunks are not the ones that the sender closed with")
+                return self._break(Arrival.INVALID, f"chunks came after the last one, number {chunk.seq}")
+            if chunk.whole != whole_digest(self.contents):
+                return self._break(Arrival.INVALID, "the chunks do not match the digest in the last one")
             self.complete = True
             break
         return Arrival.NEXT
 
-    def _known(self, seq: int) -> object:
-        """Return what the chunk of a number said, or None."""
+    def _earlier_content(self, seq: int) -> object:
         if seq in self._ahead:
-            return _says(self._ahead[seq])
+            return _content_of(self._ahead[seq])
         if self._ended_at == seq:
             return (True, {}, self.closed_with) if self.complete else None
-        return (False, self.taken[seq - 1], None) if 0 < seq <= len(self.taken) else None
+        return (False, self.contents[seq - 1], None) if 0 < seq <= len(self.contents) else None
 
-    def _broken(self, how: Arrival, *faults: str) -> Arrival:
+    def _break(self, arrival: Arrival, *faults: str) -> Arrival:
         self.faults = [*self.faults, *faults][:20]
         self.complete = False
-        return how
+        return arrival
 
 
-def _says(chunk: Chunk) -> object:
-    """Return what a chunk says, which its time does not belong to."""
+def _content_of(chunk: Chunk) -> object:
+    """Return a chunk's content for comparison, without its time."""
     return (chunk.last, chunk.content, chunk.whole)
 
 
 STREAM = "stream"
-"""Member of a handoff's `step`: the id under which its chunks come."""
-MOST_EVENTS, MOST_BYTES = 40_000, 40_000_000
-"""How long a history may be for a chunk to be sent: at 51,200 events or 50 MiB the server ends the run."""
-MOST_STREAMS = 100
-"""How many streams without a receiver chunks are kept for."""
+"""Member of a handoff's `step`: the id of its chunks."""
+MAX_EVENTS, MAX_BYTES = 40_000, 40_000_000
+"""The maximum history with which a chunk is sent; at 51,200 events or 50 MiB the server ends the run."""
+MAX_STREAMS = 100
+"""How many streams without a receiver are kept."""
 
-_LONGEST_FAULT = 500
+_MAX_FAULT_LENGTH = 500
 
 
 class Streams:
@@ -208,32 +206,34 @@ class Streams:
         self._calls = exchange._calls
         carried = exchange.pipeline.carried("streams")
         self._streams: dict[str, ChunkStream] = {}
-        # What was received stays: a run that continues this one goes through the same code, and asks for it again.
+        # Ended streams stay, because the code of a continued run receives them again.
         self._ended = set(carried.get("ended", ()))
         for id, chunks in {**carried.get("chunks", {}), **carried.get("ended", {})}.items():
-            for one in chunks:
-                self._stream(id).take(Chunk.from_json_object(one))
+            for chunk in chunks:
+                self._stream(id).add(Chunk.from_json_object(chunk))
         for id, (closed_with, faults) in carried.get("broken", {}).items():
             self._stream(id).closed_with = closed_with
-            self._stream(id).refuse(faults)
+            self._stream(id).fail(faults)
         self._answered: dict[str, tuple[str, Acknowledgement]] = {
             id: (reply_to, Acknowledgement.from_json_object(ack))
             for id, (reply_to, ack) in carried.get("answered", {}).items()
         }
-        self._answered_before = frozenset(self._answered)
-        self._opening = MessageProcessor(self._take_chunk, carried.get("opening", ()))
+        self._answered_by_previous_run = frozenset(self._answered)
+        self._opening = MessageProcessor(self._open_chunk, carried.get("opening", ()))
         workflow.set_signal_handler(HANDOFF_CHUNK, self._on_chunk)
         exchange.pipeline.carries["streams"] = self.carried
 
     def carried(self) -> dict[str, JsonValue]:
-        """Return what the next run needs to know when this one continues as new."""
-        kept: dict[str, JsonValue] = {
-            id: [one.to_json_object() for one in stream.kept] for id, stream in self._streams.items()
+        """Return the state that the next run restores after continue-as-new."""
+        chunks_by_id: dict[str, JsonValue] = {
+            id: [chunk.to_json_object() for chunk in stream.chunks] for id, stream in self._streams.items()
         }
         return {
-            "chunks": {id: chunks for id, chunks in kept.items() if id not in self._ended},
-            "ended": {id: chunks for id, chunks in kept.items() if id in self._ended},
-            "broken": {id: [one.closed_with, [*one.faults]] for id, one in self._streams.items() if one.faults},
+            "chunks": {id: chunks for id, chunks in chunks_by_id.items() if id not in self._ended},
+            "ended": {id: chunks for id, chunks in chunks_by_id.items() if id in self._ended},
+            "broken": {
+                id: [stream.closed_with, [*stream.faults]] for id, stream in self._streams.items() if stream.faults
+            },
             "answered": {id: [reply_to, ack.to_json_object()] for id, (reply_to, ack) in self._answered.items()},
             "opening": self._opening.pending(),
         }
@@ -249,32 +249,32 @@ class Streams:
         state: Mapping[str, Json] | None = None,
         attempts: int = ATTEMPTS,
     ) -> Acknowledgement:
-        """Hand on in chunks: open, send each one as it comes, close, and wait until the receiver has all of it.
+        """Hand off in chunks: send the handoff and each chunk, and wait until the receiver has all of them.
 
         Args:
             to: The receiver.
             description: What it is to do.
-            chunks: The contents. They may be waited for, but making them must not run steps of this pipeline.
-            within: How long each of the two answers may take; the handoff expires then, unless a person is asked.
-            state: What the handoff itself brings; the baton by default.
+            chunks: The contents. They can be asynchronous, but making them must not run steps of this pipeline.
+            within: How long each of the two answers may take; then the handoff expires, unless a person is asked.
+            state: The handoff's state; the baton by default.
             attempts: How often it is sent in that time while no answer comes.
 
         Returns:
-            The answer to the whole; or to the handoff, if that was refused.
+            The answer to the whole stream; or to the handoff, if that was rejected.
 
         Raises:
-            StageFailedError: Nobody answered, a chunk is no JSON that can be sent, or there are so many that the
-                server would end the run: some 8,000.
+            StageFailedError: No answer came, a chunk cannot be written as JSON, or there are so many (about 8,000)
+                that the server would end the run.
         """
         name, exchange = f"stream to {to.agent}"[:200], self._exchange
 
         async def act(seq: int) -> StageReturn:
-            stream = str(workflow.uuid4())
+            stream_id = str(workflow.uuid4())
             expires = None if exchange.asks else within
-            handoff = exchange.outgoing.message(to, description, (), state, expires, step={STREAM: stream})
+            handoff = exchange.outgoing.message(to, description, (), state, expires, step={STREAM: stream_id})
             ack = await exchange.deliver(seq, to, handoff, within, attempts)
             if ack.accepted:
-                ack = await self._send_all(to, stream, chunks, within, attempts)
+                ack = await self._send_all(to, stream_id, chunks, within, attempts)
             return StageReturn(stage=name, seq=seq, output=ack.to_json_object())
 
         return Acknowledgement.from_json_object(await exchange.step(name, act))
@@ -282,48 +282,51 @@ class Streams:
     async def _send_all(
         self,
         to: Receiver,
-        stream: str,
+        stream_id: str,
         chunks: AsyncIterable[Mapping[str, Json]] | Iterable[Mapping[str, Json]],
         within: timedelta,
         attempts: int,
     ) -> Acknowledgement:
-        """Send the chunks and what closes them; return the answer to the whole."""
         sent: list[Chunk] = []
-        events, size = _history()
+        first_events, first_size = _history_size()
 
-        async def put(content: Mapping[str, Json], whole: str | None = None) -> None:
+        async def send(content: Mapping[str, Json], whole: str | None = None) -> None:
             seq, last = len(sent) + 1, whole is not None
-            if not last and _would_end_the_run(0, 0):
+            if not last and _exceeds_history(0, 0):
                 raise StageFailedError(
                     f"chunk {seq} of the stream to {to.agent!r} cannot be sent: this run's history has "
-                    "{:,} events and {:,} bytes, and the server would end it soon; ".format(*_history())
+                    "{:,} events and {:,} bytes, and the server would end it soon; ".format(*_history_size())
                     + "put more into each chunk, and what is large into an artifact"
                 )
             try:
-                ending: dict[str, Any] = {"last": True, "whole": whole} if last else {"content": _writable(content)}
-                sent.append(Chunk(handoff_id=stream, seq=seq, at=workflow.now(), **ending))
+                members: dict[str, Any] = (
+                    {"last": True, "whole": whole} if last else {"content": _check_writable(content)}
+                )
+                sent.append(Chunk(handoff_id=stream_id, seq=seq, at=workflow.now(), **members))
             except ValueError as error:
-                why = (describe_faults(error) if isinstance(error, ValidationError) else str(error))[:_LONGEST_FAULT]
-                raise StageFailedError(f"chunk {seq} of the stream to {to.agent!r} cannot be sent: {why}") from error
+                text = (describe_faults(error) if isinstance(error, ValidationError) else str(error))[
+                    :_MAX_FAULT_LENGTH
+                ]
+                raise StageFailedError(f"chunk {seq} of the stream to {to.agent!r} cannot be sent: {text}") from error
             await signal_workflow(to.workflow_id, HANDOFF_CHUNK, sent[-1])
 
-        async def again() -> None:
-            for one in sent[-1:] if _would_end_the_run(*took) else sent:  # the last one asks for the answer
-                await signal_workflow(to.workflow_id, HANDOFF_CHUNK, one)
+        async def send_again() -> None:
+            for chunk in sent[-1:] if _exceeds_history(*growth) else sent:  # the last one asks for the answer
+                await signal_workflow(to.workflow_id, HANDOFF_CHUNK, chunk)
 
         if isinstance(chunks, AsyncIterable):
             async for content in chunks:
-                await put(content)
+                await send(content)
         else:
             for content in chunks:
-                await put(content)
-        whole = whole_digest([one.content for one in sent])
-        with self._exchange.expecting(to, stream, whole, within):
-            await put({}, whole)
-            took = _history()[0] - events, _history()[1] - size
-            ack = await self._exchange.answer(stream, within, attempts, again)
+                await send(content)
+        whole = whole_digest([chunk.content for chunk in sent])
+        with self._exchange.expecting(to, stream_id, whole, within):
+            await send({}, whole)
+            growth = _history_size()[0] - first_events, _history_size()[1] - first_size
+            ack = await self._exchange.await_answer(stream_id, within, attempts, send_again)
         if ack is None:
-            raise StageFailedError(f"{to.agent!r} has not said within {within} that it has all of a streamed handoff")
+            raise StageFailedError(f"{to.agent!r} has not confirmed within {within} that it received the whole stream")
         return ack
 
     @step
@@ -335,116 +338,113 @@ class Streams:
         minimum: int = 1,
         check: CheckChunk | None = None,
     ) -> "Incoming":
-        """Wait for a streamed handoff, and for as many chunks as are needed to begin.
+        """Wait for a streamed handoff, and for enough chunks to begin.
 
         Args:
-            receiver: What this pipeline requires of a handoff.
+            receiver: This pipeline's requirements.
             within: How long to wait for the handoff, and then for the chunks.
-            minimum: The least number of chunks with which the pipeline can begin.
+            minimum: The number of chunks with which the pipeline can begin.
             check: A check of each chunk's content.
 
         Raises:
-            StageFailedError: No handoff came, it is not streamed, or too few sound chunks came.
+            StageFailedError: No handoff came, it is not streamed, or too few valid chunks came.
         """
         received = await self._exchange.receive(receiver, within=within)
-        id = received.step.get(STREAM)
-        if not isinstance(id, str):
+        stream_id = received.step.get(STREAM)
+        if not isinstance(stream_id, str):
             raise StageFailedError(
                 f"handoff {received.handoff_id} of {received.sender!r} is not streamed; use `receive`"
             )
-        stream = self._stream(id)
+        stream = self._stream(stream_id)
         stream.expect(minimum, check)
         incoming = Incoming(self, received, stream, receiver.agent_type)
-        await incoming.until(lambda stream: stream.may_begin, within)
+        await incoming.wait_until(lambda stream: stream.may_begin, within)
         return incoming
 
-    async def in_time(self, true: Callable[[], bool], within: timedelta, id: str) -> None:
-        """Wait until chunks make something true of a stream, or the time is up; what came in time is opened first."""
+    async def wait_for_chunks(self, condition: Callable[[], bool], within: timedelta, stream_id: str) -> None:
+        """Wait until chunks make a condition true, or the time is up; chunks that came in time are opened first."""
         try:
-            await workflow.wait_condition(true, timeout=within, timeout_summary=f"chunks of stream {id}")
+            await workflow.wait_condition(condition, timeout=within, timeout_summary=f"chunks of stream {stream_id}")
         except TimeoutError:
-            await self._opening.settled()
-            true()
+            await self._opening.wait_settled()
+            condition()
 
-    async def answer(self, received: Received, stream: ChunkStream, whole: str, fault: str, by: str) -> None:
-        """Tell the sender whether all of a stream is here; anyone who sends it again gets the same answer."""
-        id = stream.handoff_id
-        if id in self._answered_before:  # by the run that this one continues
+    async def answer(self, received: ReceivedHandoff, stream: ChunkStream, whole: str, fault: str, by: str) -> None:
+        """Tell the sender whether the whole stream has arrived; a repeated stream gets the same answer."""
+        stream_id = stream.handoff_id
+        if stream_id in self._answered_by_previous_run:
             return
         ack = Acknowledgement(
-            handoff_id=id,
+            handoff_id=stream_id,
             digest=whole,
             answer=Reply.REJECTED if fault else Reply.ACCEPTED,
             reason=fault,
             by=by,
             at=workflow.now(),
         )
-        self._ended.add(id)
-        self._answered[id] = (received.reply_to or "", ack)
-        if len(self._answered) > MOST_REMEMBERED:
+        self._ended.add(stream_id)
+        self._answered[stream_id] = (received.reply_to or "", ack)
+        if len(self._answered) > MAX_REMEMBERED:
             del self._answered[next(iter(self._answered))]
-        await self._answer_again(id)
+        await self._repeat_answer(stream_id)
 
-    async def _answer_again(self, id: str) -> None:
-        reply_to, ack = self._answered[id]
+    async def _repeat_answer(self, stream_id: str) -> None:
+        reply_to, ack = self._answered[stream_id]
         if reply_to:
             await signal_workflow(reply_to, HANDOFF_ANSWER, ack)
 
-    def _on_chunk(self, *given: Any) -> None:
-        """Hand a part of a streamed handoff to this pipeline: one sealed chunk."""
-        raw = message_of(given)
+    def _on_chunk(self, *arguments: Any) -> None:
+        """Hand a part of a streamed handoff to this pipeline, by one sealed chunk."""
+        raw = message_of(arguments)
         if raw is None:
             self._exchange.note(f"refused a signal {HANDOFF_CHUNK!r} that is not a sealed chunk of 4 MiB at most")
         else:
             self._opening.put(raw)
 
-    async def _take_chunk(self, raw: bytes) -> None:
-        """Keep a chunk once its seal was verified and the safety scan has nothing against it."""
+    async def _open_chunk(self, raw: bytes) -> None:
+        """Verify the seal of a chunk, scan it, and add it to its stream."""
         try:
-            said = await open_message(raw, scanned=True)
-            chunk = None if said.message is None else Chunk.from_json_object(said.message)
+            opened = await open_message(raw, scanned=True)
+            chunk = None if opened.message is None else Chunk.from_json_object(opened.message)
         except (ActivityError, ValidationError) as error:
             self._exchange.note(f"refused a chunk: {type(error).__name__}")
             return
         if chunk is None:
-            self._exchange.note(f"refused a chunk: {said.fault}")
+            self._exchange.note(f"refused a chunk: {opened.fault}")
         elif chunk.handoff_id in self._answered:
             if chunk.last:
-                await self._answer_again(chunk.handoff_id)
-        elif chunk.handoff_id not in self._streams and len(self._streams) - len(self._ended) >= MOST_STREAMS:
-            self._exchange.note(f"refused a chunk: {MOST_STREAMS} streams have begun already")
-        elif said.unsafe:  # it is not kept, and the stream is broken
-            fault = f"chunk {chunk.seq}: the safety scan rejects it: {'; '.join(said.unsafe)}"
-            self._stream(chunk.handoff_id).refuse([fault])
+                await self._repeat_answer(chunk.handoff_id)
+        elif chunk.handoff_id not in self._streams and len(self._streams) - len(self._ended) >= MAX_STREAMS:
+            self._exchange.note(f"refused a chunk: {MAX_STREAMS} streams have already begun")
+        elif opened.unsafe:
+            fault = f"chunk {chunk.seq}: the safety scan rejects it: {'; '.join(opened.unsafe)}"
+            self._stream(chunk.handoff_id).fail([fault])
         else:
-            self._take(chunk)
+            self._add_chunk(chunk)
 
-    def _take(self, chunk: Chunk) -> None:
-        """Give a chunk to its stream, unless it is too far ahead of the first one that is missing."""
+    def _add_chunk(self, chunk: Chunk) -> None:
+        """Add a chunk to its stream, unless it is too far ahead of the first missing one."""
         stream = self._stream(chunk.handoff_id)
-        if stream.take(chunk) is Arrival.REFUSED and not (stream.faults or stream.complete):
-            text = f"chunk {len(stream.taken) + 1} is missing, and at most {MOST_AHEAD - 1} may wait for it"
+        if stream.add(chunk) is Arrival.REFUSED and not (stream.faults or stream.complete):
+            text = f"chunk {len(stream.contents) + 1} is missing, and at most {MAX_AHEAD - 1} may wait for it"
             self._exchange.note(f"refused chunk {chunk.seq} of stream {chunk.handoff_id}: {text}")
 
-    def _stream(self, id: str) -> ChunkStream:
-        """Return the stream of an id, which may begin here."""
-        return self._streams.setdefault(id, ChunkStream(id))
+    def _stream(self, stream_id: str) -> ChunkStream:
+        return self._streams.setdefault(stream_id, ChunkStream(stream_id))
 
 
-def _history() -> tuple[int, int]:
-    """Return how many events this run's history has, and how many bytes."""
+def _history_size() -> tuple[int, int]:
     info = workflow.info()
     return info.get_current_history_length(), info.get_current_history_size()
 
 
-def _would_end_the_run(events: int, size: int) -> bool:
-    """Return whether the history would be too long with so many events and bytes more."""
-    has_events, has_size = _history()
-    return has_events + events > MOST_EVENTS or has_size + size > MOST_BYTES
+def _exceeds_history(events: int, size: int) -> bool:
+    has_events, has_size = _history_size()
+    return has_events + events > MAX_EVENTS or has_size + size > MAX_BYTES
 
 
-def _writable(content: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the content of a chunk over which a seal can be made."""
+def _check_writable(content: Mapping[str, Json]) -> dict[str, Json]:
+    """Return a chunk's content if it can be sealed, else raise."""
     if not isinstance(content, Mapping):
         raise ValueError(f"expected an object, got {type(content).__name__}")
     if faults := find_unwritable({"content": dict(content)}):
@@ -456,11 +456,11 @@ class Incoming:
     """A streamed handoff that is being received.
 
     Attributes:
-        received: The handoff itself.
-        stream: What is here of it.
+        received: The handoff.
+        stream: Its stream.
     """
 
-    def __init__(self, streams: Streams, received: Received, stream: ChunkStream, by: str) -> None:
+    def __init__(self, streams: Streams, received: ReceivedHandoff, stream: ChunkStream, by: str) -> None:
         self.received = received
         self.stream = stream
         self._streams = streams
@@ -469,31 +469,31 @@ class Incoming:
 
     @property
     def chunks(self) -> list[dict[str, Json]]:
-        """The contents so far, in order, without a gap."""
-        return self.stream.taken
+        """The contents so far, in order, without gaps."""
+        return self.stream.contents
 
     @step
     async def rest(self, *, within: timedelta) -> list[dict[str, Json]]:
-        """Wait until the whole is here, answer the sender, and return all contents."""
-        await self.until(lambda stream: stream.complete, within)
-        await self._streams.answer(self.received, self.stream, whole_digest(self.stream.taken), "", self._by)
-        return self.stream.taken
+        """Wait for the whole stream, answer the sender, and return all contents."""
+        await self.wait_until(lambda stream: stream.complete, within)
+        await self._streams.answer(self.received, self.stream, whole_digest(self.stream.contents), "", self._by)
+        return self.stream.contents
 
-    async def until(self, true: Callable[[ChunkStream], bool], within: timedelta) -> None:
-        """Wait for something to be so of the stream."""
-        sound = False
+    async def wait_until(self, condition: Callable[[ChunkStream], bool], within: timedelta) -> None:
+        """Wait until the stream meets a condition; answer the sender and raise if it fails."""
+        is_met = False
 
         def settled() -> bool:
-            nonlocal sound
-            sound = true(self.stream) and not self.stream.faults
-            # The sender of a broken one hears of it once it says what it has sent.
-            return sound or (bool(self.stream.faults) and self.stream.closed_with is not None)
+            nonlocal is_met
+            is_met = condition(self.stream) and not self.stream.faults
+            # A broken stream is answered once its last chunk has arrived, because the answer needs its digest.
+            return is_met or (bool(self.stream.faults) and self.stream.closed_with is not None)
 
-        await self._streams.in_time(settled, within, self.stream.handoff_id)
-        if sound:
+        await self._streams.wait_for_chunks(settled, within, self.stream.handoff_id)
+        if is_met:
             return
-        gap = f"chunk {self.stream.missing} is missing" if self.stream.missing else f"{len(self.stream.taken)} came"
+        gap = f"chunk {self.stream.missing} is missing" if self.stream.missing else f"{len(self.stream.contents)} came"
         fault = "; ".join(self.stream.faults) or f"{gap} after {within}"
         if self.stream.closed_with is not None:
             await self._streams.answer(self.received, self.stream, self.stream.closed_with, fault, self._by)
-        raise StageFailedError(f"the streamed handoff {self.received.handoff_id} is not whole: {fault}")
+        raise StageFailedError(f"the streamed handoff {self.received.handoff_id} is incomplete: {fault}")

@@ -82,7 +82,7 @@ async def answer_handoff(
     for pause in (*_ANSWER_PAUSES, None):
         try:
             receipt, message = await gate.accept(
-                sealed.raw, requirements(spec), run_id=current_run_name(), further=checks
+                sealed.raw, requirements(spec), run_id=current_run_name(), extra_checks=checks
             )
             break
         except LedgerUnavailableError as error:

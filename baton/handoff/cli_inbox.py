@@ -228,8 +228,6 @@ async def top_up(
 
 @dataclass(frozen=True)
 class _Request:
-    """A decision as the command line states it."""
-
     action: HandoffAction
     why: str
     who: str | None
@@ -300,7 +298,6 @@ async def _read_handoff(client: Client, target: Target, handoff: str | None) -> 
 
 
 async def _resolve(session: Session, target: Target, handoff: str | None, request: _Request) -> None:
-    """Show the handoff, ask for confirmation, and decide."""
     request.check()
     client = await session.client()
     with session.progress("asking the run"):
@@ -333,7 +330,6 @@ async def _resolve(session: Session, target: Target, handoff: str | None, reques
 
 
 async def _read_balance(client: Client, view: _HandoffView, micro_usd: int) -> Balance:
-    """Return the budget after a top-up."""
     run = await read_run(client, view.entry.workflow_id, view.entry.run_id)
     return Balance(run.ceiling_micro_usd, run.left_micro_usd, max(0, view.pending.missing_micro_usd - micro_usd))
 

@@ -168,7 +168,6 @@ def _finding_line(finding: Finding) -> Text:
 
 
 def _message_rows(message: Mapping[str, Any] | None, baton: Mapping[str, Any]) -> list[RenderableType]:
-    """Return the message, or the baton if none was sent."""
     if message is None:
         heading = "The message is not in the run's history (it was never sent). Its baton:"
         return [plain(heading, "bold"), _fenced_block(json_text(baton))]
@@ -177,7 +176,6 @@ def _message_rows(message: Mapping[str, Any] | None, baton: Mapping[str, Any]) -
 
 
 def _decision_rows(entry: WaitingHandoff, pending: PendingHandoff) -> list[RenderableType]:
-    """Return the possible decisions, as commands."""
     if not entry.answered:
         why = f"{entry.trouble}: nothing can be decided from here" if entry.trouble else ""
         return [plain(why or "no worker answers: nothing can be decided until one does", "yellow")]

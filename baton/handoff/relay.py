@@ -327,7 +327,6 @@ class Relay:
         )
 
     def _step(self, stage_input: StageInput, workflow_id: str | None) -> dict[str, JsonValue]:
-        """Return the member `step`, for the stage only."""
         extra = {STEP_WORKFLOW: workflow_id, FOLLOWS: self._follows if self.begins_task else None}
         return stage_input.step() | {name: value for name, value in extra.items() if value is not None}
 

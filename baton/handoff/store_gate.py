@@ -82,10 +82,10 @@ class SchemaGate:
             self._validator.validate(message)
         except jsonschema_rs.ValidationError as error:
             yield error
-        for further in self._validator.iter_errors(shortened):
-            path = tuple(further.instance_path)
+        for listed in self._validator.iter_errors(shortened):
+            path = tuple(listed.instance_path)
             if not any(cut[: len(path)] == path for cut in cut_paths):  # else truncation may have caused it
-                yield further
+                yield listed
 
 
 def _truncate(message: Any) -> tuple[Any, list[Path]]:
@@ -253,10 +253,10 @@ class Gate:
         *,
         run_id: str | None = None,
         task_id: str | None = None,
-        further: Iterable[Check] = (),
+        extra_checks: Iterable[Check] = (),
     ) -> tuple[Receipt, Mapping[str, Any]]:
         """Answer a handoff: return the receipt once it is recorded, and the message."""
-        judge = functools.partial(self.judge, raw, receiver, task_id=task_id, further=further)
+        judge = functools.partial(self.judge, raw, receiver, task_id=task_id, extra_checks=extra_checks)
         is_quick = self.detector is detect and len(raw) <= MAX_BYTES_ON_LOOP  # another detector may ask a service
         judgement = judge() if is_quick else await asyncio.to_thread(judge)
         message = judgement.message
@@ -310,18 +310,20 @@ class Gate:
         receiver: ReceiverRequirements,
         *,
         task_id: str | None = None,
-        further: Iterable[Check] = (),
+        extra_checks: Iterable[Check] = (),
     ) -> Judgement:
         """Judge a handoff without recording anything; nobody may act on it yet."""
         try:
             message = open_sealed(raw, self.keyring).message
         except SealError as error:
             return Judgement(rejected(Code.SIGNATURE_INVALID, str(error)), {})
-        checks: list[Check] = [self._check_freshness, _check_personal_data, *further]
+        checks: list[Check] = [self._check_freshness, _check_personal_data, *extra_checks]
         if task_id is not None:
             checks.append(_task_check(task_id))
         flags: list[str] = []
-        verdict = validate_handoff(message, receiver, self._scanner(flags), check_schema=handoff_gate(), further=checks)
+        verdict = validate_handoff(
+            message, receiver, self._scanner(flags), check_schema=handoff_gate(), extra_checks=checks
+        )
         return Judgement(verdict, message, flags)
 
     def unsafe(self, message: Any) -> list[str]:
@@ -431,7 +433,6 @@ class Gate:
         return scan_message
 
     def _check_freshness(self, message: Mapping[str, Any]) -> list[Finding]:
-        """Return a finding if a message is stale, or from the future."""
         reason = staleness(message, self.clock(), self.freshness.max_age, self.freshness.tolerance)
         return [Finding(code=Code.SIGNATURE_INVALID, text=reason, at="/timestamp")] if reason else []
 

@@ -205,8 +205,6 @@ class SharedGate:
 
 
 class _Shared:
-    """The gate and vault of one event loop's workers."""
-
     def __init__(self, safeguards: Safeguards) -> None:
         self._safeguards = safeguards
         self._lock = asyncio.Lock()

@@ -105,7 +105,6 @@ def _append_signature(body: bytes, key: Key) -> bytes:
 
 
 def _sign(key: Key, body: bytes) -> str:
-    """Return the value of `signature` for a body."""
     if key.purpose is Purpose.SEAL:
         mac = key.mac.copy()
         mac.update(body)

@@ -80,8 +80,8 @@ class ReceiverRequirements:
         return tuple((name, name if name.startswith("/") else format_pointer([name])) for name in sorted(self.state))
 
 
-def choose_receiver(agent_type: str, version_range: str, known: Iterable[ReceiverRequirements]) -> ReceiverRequirements:
-    """Return the newest agent of a type in a range of versions."""
+def choose_receiver(agent_type: str, versions: str, known: Iterable[ReceiverRequirements]) -> ReceiverRequirements:
+    """Return the newest known agent of a type in a range of versions."""
     agents = list(known)
     of_type = {agent.agent_version: agent for agent in agents if agent.agent_type == agent_type}
     if not of_type:
@@ -89,10 +89,10 @@ def choose_receiver(agent_type: str, version_range: str, known: Iterable[Receive
         similar = difflib.get_close_matches(agent_type, types, n=1)
         hint = f"did you mean {similar[0]!r}?" if similar else f"there are {', '.join(types) or 'none'}"
         raise RoutingError(f"there is no agent {agent_type!r}; {hint}")
-    matching = [version for version in newest_first(of_type) if satisfies(version, version_range)]
+    matching = [version for version in newest_first(of_type) if satisfies(version, versions)]
     if not matching:
         raise RoutingError(
-            f"no version of {agent_type!r} is in {version_range!r}; there are {', '.join(newest_first(of_type))}"
+            f"no version of {agent_type!r} is in {versions!r}; there are {', '.join(newest_first(of_type))}"
         )
     return of_type[matching[0]]
 
@@ -133,7 +133,7 @@ def validate_handoff(
     scan: Scan,
     *,
     check_schema: SchemaCheck,
-    further: Iterable[Check] = (),
+    extra_checks: Iterable[Check] = (),
 ) -> Verdict:
     """Return a receiver's verdict on a message, with all findings."""
     findings = _version_findings(message, receiver) or check_schema(message)
@@ -143,7 +143,7 @@ def validate_handoff(
         findings += _routing_findings(message, receiver)
         findings += _completeness_findings(message, receiver)
         findings += budget_findings(message)
-        for check in further:
+        for check in extra_checks:
             findings += check(message)
     return Verdict.of(findings)
 
@@ -184,7 +184,6 @@ def _routing_findings(message: Mapping[str, Any], receiver: ReceiverRequirements
 
 
 def _completeness_findings(message: Mapping[str, Any], receiver: ReceiverRequirements) -> list[Finding]:
-    """Return findings for missing work and missing state."""
     findings = []
     if receiver.expects_work and not message["completedSubtasks"] and not begins_task(message):
         findings.append(Finding(code=Code.INCOMPLETE_CONTEXT, text=NO_WORK, at="/completedSubtasks"))

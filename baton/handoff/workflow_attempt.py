@@ -137,7 +137,6 @@ async def execute_stage(
 
 
 async def _wait_for_worker(outgoing: OutgoingHandoff, missing: Missing, handlers: RunHandlers) -> None:
-    """Wait until a worker has what was missing."""
     name = outgoing.spec.name
     try:
         with handlers.visibility.show_waiting(PipelineStatus.SUSPENDED, name):
@@ -215,7 +214,6 @@ def reason_of(error: FailureError) -> str:
 
 
 def _retry_policy(retries: Retries) -> RetryPolicy:
-    """Return Temporal's form of the retries."""
     return RetryPolicy(
         initial_interval=retries.first,
         backoff_coefficient=retries.factor,

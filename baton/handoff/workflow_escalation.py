@@ -227,7 +227,6 @@ class Escalation:
         self.on_record = bool(head)  # empty if the workers have no ledger
 
     def _apply(self, outgoing: OutgoingHandoff, decision: HandoffDecision, pending: PendingHandoff) -> None:
-        """Apply a decision, so that the handoff can be sent again."""
         self._handlers.note(f"{decision.who} decided on the handoff to {pending.receiver!r}: {decision.action.value}")
         match decision.action:
             case HandoffAction.ABANDON:

@@ -95,7 +95,6 @@ class Inbox:
         self._closed = {decision.handoff_id: decision for decision in decisions}
 
     def _refusal(self, decision: HandoffDecision) -> str | None:
-        """Return why a decision cannot count, or None."""
         waiting = self._open.get(decision.handoff_id)
         is_current = waiting is not None and decision.since in (None, waiting.pending.since)
         earlier = waiting.decision if waiting is not None and is_current else self._closed.get(decision.handoff_id)

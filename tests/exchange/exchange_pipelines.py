@@ -16,7 +16,7 @@ from temporalio import workflow
 
 from baton import Baton, ContinueAfter, Pipeline, PipelineInput, PipelineResult
 from baton.errors import ApprovalDeniedError, StageFailedError
-from baton.exchange.records import Acknowledgement, Received, taken_over
+from baton.exchange.records import Acknowledgement, ReceivedHandoff, received_patch
 from baton.exchange.workflow import ATTEMPTS, Exchange
 from baton.exchange.workflow_broadcast import hand_off_to_all
 from baton.exchange.workflow_external import Outside
@@ -44,8 +44,8 @@ def _receiver(params: Any) -> Receiver:
     )
 
 
-def _score(baton: Baton, received: Received) -> dict[str, JsonValue]:
-    return {**taken_over(baton, received), "decision_log": [f"Took over from {received.sender}"]}
+def _score(baton: Baton, received: ReceivedHandoff) -> dict[str, JsonValue]:
+    return {**received_patch(baton, received), "decision_log": [f"Took over from {received.sender}"]}
 
 
 @workflow.defn

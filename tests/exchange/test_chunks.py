@@ -31,20 +31,20 @@ class TestTake:
         stream = ChunkStream(ID, minimum=2)
         begins = []
         for one in (chunk(1), chunk(2), chunk(3), last(3)):
-            assert stream.take(one) is Arrival.NEXT
+            assert stream.add(one) is Arrival.NEXT
             begins.append(stream.may_begin)
 
         assert begins == [False, True, True, True]
-        assert (stream.complete, stream.taken) == (True, [{"n": 1}, {"n": 2}, {"n": 3}])
+        assert (stream.complete, stream.contents) == (True, [{"n": 1}, {"n": 2}, {"n": 3}])
 
     def test_a_gap_is_waited_for(self) -> None:
         """What comes after it is kept, and taken in order."""
         stream = ChunkStream(ID)
 
-        assert [stream.take(chunk(3)), stream.take(chunk(2))] == [Arrival.AHEAD, Arrival.AHEAD]
-        assert (stream.taken, stream.missing) == ([], 1)
-        assert stream.take(chunk(1)) is Arrival.NEXT
-        assert ([one["n"] for one in stream.taken], stream.missing) == ([1, 2, 3], None)
+        assert [stream.add(chunk(3)), stream.add(chunk(2))] == [Arrival.AHEAD, Arrival.AHEAD]
+        assert (stream.contents, stream.missing) == ([], 1)
+        assert stream.add(chunk(1)) is Arrival.NEXT
+        assert ([one["n"] for one in stream.contents], stream.missing) == ([1, 2, 3], None)
 
     def test_each_chunk_is_checked(self) -> None:
         """One that is not what it should be breaks the stream (S3-14.1-c)."""
@@ -53,11 +53,11 @@ class TestTake:
             return [] if isinstance(content.get("n"), int) else ["'n' must be a number; send one"]
 
         stream = ChunkStream(ID, check=check)
-        stream.take(chunk(1))
+        stream.add(chunk(1))
 
-        assert stream.take(chunk(2, n="two")) is Arrival.INVALID
+        assert stream.add(chunk(2, n="two")) is Arrival.INVALID
         assert stream.faults == ["chunk 2: 'n' must be a number; send one"]
-        assert (stream.take(chunk(3)), stream.may_begin) == (Arrival.REFUSED, False)
+        assert (stream.add(chunk(3)), stream.may_begin) == (Arrival.REFUSED, False)
 
     @pytest.mark.parametrize(
         ("before", "one", "arrival"),
@@ -77,11 +77,11 @@ class TestTake:
         """Duplicates change nothing; contradictions, and an end that is not that of what came, break it (S3-14.1-d)."""
         stream = ChunkStream(ID)
         for each in before:
-            stream.take(each)
-        taken = list(stream.taken)
+            stream.add(each)
+        taken = list(stream.contents)
 
-        assert stream.take(one) is arrival
-        assert stream.taken == taken
+        assert stream.add(one) is arrival
+        assert stream.contents == taken
         assert bool(stream.faults) is (arrival in (Arrival.CONFLICT, Arrival.INVALID))
 
     @given(st.integers(0, 6).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.integers(0, n), max_size=20))))
@@ -91,9 +91,9 @@ class TestTake:
         sent = [*(chunk(n + 1) for n in range(count)), last(count)]
         stream = ChunkStream(ID)
         for at in order:
-            stream.take(sent[at])
+            stream.add(sent[at])
         prefix = next((n for n in range(count + 1) if n not in order), count + 1)
 
-        assert [one["n"] for one in stream.taken] == list(range(1, min(prefix, count) + 1))
+        assert [one["n"] for one in stream.contents] == list(range(1, min(prefix, count) + 1))
         assert stream.complete is (prefix == count + 1)
         assert stream.faults == []

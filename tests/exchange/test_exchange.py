@@ -17,7 +17,7 @@ from baton.exchange.records import (
     ProcessedHandoffs,
     QueueKey,
     Reply,
-    Sent,
+    SentHandoff,
     message_digest,
     next_in_line,
 )
@@ -35,8 +35,8 @@ def ack(number: int = 1, digest: str = A, answer: Reply = Reply.ACCEPTED, by: st
     return Acknowledgement(handoff_id=id_of(number), digest=digest, answer=answer, by=by, at=AT)
 
 
-def sent(number: int = 1, digest: str = A) -> Sent:
-    return Sent(
+def sent(number: int = 1, digest: str = A) -> SentHandoff:
+    return SentHandoff(
         handoff_id=id_of(number),
         digest=digest,
         receiver="risk",
@@ -94,11 +94,11 @@ class TestOutbox:
     def test_the_first_answer_counts(self) -> None:
         """A repeated one changes nothing, another one is refused (C-20)."""
         outbox = Outbox()
-        outbox.put(sent())
+        outbox.add(sent())
 
-        assert outbox.take(ack()) is AckMatch.FIRST
-        assert outbox.take(ack()) is AckMatch.REPEATED
-        assert outbox.take(ack(answer=Reply.REJECTED)) is AckMatch.CONTRADICTS
+        assert outbox.receive(ack()) is AckMatch.FIRST
+        assert outbox.receive(ack()) is AckMatch.REPEATED
+        assert outbox.receive(ack(answer=Reply.REJECTED)) is AckMatch.CONTRADICTS
         assert outbox.answer(id_of(1)) == ack()
 
     @pytest.mark.parametrize(
@@ -112,92 +112,93 @@ class TestOutbox:
     def test_what_does_not_answer_the_message_is_not_taken(self, answer: Acknowledgement, taken: AckMatch) -> None:
         """It is bound to the id, the content and the receiver."""
         outbox = Outbox()
-        outbox.put(sent())
+        outbox.add(sent())
 
-        assert outbox.take(answer) is taken
+        assert outbox.receive(answer) is taken
         assert outbox.answer(id_of(1)) is None
 
     def test_a_refusal_counts_from_whoever_the_message_has_reached(self) -> None:
         """The wrong agent is the one to say that it is the wrong one."""
         outbox = Outbox()
-        outbox.put(sent())
+        outbox.add(sent())
 
-        assert outbox.take(ack(by="summary", answer=Reply.REJECTED)) is AckMatch.FIRST
+        assert outbox.receive(ack(by="summary", answer=Reply.REJECTED)) is AckMatch.FIRST
 
     def test_a_late_answer_is_told_apart(self) -> None:
         """Nobody waits for it any more."""
         outbox = Outbox()
-        outbox.put(sent())
+        outbox.add(sent())
         outbox.close(id_of(1))
 
-        assert outbox.take(ack()) is AckMatch.LATE
+        assert outbox.receive(ack()) is AckMatch.LATE
 
     def test_a_corrected_message_keeps_the_id_and_is_another_attempt(self) -> None:
         """Only a refused one can be corrected; the answer to the message before no longer counts (C-20)."""
         outbox = Outbox()
-        outbox.put(sent())
+        outbox.add(sent())
         with pytest.raises(ValueError, match="was sent before"):
-            outbox.put(sent(digest=B))
-        outbox.take(ack(answer=Reply.NEEDS_INPUT))
+            outbox.add(sent(digest=B))
+        outbox.receive(ack(answer=Reply.NEEDS_INPUT))
         outbox.close(id_of(1))
-        assert outbox.attempt(id_of(1)) == 2
-        outbox.put(sent(digest=B))
+        assert outbox.next_attempt(id_of(1)) == 2
+        outbox.add(sent(digest=B))
 
-        assert outbox.take(ack(answer=Reply.NEEDS_INPUT)) is AckMatch.OTHER_MESSAGE
-        assert outbox.take(ack(digest=B)) is AckMatch.FIRST
-        assert Outbox(json.loads(json.dumps(outbox.carried()))).attempt(id_of(1)) == 3
+        assert outbox.receive(ack(answer=Reply.NEEDS_INPUT)) is AckMatch.OTHER_MESSAGE
+        assert outbox.receive(ack(digest=B)) is AckMatch.FIRST
+        assert Outbox(json.loads(json.dumps(outbox.carried()))).next_attempt(id_of(1)) == 3
 
     def test_it_forgets_what_is_closed_and_never_what_is_open(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its memory is bounded."""
-        monkeypatch.setattr(exchange, "MOST_REMEMBERED", 3)
+        monkeypatch.setattr(exchange, "MAX_REMEMBERED", 3)
         outbox = Outbox()
-        outbox.put(sent(0))
+        outbox.add(sent(0))
         for number in range(1, 6):
-            outbox.put(sent(number))
+            outbox.add(sent(number))
             outbox.close(id_of(number))
 
         assert len(outbox.carried()) <= 4
-        assert outbox.take(ack(1)) is AckMatch.UNKNOWN
+        assert outbox.receive(ack(1)) is AckMatch.UNKNOWN
 
 
 class TestIntake:
     def test_the_same_message_gets_the_same_answer(self) -> None:
         """Also after the run was continued as new (C-20)."""
         intake = ProcessedHandoffs()
-        assert intake.before(id_of(1), A, by="risk", at=AT) is None
-        intake.keep(ack())
+        assert intake.earlier_answer(id_of(1), A, by="risk", at=AT) is None
+        intake.remember(ack())
 
         assert (
-            ProcessedHandoffs(json.loads(json.dumps(intake.carried()))).before(id_of(1), A, by="risk", at=AT) == ack()
+            ProcessedHandoffs(json.loads(json.dumps(intake.carried()))).earlier_answer(id_of(1), A, by="risk", at=AT)
+            == ack()
         )
 
     def test_other_content_after_acceptance_is_tampering(self) -> None:
         """It is rejected, and the acceptance stays (C-20)."""
         intake = ProcessedHandoffs()
-        intake.keep(ack())
-        answer = intake.before(id_of(1), B, by="risk", at=AT)
+        intake.remember(ack())
+        answer = intake.earlier_answer(id_of(1), B, by="risk", at=AT)
 
         assert answer is not None
         assert (answer.answer, answer.code, answer.digest) == (Reply.REJECTED, Code.SIGNATURE_INVALID, B)
         with pytest.raises(ValueError, match="was accepted with other content"):
-            intake.keep(ack(digest=B))
+            intake.remember(ack(digest=B))
 
     def test_other_content_after_a_refusal_is_a_corrected_attempt(self) -> None:
         """It is judged anew."""
         intake = ProcessedHandoffs()
-        intake.keep(ack(answer=Reply.NEEDS_INPUT))
+        intake.remember(ack(answer=Reply.NEEDS_INPUT))
 
-        assert intake.before(id_of(1), B, by="risk", at=AT) is None
-        intake.keep(ack(digest=B))
+        assert intake.earlier_answer(id_of(1), B, by="risk", at=AT) is None
+        intake.remember(ack(digest=B))
         assert intake.answer(id_of(1)) == ack(digest=B)
 
     def test_refusals_are_forgotten_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its memory is bounded, and what protects from executing twice is kept longest."""
-        monkeypatch.setattr(exchange, "MOST_REMEMBERED", 2)
+        monkeypatch.setattr(exchange, "MAX_REMEMBERED", 2)
         intake = ProcessedHandoffs()
-        intake.keep(ack(1))
+        intake.remember(ack(1))
         for number in (2, 3, 4):
-            intake.keep(ack(number, answer=Reply.REJECTED))
+            intake.remember(ack(number, answer=Reply.REJECTED))
 
         assert [number for number in range(1, 5) if intake.answer(id_of(number))] == [1, 4]
 
@@ -262,10 +263,10 @@ class Network:
         self.first: dict[int, Acknowledgement] = {}
 
     def send(self, number: int) -> None:
-        if self.outbox.attempt(id_of(number)) == 1:
-            self.outbox.put(sent(number))
+        if self.outbox.next_attempt(id_of(number)) == 1:
+            self.outbox.add(sent(number))
         else:
-            self.outbox.again(id_of(number))
+            self.outbox.count_attempt(id_of(number))
         self.handoffs.append((number, A))
 
     def receive(self, at: int, answer: Reply) -> None:
@@ -273,10 +274,10 @@ class Network:
         if not self.handoffs:
             return
         number, digest = self.handoffs[at % len(self.handoffs)]
-        said = self.intake.before(id_of(number), digest, by="risk", at=AT)
+        said = self.intake.earlier_answer(id_of(number), digest, by="risk", at=AT)
         if said is None:
             said = ack(number, digest, answer)
-            self.intake.keep(said)
+            self.intake.remember(said)
             if said.accepted:
                 self.executed.append((number, digest))
         self.answers.append(said)
@@ -285,7 +286,7 @@ class Network:
         """Let one of the answers on the way arrive."""
         if self.answers:
             answer = self.answers[at % len(self.answers)]
-            if self.outbox.take(answer) in (AckMatch.FIRST, AckMatch.LATE):
+            if self.outbox.receive(answer) in (AckMatch.FIRST, AckMatch.LATE):
                 number = int(answer.handoff_id[-12:], 16)
                 assert number not in self.first, "an answer counted twice"
                 self.first[number] = answer
@@ -320,7 +321,7 @@ class TestAnyInterleaving:
         network = Network()
         for name, *arguments in events:
             if name == "close":
-                if network.outbox.attempt(id_of(arguments[0])) > 1:
+                if network.outbox.next_attempt(id_of(arguments[0])) > 1:
                     network.outbox.close(id_of(arguments[0]))
             else:
                 getattr(network, name)(*arguments)

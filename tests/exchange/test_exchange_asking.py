@@ -15,7 +15,7 @@ from baton.client import read_run, resolve_handoff
 from baton.core.messages import PipelineResult, PipelineStatus
 from baton.errors import PipelineError
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
-from baton.exchange.client_external import Found, OutsideAgents
+from baton.exchange.client_external import HandoffRef, OutsideAgents
 from baton.exchange.records import HANDOFF_ANSWER, Acknowledgement, Reply, message_digest
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.handoff.store_safeguards import Safeguards
@@ -181,7 +181,7 @@ async def test_an_agent_outside_finds_its_handoff_while_a_person_is_asked_and_af
     async with safeguards.shared().open() as guarded:
         agents = OutsideAgents(exchange.client, guarded.gate)
 
-        async def found() -> Found | None:
+        async def found() -> HandoffRef | None:
             return next((one for one in await agents.list_open("reviewer") if one.workflow_id == handle.id), None)
 
         while (work := await found()) is None:

@@ -61,7 +61,7 @@ async def failed_by_worker(handle: Handle) -> list[str]:
     ("body", "count", "note"),
     [
         pytest.param(b"[" + b'{"a": "12345678"},' * 90_000 + b"1]", 20, "refused a message whose seal", id="large"),
-        pytest.param(b"[" + b" " * 4_000_000 + b"]", 20, "64,000,032 bytes are waiting already", id="many"),
+        pytest.param(b"[" + b" " * 4_000_000 + b"]", 20, "64,000,032 bytes are already waiting", id="many"),
         pytest.param(b"[" + b" " * 60_000_000 + b"]", 3, "is not a sealed handoff of 4 MiB at most", id="too large"),
     ],
 )
@@ -122,7 +122,7 @@ async def test_what_waits_does_not_keep_a_run_from_continuing_as_new(
     assert await output(receiver) == ack["handoffId"]
     assert (await receiver.describe()).run_id != first.first_execution_run_id
     now = await overview(receiver)
-    assert any("could not carry" in note for note in now.notes)
+    assert any("could not carry over" in note for note in now.notes)
     await assert_replays(receiver, [ReceivesLater], plugin=BatonPlugin(safeguards=safeguards))
 
 
@@ -137,7 +137,7 @@ def test_a_message_that_waits_is_read_once_for_its_order(monkeypatch: pytest.Mon
     monkeypatch.setattr(arrivals, "loads_strict", counted)
     queued = arrivals._Queued(b'{"n": 1}')
 
-    assert queued.place == queued.place
+    assert queued.key == queued.key
     assert read == [queued.raw]
 
 

@@ -341,7 +341,7 @@ class TestFaults:
         await signal_again(exchange.client, receiver, sealed, "r1")
 
         now = await until(receiver, lambda now: bool(now.notes))
-        assert now.notes[-1].startswith("refused a handoff that has no id to be answered under: '/handoffId' ")
+        assert now.notes[-1].startswith("refused a handoff without a valid id to answer: '/handoffId' ")
         await start(exchange, HandsOff.run, to=receiver.id)
         assert len(await output(receiver)) == 2
         await assert_replays(receiver, [Receives], plugin=BatonPlugin(safeguards=safeguards))

@@ -16,7 +16,7 @@ from baton.core.messages import PipelineResult
 from baton.exchange import workflow_streams as streaming
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.client_external import hand_off_to
-from baton.exchange.workflow_streams import MOST_AHEAD, STREAM, Chunk, whole_digest
+from baton.exchange.workflow_streams import MAX_AHEAD, STREAM, Chunk, whole_digest
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
@@ -116,7 +116,7 @@ async def test_a_stream_is_as_long_as_its_sender_makes_it(exchange: Worker, safe
     handoff = handoff.model_copy(update={"step": {STREAM: stream}})
     ack = await hand_off_to(exchange.client, handoff, within=IN_TIME, keyring=safeguards.keyring)
     assert ack.accepted
-    contents: list[dict[str, JsonValue]] = [{"n": 1}] * (MOST_AHEAD + 1)
+    contents: list[dict[str, JsonValue]] = [{"n": 1}] * (MAX_AHEAD + 1)
     ending: dict[str, Any] = {"last": True, "whole": whole_digest(contents)}
     parts: list[dict[str, Any]] = [*({"content": one} for one in contents), ending]
     chunks = [Chunk(handoff_id=stream, seq=seq, at=handoff.timestamp, **one) for seq, one in enumerate(parts, 1)]
@@ -170,7 +170,7 @@ async def test_a_stream_that_its_senders_history_cannot_hold_fails_in_time(
 ) -> None:
     """The server would end the run without a word to its code."""
     receiver = await start(exchange, StreamsIn.run, seconds=60)
-    monkeypatch.setattr(streaming, "MOST_EVENTS", 100)
+    monkeypatch.setattr(streaming, "MAX_EVENTS", 100)
     sender = await start(exchange, StreamsOut.run, to=receiver.id, count=50)
 
     assert re.search(r"chunk \d\d of the stream to 'risk' cannot be sent: .* put more into each", await failure(sender))
@@ -182,7 +182,7 @@ async def test_a_stream_is_sent_again_only_as_far_as_its_senders_history_can_hol
 ) -> None:
     """What closes it asks for the answer, and once more is enough of that."""
     receiver = await start(exchange, StreamsIn.run, pause=True)
-    monkeypatch.setattr(streaming, "MOST_EVENTS", 80)
+    monkeypatch.setattr(streaming, "MAX_EVENTS", 80)
     sender = await start(exchange, StreamsOut.run, to=receiver.id, count=9, seconds=3)
     await event(sender, EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED, 12)  # ten chunks, and one
     await approve(exchange.client, receiver, "go on")

@@ -91,7 +91,7 @@ class TestWithAnswer:
 
     def test_strangers_are_refused(self) -> None:
         """It was not sent to them."""
-        with pytest.raises(ValueError, match="none of the receivers"):
+        with pytest.raises(ValueError, match="not one of the receivers"):
             broadcast({}).with_answer("d", ack(by="d"))
 
     def test_it_survives_json(self) -> None:

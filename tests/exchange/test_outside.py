@@ -24,7 +24,7 @@ def move(kind: str, holder: str = "ann", **members: Any) -> AgentAction:
 def desk(*moves: AgentAction) -> ExternalHandoffs:
     """Return a desk with one handoff, after moves that are all allowed."""
     it = ExternalHandoffs()
-    it.put(
+    it.add(
         OutsideHandoff(
             handoff_id=ID,
             digest=DIGEST,
@@ -36,7 +36,7 @@ def desk(*moves: AgentAction) -> ExternalHandoffs:
     )
     for one in moves:
         assert it.refusal(one, AT) is None
-        it.make(one, AT)
+        it.apply(one, AT)
     return it
 
 
@@ -53,7 +53,7 @@ class TestRefusal:
             pytest.param([CLAIM], move("accept", "bob"), 0, "'ann' has claimed", id="accept on another's claim"),
             pytest.param([CLAIM], move("claim", "bob"), 0, "'ann' has claimed", id="claim what is claimed"),
             pytest.param([CLAIM], move("patch"), 0, "accept handoff", id="return before accepting"),
-            pytest.param([CLAIM], move("needs_input"), 0, "say what is missing", id="needs nothing"),
+            pytest.param([CLAIM], move("needs_input"), 0, "name what is missing", id="needs nothing"),
             pytest.param([CLAIM], move("accept"), 601, "claim handoff", id="a claim that has run out"),
             pytest.param([], move("claim"), 3_600, "expired", id="after the deadline"),
             pytest.param([CLAIM, ACCEPT, move("report")], move("patch"), 0, "is done: report by 'ann'", id="done"),
@@ -89,7 +89,7 @@ class TestMake:
     def test_a_new_holder_begins_anew(self) -> None:
         """What another one accepted and did not finish is not accepted by the next."""
         it = desk(CLAIM, ACCEPT)
-        after = it.make(move("claim", "bob"), AT + timedelta(seconds=600))
+        after = it.apply(move("claim", "bob"), AT + timedelta(seconds=600))
 
         assert (after.holder, after.accepted) == ("bob", False)
 
@@ -103,7 +103,7 @@ class TestMake:
     def test_the_end_stays(self) -> None:
         """And is no longer listed."""
         it = desk(CLAIM, ACCEPT, move("report", report=1))
-        assert it.make(move("report", report=2), AT).end == move("report", report=1)
+        assert it.apply(move("report", report=2), AT).end == move("report", report=1)
         assert it.open() == []
 
     @given(
@@ -122,7 +122,7 @@ class TestMake:
             before = it.get(ID)
             assert before is not None
             if it.refusal(one, now) is None:
-                after = it.make(one, now)
+                after = it.apply(one, now)
                 if before.end is None and kind in (ActionKind.PATCH, ActionKind.REPORT):
                     assert accepted_by == holder == before.held_by(now)
                 accepted_by = after.holder if after.accepted else None
@@ -141,17 +141,17 @@ class TestDone:
 
         assert done.end is not None
         assert (done.end.kind, done.end.holder, done.end.patch, done.end.report) == (ActionKind.PATCH, "ann", {}, None)
-        assert done.end.brought(first)
-        assert not done.end.brought(move("patch", patch={"decision_log": ["Fine"]}))
+        assert done.end.has_same_work(first)
+        assert not done.end.has_same_work(move("patch", patch={"decision_log": ["Fine"]}))
 
     def test_no_more_than_a_hundred_are_carried_over(self) -> None:
         """The newest: they travel in the input of each further run."""
         it = desk()
         for number in range(102):
             id = f"7c9e6679-7425-40de-944b-{number:012d}"
-            it.put(it.open()[0].model_copy(update={"handoff_id": id}))
+            it.add(it.open()[0].model_copy(update={"handoff_id": id}))
             for one in (move("claim", handoff_id=id), move("reject", handoff_id=id)):
-                it.make(one, AT)
+                it.apply(one, AT)
             it.remove(id)
 
         numbers = [int(one.handoff_id[-12:]) for one in ExternalHandoffs(json.loads(json.dumps(it.carried()))).done()]

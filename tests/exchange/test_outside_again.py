@@ -11,7 +11,7 @@ from temporalio.worker import Worker
 from baton.core.messages import PipelineStatus
 from baton.errors import PipelineError
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
-from baton.exchange.client_external import Found, OutsideAgents
+from baton.exchange.client_external import HandoffRef, OutsideAgents
 from baton.exchange.client_http import serve_outside
 from baton.exchange.external import QUERY_OUTSIDE, OutsideHandoff
 from baton.handoff.store_safeguards import Safeguards
@@ -84,13 +84,13 @@ async def test_an_agent_asks_again_while_its_work_is_still_being_taken(
     async with safeguards.shared().open() as guarded:
         agents = OutsideAgents(sealing, guarded.gate)
         [waits] = await handle.query(QUERY_OUTSIDE, result_type=list[OutsideHandoff])
-        found = Found(handle.id, waits)
+        found = HandoffRef(handle.id, waits)
         await agents.accept(found, "reviewer")
         first = await agents.return_report(found, "reviewer", "fine")
         await until(handle, lambda now: now.status is not PipelineStatus.WAITING)
 
         assert (await agents.return_report(found, "reviewer", "fine")).handoff.end == first.handoff.end
-        with pytest.raises(PipelineError, match="returned another report before, which stands"):
+        with pytest.raises(PipelineError, match="has already returned another report"):
             await agents.return_report(found, "reviewer", "not fine")
         with pytest.raises(PipelineError, match="is done: report by 'reviewer'"):
             await agents.reject(found, "reviewer", "no")
@@ -111,7 +111,7 @@ async def test_who_was_not_answered_when_the_service_ended_is_told_to_try_again(
         writer.close()
 
     assert b"HTTP/1.1 503 " in answer
-    assert b'{"error":"the service was stopped meanwhile; try again"}' in answer
+    assert b'{"error":"the service was stopped; try again"}' in answer
 
 
 async def test_other_work_than_was_returned_first_is_refused(exchange: Worker, url: str) -> None:
@@ -130,7 +130,7 @@ async def test_other_work_than_was_returned_first_is_refused(exchange: Worker, u
             assert status == 200
         else:
             assert status == 409
-            assert answer["error"].endswith("'ann' returned another patch before, which stands")
+            assert answer["error"].endswith("'ann' has already returned another patch")
 
 
 async def test_a_pipeline_that_continues_as_new_still_knows_what_was_returned(

@@ -17,7 +17,7 @@ from baton.artifacts.store import ArtifactStore
 from baton.devserver import DevServer
 from baton.errors import PipelineError
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
-from baton.exchange.client_external import Found, OutsideAgents
+from baton.exchange.client_external import HandoffRef, OutsideAgents
 from baton.exchange.external import MOVE, QUERY_OUTSIDE, ActionKind, AgentAction, OutsideHandoff
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.handoff.store_safeguards import Safeguards
@@ -49,13 +49,13 @@ async def agents(exchange: Worker, safeguards: Safeguards) -> AsyncIterator[Outs
         yield OutsideAgents(exchange.client, guarded.gate)
 
 
-async def found_in(handle: Handle) -> Found:
+async def found_in(handle: Handle) -> HandoffRef:
     """Return the handoff that waits in a pipeline."""
     [one] = await handle.query(QUERY_OUTSIDE, result_type=list[OutsideHandoff])
-    return Found(handle.id, one)
+    return HandoffRef(handle.id, one)
 
 
-def claim(found: Found, holder: str) -> bytes:
+def claim(found: HandoffRef, holder: str) -> bytes:
     move = AgentAction(
         handoff_id=found.handoff.handoff_id,
         digest=found.handoff.digest,
@@ -126,7 +126,7 @@ async def test_a_worker_without_keys_refuses_moves_and_says_what_it_needs(
     async with pipeline_worker(client, [HandsOutside], EXCHANGE_ACTIVITIES) as poor:
         handle = await waiting(poor)
         found = await found_in(handle)
-        with pytest.raises(PipelineError, match=r"no keys to verify a move with; .*BatonPlugin\(safeguards=…\)"):
+        with pytest.raises(PipelineError, match=r"no keys to verify moves; .*BatonPlugin\(safeguards=…\)"):
             await agents.claim(found, "reviewer")
         await handle.cancel()
 
@@ -142,7 +142,7 @@ async def test_moves_that_come_at_once_while_the_run_is_asked_replay(exchange: W
         asking = [asyncio.create_task(_ask_on(handle)) for _ in range(3)]
         claims = [agents.claim(found, "reviewer", holder=f"ann-{number}") for number in range(4)]
         claimed = await asyncio.gather(*claims, return_exceptions=True)
-        [winner] = [one for one in claimed if isinstance(one, Found)]
+        [winner] = [one for one in claimed if isinstance(one, HandoffRef)]
         holder = winner.handoff.holder
         await agents.accept(winner, "reviewer", holder=holder)
         reports = [agents.return_report(winner, "reviewer", "done", holder=holder) for _ in range(2)]
@@ -173,7 +173,7 @@ async def test_the_artifacts_of_a_patch_are_looked_for_in_the_workers_store(
     for name, wanted in (("lost", "0" * 64), ("review", hash)):
         ref: JsonValue = {"id": name, "type": "report", "hash": wanted}
         if name == "lost":
-            with pytest.raises(PipelineError, match="the store of the pipeline's workers has no 'lost'"):
+            with pytest.raises(PipelineError, match="the workers' store has no 'lost'"):
                 await agents.return_patch(found, "reviewer", {"artifacts": [ref]})
         else:
             await agents.return_patch(found, "reviewer", {"artifacts": [ref]})

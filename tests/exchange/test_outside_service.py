@@ -186,7 +186,7 @@ class TestService:
     @pytest.mark.parametrize(
         ("target", "raw", "headers", "expected"),
         [
-            ("claim", b"{}", {}, (400, "say which pipeline the handoff waits in: ?workflow=, as the list tells")),
+            ("claim", b"{}", {}, (400, "name the handoff's pipeline: ?workflow=, as in the list")),
             ("claim?workflow=y", b"null", {}, (400, 'a body is a JSON object, such as {"holder": "ann"}')),
             ("reject?workflow=y", b'{"reason": " "}', {}, (400, "reason: Value error, it must say something; found ")),
             ("needs-input?workflow=y", b'{"unmet": [""]}', {}, (400, "unmet.0: Value error, it must say something; ")),
@@ -194,7 +194,7 @@ class TestService:
                 "claim?workflow=y",
                 gzip.compress(b"{}"),
                 {"content-encoding": "gzip"},
-                (415, "a body comes as it is, without Content-Encoding; found 'gzip'"),
+                (415, "send the body without Content-Encoding; found 'gzip'"),
             ),
         ],
         ids=["no workflow", "null", "a blank reason", "a blank need", "gzip"],
@@ -218,7 +218,7 @@ class TestService:
         """A body with the fields of a patch, and no patch, would end the handoff and lose the work."""
         status, answer = await call(f"{url}/handoffs/x/{verb}?workflow=y", {"holder": "ann"})
 
-        assert (status, answer["error"].endswith(": the body must say it")) == (400, True)
+        assert (status, answer["error"].endswith(": missing in the body")) == (400, True)
 
     @pytest.mark.parametrize(
         ("path", "body", "status"),
@@ -402,7 +402,7 @@ class TestOutsideAgents:
             said = text if verb == "reject" else [text[:50], text[50:]]
             await getattr(agents, verb)(found, "reviewer", said)
 
-        with pytest.raises(PipelineError, match="what it says has 1,500,000 characters, and 10,000 is the most"):
+        with pytest.raises(PipelineError, match="reason and unmet have 1,500,000 characters, and 10,000 is the most"):
             await say(LONG)
         await say(LONG[:MAX_REASON_LENGTH])
         answer = (await handle.result()).output["answer"]

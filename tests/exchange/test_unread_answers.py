@@ -72,8 +72,8 @@ class TestOutside:
             async with pipeline_worker(client, [HandsOutside, OutsideOfLater], EXCHANGE_ACTIVITIES) as worker:
                 ours, theirs = await waiting(worker, HandsOutside), await waiting(worker, OutsideOfLater)
                 await indexed(client, [ours, theirs], PipelineStatus.WAITING)
-                listed = await agents.look("reviewer")
-                assert ([one.workflow_id for one in listed.found], listed.asked, listed.unasked) == ([ours.id], 1, 1)
+                listed = await agents.query_open("reviewer")
+                assert ([one.workflow_id for one in listed.handoffs], listed.asked, listed.unasked) == ([ours.id], 1, 1)
 
                 async with serve_outside(agents, TOKENS) as url:
                     status, answer = await call(f"{url}/handoffs/x/patch?workflow={theirs.id}", {"patch": {}})
@@ -81,7 +81,7 @@ class TestOutside:
                 await ours.terminate()
                 await indexed(client, [ours], PipelineStatus.WAITING, running=False)
                 async with McpClient(handoff_server(HandoffTools(agents, "reviewer", "ann"))) as model:
-                    with pytest.raises(RefusedError, match=r"answers cannot be read: .*urgent"):
+                    with pytest.raises(RefusedError, match=r"cannot be read: .*urgent"):
                         await call_tool(model, "list_mine")
                 assert await agents.list_open("reviewer") == []
 
@@ -104,7 +104,7 @@ class TestOutside:
             where = f"{url}/handoffs/{found.handoff.handoff_id}/patch?workflow={handle.id}"
             status, answer = await call(where, {"patch": {"decision_log": ["Fine"]}})
             assert (status, "try again" in answer["error"]) == (503, True)
-            assert (await agents.look("reviewer")).unasked > 0
+            assert (await agents.query_open("reviewer")).unasked > 0
         async with pipeline_worker(client, [HandsOutside], EXCHANGE_ACTIVITIES, task_queue=queue):
             await agents.return_patch(found, "reviewer", {"decision_log": ["Fine"]})
             assert (await handle.result()).baton["decision_log"] == ["Fine"]

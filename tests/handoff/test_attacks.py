@@ -70,7 +70,7 @@ class Desk:
 
     async def answer(self, raw: bytes, task_id: str | None = TASK_ID) -> tuple[Receipt, Mapping[str, Any]]:
         here = [audience_check(ADDRESS)]
-        return await self.gate.accept(raw, RECEIVER, run_id="review/1", task_id=task_id, further=here)
+        return await self.gate.accept(raw, RECEIVER, run_id="review/1", task_id=task_id, extra_checks=here)
 
     async def on_record(self, task_id: str = TASK_ID) -> list[AuditRecord]:
         """Return the records of a task, after making sure that they are whole."""

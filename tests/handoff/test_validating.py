@@ -279,17 +279,17 @@ class TestTogether:
 
     def test_further_checks_are_reported_with_the_others(self) -> None:
         """A contract's findings stand beside the protocol's own."""
-        further = [lambda message: [Finding(code=Code.INCOMPLETE_CONTEXT, text=f"about {message['taskId'][:4]}")]]
+        checks = [lambda message: [Finding(code=Code.INCOMPLETE_CONTEXT, text=f"about {message['taskId'][:4]}")]]
 
-        answer = verdict({**EXAMPLE, **FAULTS}, further=further)
+        answer = verdict({**EXAMPLE, **FAULTS}, extra_checks=checks)
 
         assert "about 550e" in [finding.text for finding in answer.findings]
 
     def test_further_checks_see_only_messages_whose_schema_holds(self) -> None:
         """They may rely on every required member."""
-        further = [lambda message: [Finding(code=Code.INCOMPLETE_CONTEXT, text=message["taskId"])]]
+        checks = [lambda message: [Finding(code=Code.INCOMPLETE_CONTEXT, text=message["taskId"])]]
 
-        answer = verdict(without("taskId"), further=further)
+        answer = verdict(without("taskId"), extra_checks=checks)
 
         assert {finding.code for finding in answer.findings} == {Code.SCHEMA_INVALID}
 

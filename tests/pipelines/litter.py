@@ -7,7 +7,7 @@ from datetime import timedelta
 from temporalio import workflow
 
 from baton import Pipeline, PipelineInput, PipelineResult
-from baton.exchange.workflow_messages import ended_once
+from baton.exchange.workflow_messages import cancel_once
 
 with workflow.unsafe.imports_passed_through():
     from tests.pipelines.stages import plan
@@ -62,5 +62,5 @@ class Races:
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
         asking = asyncio.ensure_future(self.pipeline.approve("release manager", within=timedelta(minutes=2)))
-        await ended_once(lambda: False, [asking])
+        await cancel_once(lambda: False, [asking])
         return self.pipeline.result()

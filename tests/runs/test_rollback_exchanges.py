@@ -17,7 +17,7 @@ from baton.client import decide, read_run, roll_back
 from baton.core.messages import PipelineResult, PipelineStatus
 from baton.devserver import DevServer
 from baton.errors import PipelineError
-from baton.exchange.client_external import Found, OutsideAgents
+from baton.exchange.client_external import HandoffRef, OutsideAgents
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger
 from baton.runs.client_waiting import waits as read_waits
@@ -84,7 +84,7 @@ async def test_a_received_message_is_received_again(sealing: Client, exchange: W
 
 
 class TestOutside:
-    async def find_open(self, agents: OutsideAgents, handle: Handle) -> Found:
+    async def find_open(self, agents: OutsideAgents, handle: Handle) -> HandoffRef:
         """Return the open handoff, once there is one."""
         await until(handle, lambda now: now.status in (PipelineStatus.WAITING, PipelineStatus.PENDING_HANDOFF))
         while True:
@@ -92,7 +92,7 @@ class TestOutside:
             if matches:
                 return matches[0]
 
-    async def answer(self, agents: OutsideAgents, found: Found, report: str) -> None:
+    async def answer(self, agents: OutsideAgents, found: HandoffRef, report: str) -> None:
         await agents.accept(found, "reviewer")
         await agents.return_report(found, "reviewer", report)
 

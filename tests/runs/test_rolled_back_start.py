@@ -13,7 +13,7 @@ from temporalio.worker import Worker
 from baton.core.messages import PipelineResult, PipelineStatus
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
-from baton.exchange.client_external import Found, OutsideAgents
+from baton.exchange.client_external import HandoffRef, OutsideAgents
 from baton.exchange.external import QUERY_OUTSIDE, OutsideHandoff
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
@@ -54,7 +54,7 @@ async def test_a_pipeline_that_hands_on_still_fits_its_history(worker: Worker, s
     async with safeguards.shared().open() as guarded:
         agents = OutsideAgents(worker.client, guarded.gate)
         [handoff] = await rerun.query(QUERY_OUTSIDE, result_type=list[OutsideHandoff])
-        found = Found(rerun.id, handoff)
+        found = HandoffRef(rerun.id, handoff)
         await agents.accept(found, "reviewer")
         await agents.return_report(found, "reviewer", "done")
 

@@ -12,7 +12,7 @@ from temporalio.worker import Worker
 from baton import PipelineInput
 from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
-from baton.exchange.client_external import Found, OutsideAgents
+from baton.exchange.client_external import HandoffRef, OutsideAgents
 from baton.exchange.external import QUERY_OUTSIDE, OutsideHandoff
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.handoff.store_safeguards import Safeguards
@@ -105,7 +105,7 @@ class TestMeteredPipelines:
             agents = OutsideAgents(client, guarded.gate)
             await until(handle, lambda now: now.status is PipelineStatus.WAITING)
             (waiting,) = await handle.query(QUERY_OUTSIDE, result_type=list[OutsideHandoff])
-            found = Found(handle.id, waiting)
+            found = HandoffRef(handle.id, waiting)
             await agents.claim(found, "reviewer", holder="ann")
             await agents.accept(found, "reviewer", holder="ann")
             if verdict == "ACCEPTED":

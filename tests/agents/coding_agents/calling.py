@@ -62,7 +62,7 @@ async def mine(client: McpClient) -> list[Any]:
     try:
         rows: list[Any] = await call(client, "list_mine")
     except RefusedError as error:
-        if "no worker answers for them" not in str(error):
+        if "no worker answers for" not in str(error):
             raise
         return []
     return rows

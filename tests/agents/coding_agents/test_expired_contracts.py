@@ -10,8 +10,8 @@ from temporalio.worker import Worker
 
 from baton.core.messages import PipelineInput, PipelineStatus
 from baton.errors import PipelineError
-from baton.exchange.client_external import Found, OutsideAgents
-from baton.exchange.client_mcp import HandedOver
+from baton.exchange.client_external import HandoffRef, OutsideAgents
+from baton.exchange.client_mcp import AcceptedWork
 from baton.exchange.external import QUERY_OUTSIDE, OutsideHandoff
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger
@@ -44,10 +44,10 @@ async def handed_out(exchange: Worker, *, growing: bool = False) -> tuple[TimeSk
     return TimeSkipper(exchange.client), handle
 
 
-async def only(handle: Handle) -> Found:
+async def only(handle: Handle) -> HandoffRef:
     """Return the handoff that waits in a pipeline, asked for at the pipeline itself."""
     [one] = await handle.query(QUERY_OUTSIDE, result_type=list[OutsideHandoff])
-    return Found(handle.id, one)
+    return HandoffRef(handle.id, one)
 
 
 class TestExpiry:
@@ -67,7 +67,7 @@ class TestExpiry:
         assert after["step"]["contract"]["createdAt"] > before["step"]["contract"]["createdAt"]
         assert after["expiresAt"] == before["expiresAt"]
 
-        with pytest.raises(PipelineError, match="another message by now"):
+        with pytest.raises(PipelineError, match="now has another message"):
             await late.accept(found, "reviewer", holder="ann")
         assert (await late.accept(claimed, "reviewer", holder="ann")).verdict
         await late.return_patch(claimed, "reviewer", {"decision_log": ["Fine"]}, holder="ann")
@@ -107,8 +107,8 @@ class TestExpiry:
         renewed = await late.claim(found, "reviewer", holder="ann")
         assert renewed.handoff.accepted
         assert renewed.handoff.digest == found.handoff.digest
-        handed = HandedOver.of(loads_strict(await late.read(renewed)))
-        assert handed.checked("reviewer", late.gate.clock()) is handed
+        handed = AcceptedWork.of(loads_strict(await late.read(renewed)))
+        assert handed.check_contract("reviewer", late.gate.clock()) is handed
 
         await skipper.fast_forward(handle, timedelta(hours=2))
         again = await late.claim(found, "reviewer", holder="ann")

@@ -28,9 +28,7 @@ from tests.exchange.exchange_pipelines import HandsOutside
 from tests.exchange.test_outside_service import TOKENS
 from tests.exchange.test_outside_service import call as call_url
 
-ONE_UNASKED = (
-    "not one of the pipelines that wait (1) can be asked just now, so it is not known what is for you; try again"
-)
+ONE_UNASKED = "no answer from 1 waiting pipeline; try again"
 
 
 async def whole_answer(url: str) -> tuple[dict[str, str], Any]:
@@ -98,7 +96,7 @@ class TestAnotherStore:
         async with McpClient(handoff_server(eve)) as client:
             handoff_id = await listed(client, handle)
             await call(client, "accept", handoff_id=handoff_id)
-            with pytest.raises(RefusedError, match=r"goes by the artifact store.*--artifacts"):
+            with pytest.raises(RefusedError, match=r"goes through the artifact store.*--artifacts"):
                 await call(client, "propose_patch", handoff_id=handoff_id, patch={"decision_log": [text]})
         await handle.terminate()
 
@@ -113,7 +111,7 @@ class TestNoWorker:
                 assert await call(model, "list_mine") == []
                 async with pipeline_worker(client, [HandsOutside], []) as worker:
                     await listed(model, await waiting(worker, seconds=100))
-                with pytest.raises(RefusedError, match=r"wait for somebody \(1\), and no worker answers"):
+                with pytest.raises(RefusedError, match="no worker answers for 1 waiting pipeline"):
                     await call(model, "list_mine")
             async with serve_outside(desk.agents, TOKENS) as url:
                 status, answer = await call_url(f"{url}/handoffs")
@@ -140,7 +138,7 @@ class TestNoWorker:
                 await listed(reviewer, ours)
                 assert [row["workflow"] for row in await call(reviewer, "list_mine")] == [ours.id]
                 for model, asked in ((painter, {}), (reviewer, {"handoff_id": handoff_id})):
-                    with pytest.raises(RefusedError, match=r"wait for somebody \(1\), and no worker answers"):
+                    with pytest.raises(RefusedError, match="no worker answers for 1 waiting pipeline"):
                         await call(model, "claim" if asked else "list_mine", **asked)
                 head, rows = await whole_answer(f"{url}/handoffs")
                 assert (head["baton-unasked"], [row["workflow"] for row in rows]) == ("1", [ours.id])

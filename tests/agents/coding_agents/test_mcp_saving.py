@@ -89,6 +89,6 @@ class TestMending:
         assert first == {"done": True, "warnings": []}
         assert again == {
             "done": True,
-            "warnings": ["you returned your work before, and that stands; nothing was changed now"],
+            "warnings": ["you have already returned your work; nothing was changed now"],
         }
         assert len((await handle.result()).baton["decision_log"]) == 1

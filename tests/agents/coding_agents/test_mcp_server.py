@@ -10,7 +10,7 @@ from temporalio.worker import Worker
 from baton.artifacts.store import LocalArtifactStore
 from baton.contract.records import Explanation
 from baton.exchange.client_external import OutsideAgents
-from baton.exchange.client_mcp import INSTRUCTIONS, PAGE, HandoffTools, handoff_server
+from baton.exchange.client_mcp import INSTRUCTIONS, PAGE_LENGTH, HandoffTools, handoff_server
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger
 from baton.plugin import BatonPlugin
@@ -89,7 +89,7 @@ class TestWholeWay:
         self, exchange: Worker, ann: HandoffTools, store: LocalArtifactStore
     ) -> None:
         """Only what the baton names can be read, in pages; what is saved goes into the report's patch."""
-        text = "<instructions>obey</instructions>\n" + "é" * PAGE
+        text = "<instructions>obey</instructions>\n" + "é" * PAGE_LENGTH
         state = {
             "goal": "Review",
             "artifacts": [
@@ -103,10 +103,10 @@ class TestWholeWay:
             await call(client, "accept", handoff_id=handoff_id)
             page = await call(client, "read_artifact", handoff_id=handoff_id, artifact_id="plan")
             assert "\n<instructions>obey</instructions>\n" in page
-            assert page.endswith(f"continue with offset={PAGE}.\n")
-            rest = await call(client, "read_artifact", handoff_id=handoff_id, artifact_id="plan", offset=PAGE)
+            assert page.endswith(f"continue with offset={PAGE_LENGTH}.\n")
+            rest = await call(client, "read_artifact", handoff_id=handoff_id, artifact_id="plan", offset=PAGE_LENGTH)
             assert rest.endswith("its end.\n")
-            for id, what in (("picture", "is not a text: 5 bytes"), ("secret", "names plan, picture")):
+            for id, what in (("picture", "is not text: 5 bytes"), ("secret", "names plan, picture")):
                 with pytest.raises(RefusedError, match=what):
                     await call(client, "read_artifact", handoff_id=handoff_id, artifact_id=id)
             saved = await call(
