@@ -5,7 +5,7 @@ import codecs
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
-from baton.safety.detector import families, read
+from baton.safety.detector import load_families, parse_phrase
 
 HOSTILE_BYTES = 64 * 1024
 
@@ -81,7 +81,7 @@ _BLOCKS = [0x20, 0x20, 0xA0, 0x100, 0x300, 0x3B0, 0x430, 0x5D0, 0x620, 0x900, 0x
 
 def _from_rules(rng: random.Random, part: str) -> Iterator[str]:
     """Yield words, beginnings or whole phrases out of the rules."""
-    phrases = [read(phrase) for family in families() for rule in family.rules for phrase in rule.phrases]
+    phrases = [parse_phrase(phrase) for family in load_families() for rule in family.rules for phrase in rule.phrases]
     for _ in range(HOSTILE_BYTES // 24):
         items: Sequence[str] = [
             rng.choice(item.words or ("of",)).strip("*").replace("_", " ") for item in rng.choice(phrases)

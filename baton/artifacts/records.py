@@ -1,7 +1,7 @@
-"""References to artifacts: what the baton says of a work product that lives outside it.
+"""References to artifacts: the baton's description of work products outside it.
 
-The baton carries ids and hashes, never content: agents know what exists, and the record
-stays small. The bytes are in an artifact store (`baton.artifacts.store`), under their hash.
+The baton carries ids and hashes, never content, so it stays small. The bytes are in an artifact store
+(`baton.artifacts.store`), under their hash.
 """
 
 import re
@@ -12,13 +12,13 @@ from pydantic import AfterValidator
 from baton.wire.records import ByteCount, CompactRecord, Name, Sha256Hex
 
 DEFAULT_STORE = ".baton/artifacts"
-"""Where a deployment's artifacts are, unless `BATON_ARTIFACTS` names another folder or a bucket."""
+"""The location of a deployment's artifacts, unless `BATON_ARTIFACTS` names another folder or a bucket."""
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
-def path_form(path: str) -> str:
-    """Return a path or glob in the one form that it is compared in: with slashes, without `.` and empty parts."""
+def normalize_path(path: str) -> str:
+    """Return a path or glob for comparison: with slashes, without `.` and empty parts."""
     if _URL.match(path):
         return path
     slashed = path.replace("\\", "/")
@@ -28,26 +28,26 @@ def path_form(path: str) -> str:
             parts.pop()
         elif part not in ("", "."):
             parts.append(part)
-    form = "/" * slashed.startswith("/") + "/".join(parts) + "/" * (slashed.endswith("/") and bool(parts))
-    return form or path
+    normalized = "/" * slashed.startswith("/") + "/".join(parts) + "/" * (slashed.endswith("/") and bool(parts))
+    return normalized or path
 
 
-PathText = Annotated[str, AfterValidator(path_form)]
-"""A path, kept as `path_form` writes it, the same on every system."""
+PathText = Annotated[str, AfterValidator(normalize_path)]
+"""A normalized path, the same on every system."""
 
 
 class ArtifactRef(CompactRecord):
     """A light reference to an immutable artifact.
 
-    A new version of an artifact is a new id: the same id with another hash is refused everywhere.
+    A new version of an artifact needs a new id: the same id with another hash is refused.
 
     Attributes:
-        id: What stages call it, for example `"art-001"`; unique in one pipeline.
-        type: What kind of work product it is: `"plan"`, `"diff"`, `"report"`, …
+        id: Its id, for example `"art-001"`; unique in a pipeline.
+        type: The kind of work product: `"plan"`, `"diff"`, `"report"`, …
         hash: SHA-256 of the bytes, 64 hexadecimal digits.
-        size: Length in bytes, or None where it is not known.
-        path: The file or module it belongs to; `work_scope` selects artifacts by it.
-        summary: One line on what is in it.
+        size: Length in bytes, or None if unknown.
+        path: The file or module that it belongs to; `work_scope` selects artifacts by it.
+        summary: One line about its content.
 
     Example:
         >>> ref = ArtifactRef(id="art-001", type="plan", hash="a3f8" * 16, size=1200)
@@ -64,5 +64,5 @@ class ArtifactRef(CompactRecord):
 
     @property
     def short_hash(self) -> str:
-        """The first 12 digits of the hash, for people to read."""
+        """The first 12 digits of the hash, for display."""
         return self.hash[:12]

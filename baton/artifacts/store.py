@@ -1,4 +1,4 @@
-"""Artifact stores: content by its hash, in memory or in a folder."""
+"""Content-addressed artifact stores in memory and in a folder."""
 
 import asyncio
 import contextlib
@@ -17,24 +17,24 @@ from baton.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundEr
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)  # two letters at least: C:\ is a drive, not a scheme
-_READ_ONLY, _OWNERS = 0o444, 0o700
+_READ_ONLY, _OWNER_ONLY = 0o444, 0o700
 
 
 class ArtifactStore(Protocol):
-    """Where the bytes of artifacts are: write-once, content-addressed."""
+    """A store of artifacts: write-once and content-addressed."""
 
     async def put(self, data: bytes) -> str:
-        """Keep ``data`` and return its SHA-256 as 64 hexadecimal digits; the same bytes twice are kept once."""
+        """Store ``data`` once, and return its SHA-256 as 64 hexadecimal digits."""
 
     async def get(self, sha256: str) -> bytes:
-        """Return the bytes whose SHA-256 is ``sha256``, verified."""
+        """Return the bytes with this SHA-256, verified."""
 
     async def has(self, sha256: str) -> bool:
-        """Return whether the store holds ``sha256``, without reading or verifying the bytes."""
+        """Return whether the store has ``sha256``, without reading the bytes."""
 
 
 class MemoryArtifactStore:
-    """An artifact store in this process's memory, for tests and examples; it ends with the process.
+    """An artifact store in this process's memory, for tests and examples.
 
     Example:
         >>> async def example() -> bytes:
@@ -48,31 +48,31 @@ class MemoryArtifactStore:
         self._blobs: dict[str, bytes] = {}
 
     async def put(self, data: bytes) -> str:
-        """Keep ``data`` and return its SHA-256."""
+        """Store ``data`` and return its SHA-256."""
         sha256 = hashlib.sha256(data).hexdigest()
         self._blobs[sha256] = bytes(data)
         return sha256
 
     async def get(self, sha256: str) -> bytes:
-        """Return the bytes whose SHA-256 is ``sha256``."""
+        """Return the bytes with this SHA-256."""
         try:
-            return self._blobs[checked_hash(sha256)]
+            return self._blobs[check_hash(sha256)]
         except KeyError:
-            raise not_found(sha256, "memory") from None
+            raise not_found_error(sha256, "memory") from None
 
     async def has(self, sha256: str) -> bool:
-        """Return whether the store holds ``sha256``."""
-        return checked_hash(sha256) in self._blobs
+        """Return whether the store has ``sha256``."""
+        return check_hash(sha256) in self._blobs
 
 
 class LocalArtifactStore:
-    """An artifact store in a folder: one read-only file for each artifact, `sha256/ab/abcdef…`."""
+    """An artifact store in a folder, with one read-only file per artifact: `sha256/ab/abcdef…`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     async def put(self, data: bytes) -> str:
-        """Keep ``data`` and return its SHA-256; durable once this returns."""
+        """Store ``data`` durably, and return its SHA-256."""
         sha256 = hashlib.sha256(data).hexdigest()
         try:
             await asyncio.to_thread(_write_once, self.root, self._path(sha256), data)
@@ -84,41 +84,41 @@ class LocalArtifactStore:
         return sha256
 
     async def get(self, sha256: str) -> bytes:
-        """Return the bytes whose SHA-256 is ``sha256``, verified."""
-        path = self._path(checked_hash(sha256))
+        """Return the bytes with this SHA-256, verified."""
+        path = self._path(check_hash(sha256))
         try:
             data = await asyncio.to_thread(path.read_bytes)
         except FileNotFoundError:
-            raise not_found(sha256, str(self.root)) from None
+            raise not_found_error(sha256, str(self.root)) from None
         except OSError as error:
             raise ArtifactError(f"cannot read artifact {sha256!r} at {str(path)!r}: {error}") from error
-        return verified(sha256, data, str(path))
+        return verify(sha256, data, str(path))
 
     async def has(self, sha256: str) -> bool:
-        """Return whether the folder holds ``sha256``; the bytes are not read."""
-        return await asyncio.to_thread(self._path(checked_hash(sha256)).is_file)
+        """Return whether the folder has ``sha256``, without reading the bytes."""
+        return await asyncio.to_thread(self._path(check_hash(sha256)).is_file)
 
     def _path(self, sha256: str) -> Path:
         return self.root / "sha256" / sha256[:2] / sha256
 
 
-def open_store(where: str | Path) -> ArtifactStore:
-    """Open the artifact store that ``where`` names.
+def open_store(location: str | Path) -> ArtifactStore:
+    """Open the artifact store at a folder or URL.
 
     Example:
         >>> type(open_store("memory:")).__name__, open_store("artifacts").root.as_posix()
         ('MemoryArtifactStore', 'artifacts')
     """
-    url = str(where)
-    if isinstance(where, Path) or not _URL.match(url):
-        return LocalArtifactStore(Path(where))
+    url = str(location)
+    if isinstance(location, Path) or not _URL.match(url):
+        return LocalArtifactStore(Path(location))
     scheme = urlsplit(url).scheme
     if scheme == "memory":
         return MemoryArtifactStore()
     if scheme == "file":
         return LocalArtifactStore(Path(url2pathname(urlsplit(url).path)))
     try:
-        objects = import_module("baton.artifacts.store_objects")  # an extra: 15 MB that a local store never needs
+        objects = import_module("baton.artifacts.store_objects")  # an extra of 15 MB
     except ModuleNotFoundError as error:
         raise ArtifactError(
             f"artifacts at {url!r} need the object store library: pip install 'temporal-baton[objects]'"
@@ -128,47 +128,47 @@ def open_store(where: str | Path) -> ArtifactStore:
 
 
 def default_store() -> ArtifactStore:
-    """Open the deployment's artifact store: that of `BATON_ARTIFACTS`, else the folder `.baton/artifacts`."""
+    """Open the deployment's artifact store: `BATON_ARTIFACTS`, or the folder `.baton/artifacts`."""
     return open_store(os.environ.get("BATON_ARTIFACTS") or DEFAULT_STORE)
 
 
 def is_on_this_machine(store: ArtifactStore | None) -> bool:
-    """Return whether no network lies between this process and the store; so it is where there is none."""
+    """Return whether a store, if any, is reached without a network."""
     return store is None or isinstance(store, LocalArtifactStore | MemoryArtifactStore)
 
 
-def checked_hash(sha256: str) -> str:
-    """Return ``sha256`` if it is a whole SHA-256 in lower-case hexadecimal; it becomes part of a path."""
+def check_hash(sha256: str) -> str:
+    """Return a valid SHA-256 in lower-case hexadecimal; it becomes part of a path."""
     if not _HASH.fullmatch(sha256):
         raise ValueError(f"{sha256!r} is not a SHA-256: expected 64 lower-case hexadecimal digits")
     return sha256
 
 
-def verified(sha256: str, data: bytes, where: str) -> bytes:
+def verify(sha256: str, data: bytes, location: str) -> bytes:
     """Return ``data`` if its SHA-256 is ``sha256``."""
-    found = hashlib.sha256(data).hexdigest()
-    if found != sha256:
+    actual = hashlib.sha256(data).hexdigest()
+    if actual != sha256:
         raise ArtifactCorruptError(
-            f"artifact {sha256!r} at {where!r} is damaged: its {len(data)} bytes have the SHA-256 {found!r}; "
+            f"artifact {sha256!r} at {location!r} is damaged: its {len(data)} bytes have the SHA-256 {actual!r}; "
             "restore it from a backup, or put the original again"
         )
     return data
 
 
-def not_found(sha256: str, where: str) -> ArtifactNotFoundError:
-    """Return the error for an artifact that the store at ``where`` does not hold."""
+def not_found_error(sha256: str, location: str) -> ArtifactNotFoundError:
+    """Return the error for an artifact that a store does not have."""
     return ArtifactNotFoundError(
-        f"no artifact {sha256!r} in the store at {where!r}; "
+        f"no artifact {sha256!r} in the store at {location!r}; "
         "check that this process opened the store that the artifact was put into"
     )
 
 
 def _write_once(root: Path, path: Path, data: bytes) -> None:
-    """Make ``path`` below ``root`` hold ``data``, atomically and durably; a file that already does is left alone."""
+    """Write ``path`` below ``root``, atomically and durably, unless it already holds ``data``."""
     with contextlib.suppress(FileNotFoundError):
         if path.read_bytes() == data:
             return
-    root.mkdir(mode=_OWNERS, parents=True, exist_ok=True)
+    root.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)
     try:
@@ -187,7 +187,7 @@ def _write_once(root: Path, path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a folder's entries durable, where the system lets a folder be opened."""
+    """Make a folder's entries durable, if the system can open folders."""
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -1,8 +1,8 @@
-"""Statements that compression carries word for word: decisions, constraints, flags and numbers, found by rules.
+"""Statements that compression carries verbatim: decisions, constraints, flags and numbers, found by rules.
 
-A model that summarises forgets without saying so; these are listed beside what it writes (EAAPL-MAG006 §6.4,
-§11). The rules keep too much rather than too little. They know English, German and French by their words, and numbers
-in any language; a decision in other words is not found.
+A model that summarises may silently drop them, so they are listed beside its summary (EAAPL-MAG006 §6.4, §11). The
+rules keep too much rather than too little. They know English, German and French words, and numbers in any language; a
+decision in other words is not found.
 """
 
 import re
@@ -16,20 +16,20 @@ from baton.wire.text import split_line, split_lines
 
 
 class PinKind(StrEnum):
-    """Why a sentence is kept; the first that fits counts."""
+    """Why a sentence is kept; the first kind that matches counts."""
 
     DECISION = "decision"
-    """What was decided, with the reason given in the same or the next sentence."""
+    """A decision, with its reason from the same or the next sentence."""
     CONSTRAINT = "constraint"
     """A rule, such as `key:value` or "must not"."""
     FLAG = "flag"
-    """A warning, something open, an obstacle."""
+    """A warning, an open issue or an obstacle."""
     NUMBER = "number"
-    """An amount, a date, an id, a measure: anything with a digit, or a number in words."""
+    """An amount, a date, an id or a measure: anything with a digit or a number word."""
 
 
 def _vocabulary(*texts: str) -> re.Pattern[str]:
-    """Return a pattern that finds words of vocabularies in folded text, at the beginning of a word."""
+    """Return a pattern for the words of comma-separated lists, for casefolded text."""
     words = [" ".join(word.split()) for text in texts for word in text.split(",")]
     patterns = [re.escape(word.removesuffix("*")) + ("" if word.endswith("*") else r"(?!\w)") for word in words if word]
     return re.compile(r"(?<!\w)(?:" + "|".join(patterns) + ")")
@@ -124,39 +124,39 @@ _NUMBER_WORDS = _vocabulary(
     """,
 )
 
-_LONGEST_LABELLED = 600
-_LONGEST_VALUE = 80
+_MAX_LABELLED_LENGTH = 600
+_MAX_VALUE_LENGTH = 80
 _WORD = re.compile(r"\S+")
 _DIGIT = re.compile(r"\d")
 _EDGES = "\"'«»„“”‘’()[]{}<>.,;:!?…*_`"
-_SIGNS = re.compile("[⚠🚩❗‼⛔🛑]")
-_NOT_WORD = re.compile(r"\W*")
+_FLAG_SIGNS = re.compile("[⚠🚩❗‼⛔🛑]")
+_LEADING_SIGNS = re.compile(r"\W*")
 _AFTER_LABEL = re.compile(r"\w*\s*(?:\([^)]{0,60}\)|\d{1,4})?\s*[:—–]")
-# `key:value` in one word; `key: value` and `"key": value` where the value is one word and ends the line.
+# `key:value` in one word; `key: value` and `"key": value` if the value is one word at the end of the line.
 _KEY_VALUE_WORD = re.compile(r"(?!\S{1,80}\.\w{1,8}:\d)[A-Za-z_][A-Za-z0-9_.-]{0,80}:(?!//)[^\s:]")
 _KEY_VALUE_LINE = re.compile(r"[\"'`]?[A-Za-z_][A-Za-z0-9_.-]{0,80}[\"'`]?: {0,4}[^\s:]\S{0,200},?")
 _LIST_NUMBER = re.compile(r"\d{1,2}[.)]")
 _MONTH = re.compile(
     r"(?:jan|feb|fév|mar|mär|apr|avr|ma[iy]|ju[nl]|jui|aug|aoû|sep|o[ck]t|nov|de[cz]|déc)", re.IGNORECASE
 )
-_IN_WORDS = re.compile(r"[-‐‑]")
+_HYPHEN = re.compile(r"[-‐‑]")
 
 
 @dataclass(frozen=True)
 class Pin:
-    """A sentence of a conversation."""
+    """A sentence of a conversation, and why it is kept."""
 
     kind: PinKind | None
     text: str
 
-    def within(self, reach: int | None) -> str:
-        """Return the sentence, or of a number as much of it as a reach allows; other kinds are always whole."""
+    def render(self, reach: int | None) -> str:
+        """Return the sentence; of a kept number, only so many words around it."""
         if reach is None or self.kind is not PinKind.NUMBER:
             return self.text
         words = list(_WORD.finditer(self.text))
         spans: list[tuple[int, int]] = []
-        for place in _values(words):
-            first, last = max(0, place - reach), min(len(words) - 1, place + reach)
+        for index in _number_indexes(words):
+            first, last = max(0, index - reach), min(len(words) - 1, index + reach)
             if spans and first <= spans[-1][1] + 1:
                 spans[-1] = (spans[-1][0], last)
             else:
@@ -164,74 +164,74 @@ class Pin:
         return " … ".join(self.text[words[first].start() : words[last].end()] for first, last in spans)
 
 
-def statements(text: str) -> list[Pin]:
-    """Return the sentences of a text in order; a decision and the reason in the next sentence are one."""
-    found: list[Pin] = []
-    reason_taken = False
-    for (part, kind), (following, its_kind) in pairwise([*_parts(text), ("", None)]):
-        if reason_taken:
-            reason_taken = False
+def split_statements(text: str) -> list[Pin]:
+    """Split a text into sentences; a decision includes its reason from the next sentence."""
+    pins: list[Pin] = []
+    skip = False
+    for (sentence, kind), (next_sentence, next_kind) in pairwise([*_classify_sentences(text), ("", None)]):
+        if skip:
+            skip = False
             continue
-        is_reason = its_kind is not PinKind.DECISION and _begins(_REASON, _folded(following)) is not None
+        is_reason = next_kind is not PinKind.DECISION and _match_start(_REASON, _fold(next_sentence)) is not None
         if kind is PinKind.DECISION and is_reason:
-            part, reason_taken = f"{part} {following}", True
-        found.append(Pin(kind, part))
-    return found
+            sentence, skip = f"{sentence} {next_sentence}", True
+        pins.append(Pin(kind, sentence))
+    return pins
 
 
-def kind_of(sentence: str) -> PinKind | None:
-    """Return why a sentence is to be kept, or None if it need not be."""
-    folded = _folded(sentence)
+def classify(sentence: str) -> PinKind | None:
+    """Return why a sentence is kept, or None if it need not be."""
+    folded = _fold(sentence)
     if _DECISION.search(folded):
         return PinKind.DECISION
     if _CONSTRAINT.search(folded) or _has_key_value(sentence):
         return PinKind.CONSTRAINT
-    if _FLAG.search(folded) or _SIGNS.search(sentence):
+    if _FLAG.search(folded) or _FLAG_SIGNS.search(sentence):
         return PinKind.FLAG
-    return None if next(_values(list(_WORD.finditer(sentence))), None) is None else PinKind.NUMBER
+    return None if next(_number_indexes(list(_WORD.finditer(sentence))), None) is None else PinKind.NUMBER
 
 
-def _parts(text: str) -> Iterator[tuple[str, PinKind | None]]:
-    """Yield the sentences of a text and why each is kept; a line with a label such as `Decision:` is one."""
+def _classify_sentences(text: str) -> Iterator[tuple[str, PinKind | None]]:
+    """Yield the sentences of a text with their kinds; a line with a label such as `Decision:` is one sentence."""
     for line in split_lines(text):
-        labelled = len(line) <= _LONGEST_LABELLED and _is_labelled(_folded(line))
-        for part in (line,) if labelled else split_line(line):
-            kind = kind_of(part)
-            yield part, PinKind.FLAG if labelled and kind in (None, PinKind.NUMBER) else kind
+        is_labelled = len(line) <= _MAX_LABELLED_LENGTH and _has_label(_fold(line))
+        for sentence in (line,) if is_labelled else split_line(line):
+            kind = classify(sentence)
+            yield sentence, PinKind.FLAG if is_labelled and kind in (None, PinKind.NUMBER) else kind
 
 
-def _begins(vocabulary: re.Pattern[str], folded: str) -> re.Match[str] | None:
-    """Return the word of a vocabulary that a text begins with, signs before it not counted."""
-    signs = _NOT_WORD.match(folded)
+def _match_start(vocabulary: re.Pattern[str], folded: str) -> re.Match[str] | None:
+    """Match a vocabulary at the first word of a text."""
+    signs = _LEADING_SIGNS.match(folded)
     return vocabulary.match(folded, signs.end() if signs else 0)
 
 
-def _is_labelled(folded: str) -> bool:
-    """Return whether a line begins with a label, such as `Decision 3:`."""
-    label = _begins(_LABEL, folded)
+def _has_label(folded: str) -> bool:
+    """Return whether a line starts with a label, such as `Decision 3:`."""
+    label = _match_start(_LABEL, folded)
     return label is not None and _AFTER_LABEL.match(folded, label.end()) is not None
 
 
-def _values(words: list[re.Match[str]]) -> Iterator[int]:
-    """Yield the place of each word that is or has a number."""
-    for place, word in enumerate(words):
-        if _is_value(word[0], place, words):
-            yield place
+def _number_indexes(words: list[re.Match[str]]) -> Iterator[int]:
+    """Yield the indexes of the words that contain a number."""
+    for index, word in enumerate(words):
+        if _has_number(word[0], index, words):
+            yield index
 
 
-def _is_value(word: str, place: int, words: list[re.Match[str]]) -> bool:
-    """Return whether a word is or has a number; the number of a list's item is none."""
-    if len(word) > _LONGEST_VALUE:
+def _has_number(word: str, index: int, words: list[re.Match[str]]) -> bool:
+    """Return whether a word contains a number, other than that of a list item."""
+    if len(word) > _MAX_VALUE_LENGTH:
         return False
     if _DIGIT.search(word):
-        item = place == 0 and len(words) > 1 and _LIST_NUMBER.fullmatch(word)
-        return not item or bool(_MONTH.match(words[1][0]))
-    folded = _folded(word.strip(_EDGES))
-    return any(_NUMBER_WORDS.match(part) for part in _IN_WORDS.split(folded))
+        is_list_number = index == 0 and len(words) > 1 and _LIST_NUMBER.fullmatch(word)
+        return not is_list_number or bool(_MONTH.match(words[1][0]))
+    folded = _fold(word.strip(_EDGES))
+    return any(_NUMBER_WORDS.match(part) for part in _HYPHEN.split(folded))
 
 
 def _has_key_value(sentence: str) -> bool:
-    """Return whether a sentence is or has a rule of the form `key:value`."""
+    """Return whether a sentence contains a rule of the form `key:value`."""
     if ":" not in sentence:
         return False
     if _KEY_VALUE_LINE.fullmatch(sentence):
@@ -239,6 +239,6 @@ def _has_key_value(sentence: str) -> bool:
     return any(":" in word and _KEY_VALUE_WORD.match(word.lstrip(_EDGES)) for word in sentence.split())
 
 
-def _folded(text: str) -> str:
-    """Return a text in lower case and in one spelling of its accents."""
+def _fold(text: str) -> str:
+    """Return a text in lower case with composed accents."""
     return text.casefold() if text.isascii() else unicodedata.normalize("NFC", text).casefold()

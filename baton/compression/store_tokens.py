@@ -1,7 +1,7 @@
-"""Exact token counts, through the extra `tokens`; the estimate of `baton.wire.text` where it is absent.
+"""Exact token counts (extra `tokens`), or the estimate of `baton.wire.text` without it.
 
-A count depends on the vocabulary's version, so it belongs into activities and their outcomes, never into
-workflow code that replays.
+A count depends on the version of the vocabulary, so it belongs in activities and their results, never in workflow
+code that replays.
 """
 
 from collections.abc import Callable
@@ -15,8 +15,8 @@ DEFAULT_ENCODING = "o200k_base"
 
 
 def exact_counter(encoding: str = DEFAULT_ENCODING) -> TokenEstimator:
-    """Return a function that counts the tokens of a text exactly in the vocabulary ``encoding``."""
-    encode = _encoder(encoding)
+    """Return a function that counts tokens exactly in a vocabulary."""
+    encode = _load_encoder(encoding)
 
     def count(text: str) -> int:
         try:
@@ -28,7 +28,7 @@ def exact_counter(encoding: str = DEFAULT_ENCODING) -> TokenEstimator:
 
 
 def best_counter() -> tuple[str, TokenEstimator]:
-    """Return the best counter that is installed and its name, to be recorded with what it counted."""
+    """Return the name of the best installed counter, to record with its counts, and the counter."""
     try:
         return DEFAULT_ENCODING, exact_counter(DEFAULT_ENCODING)
     except ModuleNotFoundError:
@@ -36,9 +36,9 @@ def best_counter() -> tuple[str, TokenEstimator]:
 
 
 @cache
-def _encoder(encoding: str) -> Callable[[str], list[int]]:
+def _load_encoder(encoding: str) -> Callable[[str], list[int]]:
     try:
-        tokenizers = import_module("splintr")  # an extra, and 37 MB: only who counts exactly pays for it
+        tokenizers = import_module("splintr")  # an extra of 37 MB
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"exact counts in {encoding!r} need a library: pip install 'temporal-baton[tokens]'"

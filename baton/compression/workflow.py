@@ -1,4 +1,4 @@
-"""The conversation that goes from stage to stage, compressed where it is too long for the next window."""
+"""The conversation that travels from stage to stage, compressed when it is too long for the next window."""
 
 import asyncio
 from collections.abc import Mapping
@@ -25,11 +25,11 @@ from baton.wire.text import estimate_tokens
 
 _COMPRESSION_TIMEOUT = timedelta(minutes=2)
 _COMPRESSION_HEARTBEAT = timedelta(seconds=10)
-_ENVELOPE_TOKENS = 600  # what a handoff costs beside baton and conversation
+_ENVELOPE_TOKENS = 600  # the cost of a handoff without baton and conversation
 
 
 class Conversation:
-    """What was said in the stages so far: the newest turns word for word, the older ones in a summary."""
+    """The conversation of the stages so far: the newest turns verbatim, older ones as a summary."""
 
     def __init__(self, account: BudgetAccount, metrics: Metrics, terms: HandoffTerms) -> None:
         self._account = account
@@ -40,7 +40,7 @@ class Conversation:
         self._upstream = Spend()
 
     def carried(self) -> dict[str, JsonValue]:
-        """Return what the next run needs when this one continues as new."""
+        """Return the state for the next run after continue-as-new."""
         return {
             "turns": [turn.to_json_object() for turn in self._turns],
             "summary": self._summary,
@@ -48,24 +48,24 @@ class Conversation:
         }
 
     def restore(self, carried: Mapping[str, Any]) -> None:
-        """Take what the run before carried."""
+        """Restore the state that the previous run carried."""
         self._turns = [Turn.from_json_object(turn) for turn in carried.get("turns", [])]
         self._summary = carried.get("summary", "")
         self._upstream = Spend.model_validate(carried.get("upstream", {}))
 
-    def heard(self, returned: StageReturn) -> None:
-        """Add what was said in a stage."""
+    def add_turns(self, returned: StageReturn) -> None:
+        """Add the turns of a stage."""
         self._turns = [*self._turns, *(Turn.from_json_object(turn) for turn in returned.turns)]
         self._upstream = returned.spend
 
     async def fit(
         self, outgoing: OutgoingHandoff, message: StageInput, task_queue: str | None, *, sender: str | None
     ) -> StageInput:
-        """Return the stage's input with the conversation, compressed if it fills too much of the window."""
+        """Return the stage's input with the conversation, compressed if it exceeds its share of the window."""
         if not self._turns:
             return message
         spec = outgoing.spec
-        given = CompressInput(
+        request = CompressInput(
             turns=self._turns,
             window=spec.window,
             other_tokens=estimate_tokens(str(message.baton)) + _ENVELOPE_TOKENS,
@@ -74,13 +74,13 @@ class Conversation:
             keep=self._terms.verbatim_turns,
             upstream=self._upstream,
         )
-        if given.exceeds():
+        if request.exceeds():
             if sender is not None:
-                given = given.model_copy(update={"event": self._event(outgoing, sender)})
+                request = request.model_copy(update={"event": self._event(outgoing, sender)})
             try:
-                made: Compressed = await workflow.execute_activity(
+                result: Compressed = await workflow.execute_activity(
                     COMPRESS,
-                    given,
+                    request,
                     result_type=Compressed,
                     task_queue=task_queue,
                     start_to_close_timeout=_COMPRESSION_TIMEOUT,
@@ -93,15 +93,15 @@ class Conversation:
                     raise asyncio.CancelledError(f"the stage {spec.name!r} was cancelled") from error
                 reason = f"the history for {spec.name!r} cannot be compressed: {error.cause or error}"
                 raise StageFailedError(reason) from error
-            self._account.charge(outgoing.key, f"compression {outgoing.sent}", made.spend)
+            self._account.charge(outgoing.key, f"compression {outgoing.sent}", result.spend)
             self._metrics.count(COMPRESSIONS, spec.name)
-            self._metrics.count(COMPRESSED_AWAY, spec.name, by=made.before_tokens - made.after_tokens)
-            self._turns, self._summary = made.verbatim, made.summary
+            self._metrics.count(COMPRESSED_AWAY, spec.name, by=result.before_tokens - result.after_tokens)
+            self._turns, self._summary = result.verbatim, result.summary
         turns = [turn.to_json_object() for turn in self._turns]
         return message.model_copy(update={"turns": turns, "summary": self._summary})
 
     def _event(self, outgoing: OutgoingHandoff, sender: str) -> AuditEntry:
-        """Return the event that the worker records for a summary: in a fork no handoff shows what it cost."""
+        """Return the event that the worker records for a summary, because in a fork no handoff shows its cost."""
         return AuditEntry(
             kind=Kind.SUMMARY,
             task_id=outgoing.stage_input.task_id,

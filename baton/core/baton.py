@@ -37,7 +37,7 @@ class Baton(Record):
         current_state: What is true right now, 3 to 8 bullets.
         decision_log: Key decisions, oldest first; append-only.
         constraints: Hard rules found on the way.
-        work_scope: Files and modules touched or planned, as `path_form` writes paths; globs are allowed.
+        work_scope: Files and modules touched or planned, as `normalize_path` writes paths; globs are allowed.
         artifacts: References to what was produced, never content.
         open_questions: What later stages must resolve.
         acceptance: Tests and checks that must pass.

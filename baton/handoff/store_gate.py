@@ -35,7 +35,7 @@ from baton.ledger.store import Ledger
 from baton.ledger.store_writer import Appended
 from baton.personal.records import commit_unsealed, is_payload
 from baton.safety.detector import detect
-from baton.safety.scan import Detector, ScanPolicy, Unsafe, after_release, scan
+from baton.safety.scan import Detector, ScanPolicy, Unsafe, apply_waivers, scan
 from baton.wire.json_values import MAX_MESSAGE_VALUES, find_excess, format_digest, loads_strict, sha256
 from baton.wire.schemas import Path, format_pointer
 
@@ -263,7 +263,7 @@ class Gate:
         at, digest = self.clock(), format_digest(sha256(raw))
         readable = message or _read_unverified(raw)
         attempt = _attempt(readable)
-        verdict, released_by = after_release(judgement.verdict, message)
+        verdict, released_by = apply_waivers(judgement.verdict, message)
         chain = task_id or usable_name(readable.get("taskId")) or "unknown"
         begins = verdict and message.get("initial") is True and reply_to_of(message) is None
         entry = handoff_entry(

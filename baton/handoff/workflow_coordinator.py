@@ -192,7 +192,7 @@ class HandoffCoordinator:
     def complete_stage(self, outgoing: OutgoingHandoff, returned: StageReturn) -> None:
         """Note that a stage has finished; it hands on next."""
         self._sender = outgoing
-        self._conversation.heard(returned)
+        self._conversation.add_turns(returned)
         if self._relay is not None:
             self._relay.complete_stage(outgoing.spec, returned, outgoing.handoff_id, workflow.now())
 
@@ -202,7 +202,7 @@ class HandoffCoordinator:
         """Note that the branches of a fan-out have finished; together they hand on next."""
         self._sender = None
         for returned in branches:
-            self._conversation.heard(returned)
+            self._conversation.add_turns(returned)
         if self._relay is not None:
             for outgoing, returned in zip(outgoing_handoffs, branches, strict=True):
                 self._relay.complete_stage(outgoing.spec, returned, outgoing.handoff_id, workflow.now())

@@ -25,7 +25,7 @@ from baton.handoff.workflow_inbox import Inbox
 from baton.ledger.entries import cost_after, usable_name
 from baton.ledger.records import RECORD, AuditEntry, Kind
 from baton.pipelines.workflow_handlers import RunHandlers
-from baton.safety.scan import digests_of
+from baton.safety.scan import unsafe_digests
 from baton.telemetry.metrics import ROLLBACKS
 from baton.wire.json_values import digest
 
@@ -243,7 +243,7 @@ class Escalation:
                     raise StageFailedError(f"the edit of {decision.who} is refused: {error}") from error
             case HandoffAction.RELEASE:
                 sent = {} if outgoing.message is None else outgoing.message.to_json_object()
-                self.released |= dict.fromkeys(digests_of(sent, pending.findings), decision.who)
+                self.released |= dict.fromkeys(unsafe_digests(sent, pending.findings), decision.who)
             case HandoffAction.TOP_UP:
                 self._account.top_up(decision.micro_usd)
             case HandoffAction.REQUEUE:

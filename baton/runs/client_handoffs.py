@@ -27,7 +27,7 @@ from baton.runs.client_events import (
 from baton.runs.client_executions import history
 from baton.runs.client_reader import rebuild
 from baton.runs.client_record import RunRecord
-from baton.safety.scan import found_at
+from baton.safety.scan import resolve_path
 
 UNKNOWN_REASON = "the history alone does not tell why; a worker does"
 """The details of a handoff that was not sent as an activity."""
@@ -80,7 +80,7 @@ def without_envelope(message: Mapping[str, Any]) -> Message:
 
 def text_at(message: Mapping[str, Any], pointer: str) -> str | None:
     """Return the text that a finding points at, or None if there is none."""
-    match = found_at(message, pointer)
+    match = resolve_path(message, pointer)
     if match is None:
         return None
     keys, value = match

@@ -1,9 +1,8 @@
 """The safety scan of a handoff: every text of the message, a port for detectors, the pipeline's policy, waivers.
 
-With a waiver, a person decides that a text which the scan rejected is a false alarm. It is for the text that was
-scanned, named by its digest: the same text passes in later handoffs of the run, any other is rejected as before.
-Waivers travel in the signed handoff, so no sender can write one for itself, and none comes back from a child pipeline,
-whose result is not signed.
+With a waiver, a person decides that a rejected text is a false alarm. The waiver names the text's digest: the same text
+passes in later handoffs of the run, and any other text is still rejected. Waivers travel in the signed handoff, so no
+sender can write one for itself, and none comes from a child pipeline, whose result is not signed.
 """
 
 import json
@@ -20,35 +19,35 @@ from baton.wire.records import CompactRecord, Integer, Statement
 from baton.wire.schemas import format_pointer, parse_pointer
 
 MAX_FINDINGS = 50
-"""A report lists so many findings, the strongest first, and counts the others."""
+"""The most findings of a report, the strongest first; it counts the others."""
 
-LONGEST_PATH = 200
-"""Longer paths are cut."""
+MAX_PATH_LENGTH = 200
+"""Longer paths are truncated."""
 
 
 class Category(StrEnum):
-    """The two kinds of attack that the document names (EAAPL-MAG006 §7.2)."""
+    """The kinds of attack (EAAPL-MAG006 §7.2)."""
 
     PROMPT_INJECTION = "prompt_injection"
     JAILBREAK = "jailbreak"
 
 
 class Level(StrEnum):
-    """What follows from a finding: the handoff gets a label, or goes to the dead-letter queue."""
+    """The consequence of a finding: the handoff gets a label, or goes to the dead-letter queue."""
 
     FLAG = "flag"
     REJECT = "reject"
 
 
 class Suspicion(NamedTuple):
-    """What a detector reports about one text.
+    """A detector's report on one text.
 
     Attributes:
-        at: The index of the text; of an attack that is spread over several, the first.
+        at: The index of the text; the first, if the attack spans several.
         category: The kind of attack.
-        rules: The signs that were found, the strongest first; a classifier gives its own name.
-        score: How sure the detector is; by default 5 is a flag and 10 a rejection.
-        view: The reading of the text in which it was found, such as `plain` or `decoded`.
+        rules: The signs, strongest first; a classifier uses its own name.
+        score: The detector's confidence; by default 5 is a flag and 10 a rejection.
+        view: The reading of the text with the signs, such as `plain` or `decoded`.
     """
 
     at: int
@@ -59,14 +58,14 @@ class Suspicion(NamedTuple):
 
 
 Detector = Callable[[Sequence[str]], Sequence[Suspicion]]
-"""The port: returns which of a message's texts are suspect. It must read all of every text.
+"""The port: returns which texts of a message are suspicious. It must read all of every text.
 
-What it raises is raised by `scan`; a gate that catches it has to refuse the handoff.
+`scan` raises its exceptions; a gate that catches them must refuse the handoff.
 """
 
 
 class Leaf(NamedTuple):
-    """One text of a message, and whether it is the key of the member at its place or the value."""
+    """One text of a message: a value, or the key of a member."""
 
     place: "_Place"
     text: str
@@ -83,30 +82,30 @@ class Leaf(NamedTuple):
         return format_pointer(steps[::-1])
 
 
-# The place of a value: the place of what holds it, and its key or index.
+# The place of a value: the place of its container, and its key or index.
 _Place = tuple[Any, str | int] | None
 
 
 class Unsafe(NamedTuple):
-    """A place that is not safe for the receiver."""
+    """A place in a message that is not safe for the receiver."""
 
     at: str
     rule: str
 
 
 class ScanFinding(CompactRecord):
-    """One thing that the scan found.
+    """A finding of the scan.
 
     Attributes:
         category: The kind of attack.
-        level: What follows from it under the pipeline's policy.
-        rule: The strongest sign that was found.
+        level: The consequence under the pipeline's policy.
+        rule: The strongest sign.
         also: Further signs in the same window.
-        path: A JSON pointer to the member, at most `LONGEST_PATH` characters of it. A key that is not a plain name,
+        path: A JSON pointer to the member, at most `MAX_PATH_LENGTH` characters of it. A key that is not a plain name,
             and could be the attack itself, is replaced by its position in braces: `/notes/{2}`.
-        in_key: Whether it is in the member's key and not in its value.
-        view: The reading in which it was found; `joined+…` if it is spread over this member and those after it.
-        score: The sum of the signs.
+        in_key: Whether the signs are in the member's key instead of its value.
+        view: The reading with the signs; `joined+…` if they span this member and the next ones.
+        score: The sum of the points.
     """
 
     category: Category = Field(strict=False)
@@ -120,16 +119,16 @@ class ScanFinding(CompactRecord):
 
     @property
     def unsafe(self) -> Unsafe:
-        """The place and the rule, as a verdict takes them."""
+        """The place and the rule, for a verdict."""
         return Unsafe(self.path, f"{self.category.value}:{self.rule}")
 
 
 class ScanReport(CompactRecord):
-    """The result of a scan; true if nothing is worth a rejection.
+    """The result of a scan; true unless the message is rejected.
 
     Attributes:
-        findings: The strongest first, at most `MAX_FINDINGS`.
-        omitted: How many more there are.
+        findings: The findings, strongest first, at most `MAX_FINDINGS`.
+        omitted: The number of further findings.
     """
 
     findings: list[ScanFinding] = Field(default_factory=list)
@@ -140,29 +139,29 @@ class ScanReport(CompactRecord):
 
     @property
     def level(self) -> Level | None:
-        """The highest level found; None if nothing was."""
+        """The highest level, or None without findings."""
         return self.findings[0].level if self.findings else None
 
     @property
     def violations(self) -> list[Unsafe]:
-        """What rejects."""
+        """The places for which the message is rejected."""
         return [finding.unsafe for finding in self.findings if finding.level is Level.REJECT]
 
     @property
     def labels(self) -> list[str]:
-        """What only flags, each once: `prompt_injection:disclosure.system_prompt at /note`."""
+        """Labels for what is only flagged, such as `prompt_injection:disclosure.system_prompt at /note`."""
         flagged = (finding.unsafe for finding in self.findings if finding.level is Level.FLAG)
-        return list(dict.fromkeys(f"{one.rule} at {one.at or '/'}" for one in flagged))
+        return list(dict.fromkeys(f"{unsafe.rule} at {unsafe.at or '/'}" for unsafe in flagged))
 
 
 class ScanPolicy(CompactRecord):
-    """What follows from suspicions in a pipeline. Keep the default where you can: every exception is a hole.
+    """The consequences of suspicions in a pipeline. Keep the default if possible: each exception is a hole.
 
     Attributes:
         flag_at: The score from which a finding becomes a label.
         reject_at: The score from which the handoff is rejected.
-        allow: Phrases that are harmless here, such as the title of a document about attacks; they count as blanks,
-            in any case of letters.
+        allow: Phrases that are harmless here, such as the title of a document about attacks; they are read as blanks,
+            in upper or lower case.
 
     Example:
         >>> ScanPolicy(flag_at=8, allow=["Ignore previous instructions considered harmful"]).reject_at
@@ -174,7 +173,7 @@ class ScanPolicy(CompactRecord):
     allow: list[Statement] = Field(default_factory=list)
 
     @model_validator(mode="after")
-    def _lines_in_order(self) -> "ScanPolicy":
+    def _check_order(self) -> "ScanPolicy":
         if self.reject_at < self.flag_at:
             raise ValueError(
                 f"reject_at is {self.reject_at} and flag_at {self.flag_at}: what is rejected is also flagged, so"
@@ -184,7 +183,7 @@ class ScanPolicy(CompactRecord):
 
 
 def leaves(message: Any) -> Iterator[Leaf]:
-    """Yield every text of a parsed message, of any depth and shape: the values in document order, then the keys."""
+    """Yield every text of a parsed message, of any depth: the values in document order, then the keys."""
     keys: list[Leaf] = []
     stack: list[tuple[_Place, Any]] = [(None, message)]
     while stack:
@@ -195,24 +194,25 @@ def leaves(message: Any) -> Iterator[Leaf]:
             keys += [Leaf((place, key), key, True) for key in value]
             stack += [((place, key), value[key]) for key in reversed(value)]
         elif isinstance(value, list | tuple):
-            stack += [((place, at), member) for at, member in reversed([*enumerate(value)])]
+            stack += [((place, index), member) for index, member in reversed([*enumerate(value)])]
     yield from keys
 
 
 def scan(message: Any, detector: Detector, policy: ScanPolicy | None = None) -> ScanReport:
     """Scan every text of a message (EAAPL-MAG006 §6.1, §10.1)."""
     policy = policy or _DEFAULT
-    chosen = list(leaves(message))
-    looked_at = [leaf.text for leaf in chosen]
+    all_leaves = list(leaves(message))
+    texts = [leaf.text for leaf in all_leaves]
     if policy.allow:
         harmless = re.compile("|".join(map(re.escape, policy.allow)), re.IGNORECASE)
-        looked_at = [harmless.sub(" ", text) for text in looked_at]
-    kept = [it for it in detector(looked_at) if it.score >= policy.flag_at]
-    if not kept:
+        texts = [harmless.sub(" ", text) for text in texts]
+    suspicions = [suspicion for suspicion in detector(texts) if suspicion.score >= policy.flag_at]
+    if not suspicions:
         return _CLEAN
-    kept.sort(key=lambda suspicion: -suspicion.score)
-    found = [_finding(one, message, chosen[one.at], policy) for one in kept[:MAX_FINDINGS]]
-    return ScanReport(findings=found, omitted=len(kept) - len(found))
+    suspicions.sort(key=lambda suspicion: -suspicion.score)
+    reported = suspicions[:MAX_FINDINGS]
+    findings = [_build_finding(suspicion, message, all_leaves[suspicion.at], policy) for suspicion in reported]
+    return ScanReport(findings=findings, omitted=len(suspicions) - len(findings))
 
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.:$@-]{1,64}")
@@ -220,39 +220,38 @@ _DEFAULT = ScanPolicy()
 _CLEAN = ScanReport()
 
 
-def _finding(suspicion: Suspicion, message: Any, leaf: Leaf, policy: ScanPolicy) -> ScanFinding:
-    """Return the finding for a suspicion."""
+def _build_finding(suspicion: Suspicion, message: Any, leaf: Leaf, policy: ScanPolicy) -> ScanFinding:
     return ScanFinding(
         category=suspicion.category,
         level=Level.REJECT if suspicion.score >= policy.reject_at else Level.FLAG,
         rule=suspicion.rules[0],
         also=list(suspicion.rules[1:]),
-        path=_shown(message, leaf),
+        path=_safe_path(message, leaf),
         in_key=leaf.is_key,
         view=suspicion.view,
         score=suspicion.score,
     )
 
 
-def _shown(message: Any, leaf: Leaf) -> str:
-    """Return the path of a text so that no key is quoted that could be an attack, or a secret."""
-    shown, node = "", message
+def _safe_path(message: Any, leaf: Leaf) -> str:
+    """Return the path of a text without quoting keys that could be an attack or a secret."""
+    path, node = "", message
     keys = parse_pointer(leaf.path)
     for depth, key in enumerate(keys, 1):
         if isinstance(node, dict):
             is_plain = _PLAIN_NAME.fullmatch(key) and not (leaf.is_key and depth == len(keys))
-            shown += f"/{key}" if is_plain else f"/{{{list(node).index(key)}}}"
+            path += f"/{key}" if is_plain else f"/{{{list(node).index(key)}}}"
             node = node[key]
         else:
-            shown += f"/{key}"
+            path += f"/{key}"
             node = node[int(key)]
-        if len(shown) > LONGEST_PATH:
-            return shown[: LONGEST_PATH - 1] + "…"
-    return shown
+        if len(path) > MAX_PATH_LENGTH:
+            return path[: MAX_PATH_LENGTH - 1] + "…"
+    return path
 
 
-def found_at(message: Mapping[str, Any], pointer: str) -> tuple[list[str], Any] | None:
-    """Return what a finding's pointer leads to, and the keys that it names by their positions; None if nothing."""
+def resolve_path(message: Mapping[str, Any], pointer: str) -> tuple[list[str], Any] | None:
+    """Return the keys that a finding's path gives by position, and its value; None if it leads nowhere."""
     value: Any = message
     keys: list[str] = []
     for step in parse_pointer(pointer):
@@ -270,36 +269,36 @@ def found_at(message: Mapping[str, Any], pointer: str) -> tuple[list[str], Any] 
 
 
 def text_digest(message: Mapping[str, Any], pointer: str) -> str | None:
-    """Return the digest of the text at a finding's pointer, or None where it is not certain which text that is."""
-    found = found_at(message, pointer) if len(pointer) < LONGEST_PATH else None  # a longer one may have been cut
-    if found is None:
+    """Return the digest of the text at a finding's path, or None if the path is ambiguous."""
+    resolved = resolve_path(message, pointer) if len(pointer) < MAX_PATH_LENGTH else None  # else truncated
+    if resolved is None:
         return None
-    keys, value = found
+    keys, value = resolved
     if not keys and not isinstance(value, str):
         return None
     text = json.dumps([*keys, value if isinstance(value, str) else None])
     return format_digest(sha256(text.encode()))
 
 
-def digests_of(message: Mapping[str, Any], findings: Iterable[Finding]) -> list[str]:
-    """Return the digests of the texts that a rejected message's safety findings are about, each once."""
-    about = (text_digest(message, one.at) for one in findings if one.code is Code.SAFETY_VIOLATION)
-    return [digest for digest in dict.fromkeys(about) if digest is not None]
+def unsafe_digests(message: Mapping[str, Any], findings: Iterable[Finding]) -> list[str]:
+    """Return the digests of the texts of a rejected message's safety findings, without duplicates."""
+    digests = (text_digest(message, finding.at) for finding in findings if finding.code is Code.SAFETY_VIOLATION)
+    return [digest for digest in dict.fromkeys(digests) if digest is not None]
 
 
-def after_release(verdict: Verdict, message: Mapping[str, Any]) -> tuple[Verdict, str | None]:
-    """Return a verdict without the findings that are waived, and the names of who waived them, or None."""
+def apply_waivers(verdict: Verdict, message: Mapping[str, Any]) -> tuple[Verdict, str | None]:
+    """Return a verdict without waived findings, and the names of the people who waived them, or None."""
     step = message.get("step")
-    released = step.get("released") if isinstance(step, Mapping) else None
-    if not isinstance(released, Mapping) or verdict.valid:
+    waivers = step.get("released") if isinstance(step, Mapping) else None
+    if not isinstance(waivers, Mapping) or verdict.valid:
         return verdict, None
-    by: dict[str, None] = {}
-    left = []
+    names: dict[str, None] = {}
+    remaining = []
     for finding in verdict.findings:
         digest = text_digest(message, finding.at) if finding.code is Code.SAFETY_VIOLATION else None
-        who = None if digest is None else released.get(digest)
+        who = None if digest is None else waivers.get(digest)
         if isinstance(who, str):
-            by[who] = None
+            names[who] = None
         else:
-            left.append(finding)
-    return (Verdict.of(left), ", ".join(by)) if by else (verdict, None)
+            remaining.append(finding)
+    return (Verdict.of(remaining), ", ".join(names)) if names else (verdict, None)

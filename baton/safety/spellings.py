@@ -1,8 +1,8 @@
-"""The spellings in which a message is searched: as written, as it looks, decoded, and with disguises undone.
+"""The spellings in which a message is searched: as written, as it looks, decoded, and without disguises.
 
-Read through are look-alike, invisible and full-width letters, accents, leet, spaced, broken and reversed words, ROT13,
+Covered are look-alike, invisible and full-width letters, accents, leet, spaced, broken and reversed words, ROT13,
 and text in base64, hexadecimal, binary and decimal codes, percent and quoted-printable encoding, HTML entities,
-escapes, Unicode tags and variation selectors. Not read are pictures, compressed data and other ciphers.
+escapes, Unicode tags and variation selectors. Not covered are pictures, compressed data and other ciphers.
 """
 
 import base64
@@ -20,28 +20,28 @@ from pydantic_core import SchemaValidator, core_schema
 from baton.wire.text import fold_lookalike
 
 SEPARATOR = "\x1e"
-"""Stands between the texts of a message, and in none of them."""
+"""Separates the texts of a message; it occurs in none of them."""
 
 WRAP = "\x0b"
-"""Stands for a line break before a small letter, which is within a sentence as a rule."""
+"""Replaces a line break before a small letter, which is usually within a sentence."""
 
-LAYERS = 6
-"""So many layers of encoding are taken off; what is still encoded is read as `TOO_DEEP`."""
+MAX_LAYERS = 6
+"""How many layers of encoding are decoded; what is still encoded is read as `TOO_DEEP`."""
 
 TOO_DEEP = "encoded too deep\x07"
 
 Search = Callable[[str], bool]
-"""Says whether a pattern occurs in a text. The text must hold no lone surrogate: none would be searched."""
+"""Returns whether a pattern occurs in a text. The text must not contain lone surrogates: it would not be searched."""
 
 
 @cache
 def automaton(pattern: str) -> Search:
-    """Return a search for a pattern in the syntax of Rust's `regex`, compiled once for the process."""
+    """Compile a pattern in the syntax of Rust's `regex`, once per process."""
     return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex")).isinstance_python
 
 
 class Spelling(NamedTuple):
-    """One reading of the texts of a message, joined by `SEPARATOR`."""
+    """One reading of a message's texts, joined by `SEPARATOR`."""
 
     name: str
     text: str
@@ -49,32 +49,32 @@ class Spelling(NamedTuple):
     disguised: bool = True
 
 
-def spellings(raw: str) -> Iterator[Spelling]:
+def list_spellings(raw: str) -> Iterator[Spelling]:
     """Yield the readings of a text that are worth a search, the plain one first."""
-    plain = _latin(raw, _PLAIN)
+    plain = _to_latin(raw, _PLAIN)
     yield Spelling("plain", plain, disguised=False)
-    if native := _native(raw):
+    if native := _to_native(raw):
         yield Spelling("plain", native, native=True, disguised=False)
-    seen = _latin(raw, _SEEN)
-    if seen != plain:
-        yield Spelling("lookalike", seen)
-    yield from _undone("", seen)
-    for _ in range(LAYERS):
-        if not _encoded(raw):
+    folded = _to_latin(raw, _FOLDED)
+    if folded != plain:
+        yield Spelling("lookalike", folded)
+    yield from _undo_disguises("", folded)
+    for _ in range(MAX_LAYERS):
+        if not _may_be_encoded(raw):
             return
-        raw, before = decode(raw), raw
-        if raw == before:
+        raw, encoded = decode(raw), raw
+        if raw == encoded:
             return
-        yield Spelling("decoded", seen := _latin(raw, _SEEN))
-        if native := _native(raw):
+        yield Spelling("decoded", folded := _to_latin(raw, _FOLDED))
+        if native := _to_native(raw):
             yield Spelling("decoded", native, native=True)
-        yield from _undone("decoded+", seen)
-    if _encoded(raw) and decode(raw) != raw:
+        yield from _undo_disguises("decoded+", folded)
+    if _may_be_encoded(raw) and decode(raw) != raw:
         yield Spelling("encoded too deep", TOO_DEEP)
 
 
 def words(text: str, start: str = ".", end: str = ".") -> str:
-    """Return lower-case ASCII with one sign between its words."""
+    """Convert lower-case ASCII to words with one sign between them."""
     text = text.translate(_SIGNS)
     for pair, sign in _MERGED:
         while pair in text:
@@ -84,19 +84,19 @@ def words(text: str, start: str = ".", end: str = ".") -> str:
 
 def letters(text: str) -> str:
     """Return only the letters of lower-case ASCII."""
-    return text.encode().translate(None, _NO_LETTERS).decode()
+    return text.encode().translate(None, _NOT_LETTERS).decode()
 
 
 def tidy(text: str) -> str:
-    """Return a text in which floods of blanks or of one sign are cut short, so that they part no windows."""
+    """Shorten floods of blanks or of one sign, so that they do not separate windows."""
     return _FLOOD.sub(r"\1\1\1", _BLANKS.sub(" ", text))
 
 
 def decode(text: str) -> str:
-    """Return a text with one layer of encoding taken off: each run that decodes to text is replaced by it."""
-    for hint, run, read in _ENCODINGS:
+    """Decode one layer of encoding: replace each run that decodes to text."""
+    for hint, run, decoder in _ENCODINGS:
         if automaton(hint)(text):
-            text = run.sub(lambda found, read=read: _said(found[0], read), text)  # type: ignore[misc]
+            text = run.sub(lambda match, decoder=decoder: _decode_run(match[0], decoder), text)  # type: ignore[misc]
     return text
 
 
@@ -115,25 +115,25 @@ _MERGED = (
     *((pair, ".") for pair in ("//", "~~", "/~", "~/", "./", "/.", ".~", "~.", "..")),
     *((pair, '"') for pair in ('."', '/"', '~"', '".', '"/', '"~', '""')),
 )
-"""Pairs of signs, and the one that each becomes; in this order none comes back, and each needs few passes."""
-_NO_LETTERS = bytes(code for code in range(128) if not 97 <= code <= 122)
+"""Pairs of signs and their replacements; in this order no pair comes back, and each needs few passes."""
+_NOT_LETTERS = bytes(code for code in range(128) if not 97 <= code <= 122)
 _BLANKS = re.compile(r"[ \t]{3,}")
 _FLOOD = re.compile(r"([^\w\x1e])\1{3,}")
 
 
 class _Letters(dict[int, str | None]):
-    """What each character is in lower-case ASCII, as `str.translate` takes it; marks and the invisible are nothing."""
+    """A `str.translate` table to lower-case ASCII; marks and invisible characters are removed."""
 
-    def __init__(self, see_through: bool) -> None:
+    def __init__(self, fold: bool) -> None:
         super().__init__({code: chr(code).lower() for code in range(128)})
-        self._see_through = see_through
+        self._fold = fold
 
     def __missing__(self, code: int) -> str | None:
         sign, kind = chr(code), unicodedata.category(chr(code))
         letter: str | None
         if kind[0] == "M" or kind == "Cf" or sign in _FILLERS:
             letter = None
-        elif self._see_through or kind[0] in "PSZ":
+        elif self._fold or kind[0] in "PSZ":
             letter = fold_lookalike(sign)
         else:
             letter = _BARE.get(sign.lower()) or unicodedata.normalize("NFD", sign)[0].lower()
@@ -143,8 +143,8 @@ class _Letters(dict[int, str | None]):
 
 _BARE = {"ł": "l", "ø": "o", "đ": "d", "ð": "d", "ß": "ss", "æ": "ae", "œ": "oe", "ı": "i", "þ": "th", "ə": " "}
 _FILLERS = "\u115f\u1160\u3164\uffa0"
-_PLAIN, _SEEN = _Letters(see_through=False), _Letters(see_through=True)
-_HEAPED = r"\p{M}{9}"
+_PLAIN, _FOLDED = _Letters(fold=False), _Letters(fold=True)
+_STACKED_MARKS = r"\p{M}{9}"
 _OWN_SCRIPT = (
     r"[\u{370}-\u{1cff}\u{1f00}-\u{1fff}\u{2e80}-\u{d7ff}\u{f900}-\u{faff}\u{fb1d}-\u{fdff}\u{fe70}-\u{fefc}🔓🔒]"
 )
@@ -154,18 +154,18 @@ _APART = re.compile("(?<=[\u3040-\u9fff\uac00-\ud7a3])[ .*_\u200b-]{1,2}(?=[\u30
 _WRAPPED = re.compile("\n(?=[a-zà-öø-ÿ])")
 
 
-def _latin(text: str, table: _Letters) -> str:
+def _to_latin(text: str, table: _Letters) -> str:
     if "\n" in text:
         text = _WRAPPED.sub(WRAP, text)
     return text.lower() if text.isascii() else text.translate(table)
 
 
-def _native(text: str) -> str | None:
-    """Return a text in lower case and composed, if any of it is not Latin."""
+def _to_native(text: str) -> str | None:
+    """Return a text in lower case and composed form, or None if all of it is Latin."""
     if text.isascii() or not automaton(_OWN_SCRIPT)(text):
         return None
-    text = text.replace("\ufdfa", " ").replace("\ufdfb", " ").lower()  # one sign of these unfolds to a whole sentence
-    if not automaton(_HEAPED)(text):  # putting many marks in order takes quadratic time
+    text = text.replace("\ufdfa", " ").replace("\ufdfb", " ").lower()  # each decomposes to a whole sentence
+    if not automaton(_STACKED_MARKS)(text):  # ordering many marks takes quadratic time
         text = unicodedata.normalize("NFKC", text)
     return _APART.sub("", text)
 
@@ -177,15 +177,15 @@ _SIGNS_FOR = {"o": "0", "i": "1!|", "e": "3", "a": "4@", "s": "5$", "t": "7+", "
 _STEMS = ("ignor", "previo", "instru", "system", "prompt", "reveal", "disreg", "forget", "overri", "rules", "secret")
 
 
-def _in_leet(stem: str) -> Iterator[str]:
+def _leet_patterns(stem: str) -> Iterator[str]:
     """Yield patterns for a stem with a sign for at least one of its letters."""
     either = [f"[{letter}{_SIGNS_FOR.get(letter, '')}]" for letter in stem]
-    for at, letter in enumerate(stem):
+    for index, letter in enumerate(stem):
         if letter in _SIGNS_FOR:
-            yield stem[:at] + f"[{_SIGNS_FOR[letter]}]" + "".join(either[at + 1 :])
+            yield stem[:index] + f"[{_SIGNS_FOR[letter]}]" + "".join(either[index + 1 :])
 
 
-_LEET_WORD = "|".join(way for stem in _STEMS for way in _in_leet(stem))
+_LEET_WORD = "|".join(pattern for stem in _STEMS for pattern in _leet_patterns(stem))
 _ROT13_WORD = rf"{_EDGE}(?:gur|naq|nyy|lbhe|lbh|vafgehpgvba|cerivbhf|vtaber|flfgrz|cebzcg|sbetrg|qvfertneq|cyrnfr)"
 _REVERSED_WORD = (
     rf"{_EDGE}(?:eht|dna|lla|ruoy|uoy|snoitcurtsni|suoiverp|erongi|metsys|tpmorp|tegrof|dragersid|esaelp){_EDGE}"
@@ -194,8 +194,8 @@ _REVERSED_WORD = (
 _DISGUISED = "|".join((_LEET_WORD, _ROT13_WORD, _REVERSED_WORD))
 
 
-def _undone(prefix: str, text: str) -> Iterator[Spelling]:
-    """Yield the readings in which a disguise of letters is undone, where there are signs of it."""
+def _undo_disguises(prefix: str, text: str) -> Iterator[Spelling]:
+    """Yield the readings without letter disguises, if there are signs of them."""
     if not automaton(_DISGUISED)(text):
         return
     if automaton(_LEET_WORD)(text):
@@ -204,75 +204,75 @@ def _undone(prefix: str, text: str) -> Iterator[Spelling]:
         yield Spelling(f"{prefix}rot13", text.translate(_ROT13))
     if automaton(_REVERSED_WORD)(text):
         texts = text.split(SEPARATOR)
-        yield Spelling(f"{prefix}reversed", SEPARATOR.join(one[::-1] for one in texts))
-        turned = (" ".join(word[::-1] for word in one.split()) for one in texts)
-        yield Spelling(f"{prefix}reversed", SEPARATOR.join(turned))
+        yield Spelling(f"{prefix}reversed", SEPARATOR.join(text[::-1] for text in texts))
+        reversed_words = (" ".join(word[::-1] for word in text.split()) for text in texts)
+        yield Spelling(f"{prefix}reversed", SEPARATOR.join(reversed_words))
 
 
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd]")
 
 
-def _said(run: str, read: Callable[[str], str | None]) -> str:
-    said = read(run)
-    return run if said is None else said.replace(SEPARATOR, " ")
+def _decode_run(run: str, decoder: Callable[[str], str | None]) -> str:
+    decoded = decoder(run)
+    return run if decoded is None else decoded.replace(SEPARATOR, " ")
 
 
-def _text(raw: bytes) -> str | None:
-    """Return what bytes say, if that is text of five characters or more, set off by blanks."""
+def _decode_text(raw: bytes) -> str | None:
+    """Return bytes as text between blanks, if they are printable text of at least five characters."""
     text = raw.replace(b"\0", b"").decode("utf-8", "replace")
     return None if len(text) < 5 or _UNPRINTABLE.search(text) else f" {text} "
 
 
-def _base64(run: str) -> str | None:
-    """Read base64 whose beginning may be glued to other letters, at each of the four alignments."""
+def _decode_base64(run: str) -> str | None:
+    """Decode base64 at each of the four alignments, because other letters may precede it."""
     digits = "".join(run.split()).rstrip("=").replace("-", "+").replace("_", "/")
     for skipped in range(4):
         body = digits[skipped:]
         body = body[: len(body) - (len(body) % 4 == 1)]
-        said = _text(base64.b64decode(body + "=" * (-len(body) % 4)))
-        if said is not None:
-            return said
+        text = _decode_text(base64.b64decode(body + "=" * (-len(body) % 4)))
+        if text is not None:
+            return text
     return None
 
 
-def _hexadecimal(run: str) -> str | None:
+def _decode_hexadecimal(run: str) -> str | None:
     digits = re.sub(r"0x|[^0-9a-fA-F]", "", run)
-    return _text(bytes.fromhex(digits[: len(digits) // 2 * 2]))
+    return _decode_text(bytes.fromhex(digits[: len(digits) // 2 * 2]))
 
 
-def _codes(run: str) -> str | None:
-    """Read decimal or binary codes of letters."""
+def _decode_codes(run: str) -> str | None:
+    """Decode decimal or binary character codes."""
     groups = re.findall(r"\d+", run)
     is_binary = all(set(group) <= {"0", "1"} for group in groups)
     if is_binary:
         groups = [octet for group in groups for octet in re.findall("[01]{7,8}", group)]
-    return _text(bytes(code for group in groups if (code := int(group, 2 if is_binary else 10)) < 256))
+    return _decode_text(bytes(code for group in groups if (code := int(group, 2 if is_binary else 10)) < 256))
 
 
-def _escape(run: str) -> str | None:
-    r"""Read one escape of a programming language: ``\u0069``, ``\x69``, ``\u{69}``, ``\151``, ``\n``."""
+def _decode_escape(run: str) -> str | None:
+    r"""Decode one escape of a programming language: ``\u0069``, ``\x69``, ``\u{69}``, ``\151``, ``\n``."""
     if run[1] in "nrt":
         return "\n" if run[1] == "n" else " "
     code = int(run[1:], 8) if run[1] in "01" else int(run[2:].strip("{}"), 16)
     return chr(code) if code < 0x110000 and not 0xD800 <= code < 0xE000 else "\ufffd"
 
 
-def _selectors(run: str) -> str | None:
+def _decode_selectors(run: str) -> str | None:
     codes = map(ord, run)
-    return _text(bytes(code - 0xFE00 if code < 0xFE10 else code - 0xE0100 + 16 for code in codes))
+    return _decode_text(bytes(code - 0xFE00 if code < 0xFE10 else code - 0xE0100 + 16 for code in codes))
 
 
-# Four base64 letters that stand for ASCII text.
+# Four base64 letters that encode ASCII text.
 _QUAD = "[I-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/_-]"
 _HEX_HINT = r"(?:[2-7][0-9A-Fa-f]){10}|(?:(?:0x)?[2-7][0-9A-Fa-f][ :,_-]{1,2}){9}|(?:[eE][3-9][89abAB][0-9a-fA-F]){5}"
 _CODES_HINT = r"(?:[01]{7,8}[ ,]{0,2}){7}|(?:(?:[3-9][0-9]|1[01][0-9]|12[0-6])[ ,;]{1,2}){10}"
 
 
-def _quoted_printable(run: str) -> str:
+def _decode_quoted_printable(run: str) -> str:
     return binascii.a2b_qp(run).decode("utf-8", "replace")
 
 
-def _tags(run: str) -> str:
+def _decode_tags(run: str) -> str:
     return f" {''.join(chr(ord(tag) - 0xE0000) for tag in run)} "
 
 
@@ -280,21 +280,24 @@ _BASE64_HINT = rf"[A-Za-z0-9+/]{{14}}==?(?:[^=]|$)|(?:{_QUAD}){{4}}|[A-Za-z0-9+/
 _BASE64_RUN = r"[A-Za-z0-9+/_-]{14,}={0,2}(?:[ \t\r\n]{1,2}[A-Za-z0-9+/_-]{14,}={0,2})*"
 _HEX_RUN = r"(?:[0-9A-Fa-f]{2}){10,}|(?:(?:0x)?[0-9A-Fa-f]{2}[ :,_-]{1,2}){9,}(?:0x)?[0-9A-Fa-f]{2}"
 _ESCAPE_RUN = r"\\(?:u[0-9A-Fa-f]{4}|u\{[0-9A-Fa-f]{1,6}\}|x[0-9A-Fa-f]{2}|[01][0-7]{2}|[nrt])"
-# A cheap pattern of what may hold a run (Rust), the run (Python, linear), and what reads it.
+# A cheap pattern that hints at a run (Rust), the run (Python, linear), and its decoder.
 _ENCODINGS: tuple[tuple[str, re.Pattern[str], Callable[[str], str | None]], ...] = (
-    (r"[\u{e0020}-\u{e007e}]", re.compile("[\U000e0020-\U000e007e]+"), _tags),
-    (r"[\u{fe00}-\u{fe0f}\u{e0100}-\u{e01ef}]{4}", re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{4,}"), _selectors),
+    (r"[\u{e0020}-\u{e007e}]", re.compile("[\U000e0020-\U000e007e]+"), _decode_tags),
+    (
+        r"[\u{fe00}-\u{fe0f}\u{e0100}-\u{e01ef}]{4}",
+        re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{4,}"),
+        _decode_selectors,
+    ),
     (r"%[0-9A-Fa-f]{2}", re.compile(r"(?:%[0-9A-Fa-f]{2})+"), unquote),
-    (r"\\(?:[uxnrt]|[01][0-7]{2})", re.compile(_ESCAPE_RUN), _escape),
+    (r"\\(?:[uxnrt]|[01][0-7]{2})", re.compile(_ESCAPE_RUN), _decode_escape),
     (r"&(?:#|[A-Za-z]{2,8};)", re.compile(r"&#?\w{1,10};?"), html.unescape),
-    (r"(?:=[2-7][0-9A-F]){3}", re.compile(r"(?:=[0-9A-F]{2})+"), _quoted_printable),
-    (_BASE64_HINT, re.compile(_BASE64_RUN), _base64),
-    (_HEX_HINT, re.compile(_HEX_RUN), _hexadecimal),
-    (_CODES_HINT, re.compile(r"(?:[01]{7,8}[ ,]{0,2}){7,}|(?:\d{2,3}[ ,;]{1,2}){10,}\d{2,3}"), _codes),
+    (r"(?:=[2-7][0-9A-F]){3}", re.compile(r"(?:=[0-9A-F]{2})+"), _decode_quoted_printable),
+    (_BASE64_HINT, re.compile(_BASE64_RUN), _decode_base64),
+    (_HEX_HINT, re.compile(_HEX_RUN), _decode_hexadecimal),
+    (_CODES_HINT, re.compile(r"(?:[01]{7,8}[ ,]{0,2}){7,}|(?:\d{2,3}[ ,;]{1,2}){10,}\d{2,3}"), _decode_codes),
 )
 _HINT = "|".join(hint for hint, _, _ in _ENCODINGS)
 
 
-def _encoded(text: str) -> bool:
-    """Return whether a text may hold an encoded run."""
+def _may_be_encoded(text: str) -> bool:
     return automaton(_HINT)(text)

@@ -1,4 +1,4 @@
-"""A detector that asks a model: any service that classifies texts over HTTP, as those of Hugging Face do."""
+"""A detector that asks a model: any HTTP service that classifies texts as Hugging Face's do."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from baton.safety.scan import Category, Suspicion
 
 _INJECTION, _JAILBREAK = Category.PROMPT_INJECTION, Category.JAILBREAK
 _LABELS = {"INJECTION": _INJECTION, "JAILBREAK": _JAILBREAK, "LABEL_1": _INJECTION, "MALICIOUS": _INJECTION}
-_LONGEST_ANSWER = 4 * 1024 * 1024
+_MAX_RESPONSE_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -21,29 +21,29 @@ class _Score:
     score: float
 
 
-_ANSWER = TypeAdapter(list[list[_Score]])
+_RESPONSE = TypeAdapter(list[list[_Score]])
 
 
 @dataclass(frozen=True)
 class Classifier:
-    """A text classifier behind the port `Detector`; call it beside the shipped detector, not in its place.
+    """A text classifier behind the port `Detector`; use it in addition to the built-in detector.
 
-    Every text is sent in pieces, all of it. The request is `{"inputs": [["a text"], …]}`, the answer
-    `[[{"label": "INJECTION", "score": 0.98}, …], …]`, which is what Hugging Face's text-embeddings-inference
-    speaks at `/predict`.
+    Every text is sent completely, in pieces. The request is `{"inputs": [["a text"], …]}`, the response
+    `[[{"label": "INJECTION", "score": 0.98}, …], …]`, the format of Hugging Face's text-embeddings-inference at
+    `/predict`.
 
     Attributes:
-        url: Where the texts go. The service sees what agents hand on, so let it be one of your own.
-        labels: The labels that are attacks, and the kind of each; others are harmless.
-        name: What findings call it.
-        headers: Further headers, such as a token's.
-        piece: Characters of a text that are classified at once; the model's window bounds them.
-        batch: Texts in one request.
-        timeout: Seconds for each request.
+        url: The address of the service. It sees what agents hand over, so run your own.
+        labels: The labels of attacks, and the category of each; other labels are harmless.
+        name: Its name in findings.
+        headers: Further HTTP headers, such as a token.
+        piece: Characters per classified piece; limited by the model's window.
+        batch: Texts per request.
+        timeout: Seconds per request.
 
     Raises:
-        OSError: The service cannot be reached or refuses; the gate then accepts nothing.
-        ValueError: Its answer is not one.
+        OSError: The service cannot be reached or refuses; the gate then accepts no handoff.
+        ValueError: Its response is invalid.
 
     Example:
         >>> guard = Classifier("http://guard.internal/predict")
@@ -60,30 +60,30 @@ class Classifier:
     timeout: float = 10.0
 
     def __call__(self, texts: Sequence[str]) -> list[Suspicion]:
-        """Return a suspicion for each text and category; a probability of 0.5 scores 5, of 0.95 and more 10."""
-        pieces = [(at, piece) for at, text in enumerate(texts) for piece in self._pieces(text)]
+        """Return a suspicion for each text and category; a probability of 0.5 scores 5, from 0.95 on 10."""
+        pieces = [(index, piece) for index, text in enumerate(texts) for piece in self._split(text)]
         strongest: dict[tuple[int, Category], int] = {}
-        for begin in range(0, len(pieces), self.batch):
-            some = pieces[begin : begin + self.batch]
-            for (at, _), scores in zip(some, self._ask([piece for _, piece in some]), strict=True):
-                for one in scores:
-                    if one.label in self.labels:
-                        key = (at, self.labels[one.label])
-                        strongest[key] = max(strongest.get(key, 0), round(one.score * 10 + 0.05))
-        return [Suspicion(at, category, (self.name,), score) for (at, category), score in strongest.items() if score]
+        for start in range(0, len(pieces), self.batch):
+            batch = pieces[start : start + self.batch]
+            for (index, _), scores in zip(batch, self._classify([piece for _, piece in batch]), strict=True):
+                for score in scores:
+                    if score.label in self.labels:
+                        key = (index, self.labels[score.label])
+                        strongest[key] = max(strongest.get(key, 0), round(score.score * 10 + 0.05))
+        return [Suspicion(at, category, (self.name,), points) for (at, category), points in strongest.items() if points]
 
-    def _pieces(self, text: str) -> Iterator[str]:
-        """Yield a text in pieces; each begins with the last tenth of the one before."""
-        for begin in range(0, max(1, len(text)), self.piece * 9 // 10):
-            if piece := text[begin : begin + self.piece].strip():
+    def _split(self, text: str) -> Iterator[str]:
+        """Yield the pieces of a text; each repeats the last tenth of the previous one."""
+        for start in range(0, max(1, len(text)), self.piece * 9 // 10):
+            if piece := text[start : start + self.piece].strip():
                 yield piece
 
-    def _ask(self, texts: Sequence[str]) -> list[list[_Score]]:
+    def _classify(self, texts: Sequence[str]) -> list[list[_Score]]:
         body = json.dumps({"inputs": [[text] for text in texts]}).encode()
         headers = {"Content-Type": "application/json", **self.headers}
-        with urlopen(Request(self.url, body, headers), timeout=self.timeout) as answer:  # noqa: S310
-            said: Any = answer.read(_LONGEST_ANSWER)
-        scores = _ANSWER.validate_json(said)
+        with urlopen(Request(self.url, body, headers), timeout=self.timeout) as response:  # noqa: S310
+            raw: Any = response.read(_MAX_RESPONSE_BYTES)
+        scores = _RESPONSE.validate_json(raw)
         if len(scores) != len(texts):
-            raise ValueError(f"{self.url} answered for {len(scores)} texts, and was asked for {len(texts)}")
+            raise ValueError(f"{self.url} returned scores for {len(scores)} texts instead of {len(texts)}")
         return scores

@@ -34,7 +34,7 @@ async def test_a_stage_waits_with_its_work(
     client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it did is paid for: it is written once the store has space again, and the log says so."""
-    monkeypatch.setattr("baton.artifacts.activity.FIRST_PAUSE", 0.05)
+    monkeypatch.setattr("baton.artifacts.activity.MIN_PAUSE", 0.05)
     store, runs = Full(6), []
 
     @stage(timeout=timedelta(minutes=2))

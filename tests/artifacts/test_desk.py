@@ -96,8 +96,8 @@ async def test_a_store_that_cannot_be_written_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A full disk failed runs for good after 16 seconds, where a full ledger waits."""
-    monkeypatch.setattr("baton.artifacts.activity.FIRST_PAUSE", 0.01)
-    monkeypatch.setattr("baton.artifacts.activity.LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr("baton.artifacts.activity.MIN_PAUSE", 0.01)
+    monkeypatch.setattr("baton.artifacts.activity.MAX_PAUSE", 0.02)
     root = tmp_path / "artifacts"
     said = asyncio.Event()
 

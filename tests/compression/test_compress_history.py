@@ -124,7 +124,7 @@ class TestCompressHistory:
             ),
             pytest.param(
                 SummaryFailedError("refused", BILL),
-                "the model for summaries gave none: refused",
+                "the model for summaries failed: refused",
                 BILL,
                 id="is to be paid",
             ),

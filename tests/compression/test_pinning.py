@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.compression.pins import Pin, PinKind, kind_of, statements
+from baton.compression.pins import Pin, PinKind, classify, split_statements
 
 REACHES = (None, 4, 1)
 
 
 def pins_of(text: str) -> list[Pin]:
-    return [pin for pin in statements(text) if pin.kind]
+    return [pin for pin in split_statements(text) if pin.kind]
 
 
 SENTENCES: dict[PinKind | None, list[str]] = {
@@ -68,7 +68,7 @@ SENTENCES: dict[PinKind | None, list[str]] = {
 class TestKindOf:
     def test_each_sentence_is_of_its_kind(self) -> None:
         """A rule that keeps everything compresses nothing, so talk is not kept (S3-6.4-c, S3-6.4-f, S3-11-c)."""
-        found = {sentence: kind_of(sentence) for sentences in SENTENCES.values() for sentence in sentences}
+        found = {sentence: classify(sentence) for sentences in SENTENCES.values() for sentence in sentences}
 
         assert found == {sentence: kind for kind, sentences in SENTENCES.items() for sentence in sentences}
 
@@ -102,7 +102,7 @@ class TestPinsOf:
         plain = " ".join(text.split())
 
         for pin in pins_of(text):
-            assert all(" ".join(part.split()) in plain for part in pin.within(1).split(" … "))
+            assert all(" ".join(part.split()) in plain for part in pin.render(1).split(" … "))
             assert "\n" not in pin.text
 
     @given(st.text(st.sampled_from("ab 1 25 € , EUR drei \n-%"), max_size=80))
@@ -111,7 +111,7 @@ class TestPinsOf:
         found = pins_of(text)
 
         for reach in REACHES:
-            kept = "".join(pin.within(reach) for pin in found)
+            kept = "".join(pin.render(reach) for pin in found)
             assert [sign for sign in text if sign.isdigit()] == [sign for sign in kept if sign.isdigit()]
 
     @pytest.mark.timeout(60)
@@ -128,7 +128,7 @@ class TestWithin:
         """The number keeps its words on either side, so its unit too (C-19, S3-11-c)."""
         (pin,) = pins_of("On a rainy day the whole team said that the cap is EUR 500,000 per claim and for each year.")
 
-        assert [pin.within(reach) for reach in REACHES] == [
+        assert [pin.render(reach) for reach in REACHES] == [
             pin.text,
             "the cap is EUR 500,000 per claim and for",
             "EUR 500,000 per",
@@ -136,11 +136,11 @@ class TestWithin:
 
     def test_numbers_far_apart_are_joined_by_an_ellipsis(self) -> None:
         """What was left out between them shows."""
-        assert Pin(PinKind.NUMBER, "pay 5 EUR for all of that, or 7 USD").within(1) == "pay 5 EUR … or 7 USD"
+        assert Pin(PinKind.NUMBER, "pay 5 EUR for all of that, or 7 USD").render(1) == "pay 5 EUR … or 7 USD"
 
     @pytest.mark.parametrize("kind", [PinKind.DECISION, PinKind.CONSTRAINT, PinKind.FLAG])
     def test_other_kinds_stay_whole(self, kind: PinKind) -> None:
         """Half a constraint is another constraint (S3-6.4-f)."""
         pin = Pin(kind, "never pay more than 5 EUR without asking the lawyer first")
 
-        assert {pin.within(reach) for reach in REACHES} == {pin.text}
+        assert {pin.render(reach) for reach in REACHES} == {pin.text}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.compression.rules import compression_prompt, too_dear, within_share
+from baton.compression.rules import compression_prompt, cost_problem, is_within_share
 from baton.core.history import Spend
 from baton.handoff.records import Turn
 from baton.wire.money import Price, Usage
@@ -70,7 +70,7 @@ class TestTooDear:
     )
     def test_the_limit_is_five_per_cent(self, upstream: int, refused: bool) -> None:
         """Counted beforehand, with the longest answer there may be (S3-9-d)."""
-        reason = too_dear("x" * 2_400, 100, CHEAP, Spend(micro_usd=upstream))
+        reason = cost_problem("x" * 2_400, 100, CHEAP, Spend(micro_usd=upstream))
 
         assert CHEAP.micro_usd(Usage(input=600, output=100)) == 100
         assert (reason is not None) is refused
@@ -81,20 +81,20 @@ class TestTooDear:
         upstream = Spend(micro_usd=frontier.micro_usd(Usage(input=50_000, output=4_000)))
         prompt = "x" * 4 * 45_000
 
-        assert too_dear(prompt, 1_000, frontier, upstream) is not None
-        assert too_dear(prompt, 1_000, CHEAP, upstream) is None
+        assert cost_problem(prompt, 1_000, frontier, upstream) is not None
+        assert cost_problem(prompt, 1_000, CHEAP, upstream) is None
 
     def test_what_costs_nothing_is_never_too_dear(self) -> None:
         """A model of one's own may always be asked."""
-        assert too_dear("x" * 4_000, 100, Price(input=Decimal(0), output=Decimal(0)), Spend()) is None
+        assert cost_problem("x" * 4_000, 100, Price(input=Decimal(0), output=Decimal(0)), Spend()) is None
 
     def test_it_says_what_it_would_cost(self) -> None:
         """For the record (S3-9-d)."""
-        assert too_dear("x" * 2_400, 100, CHEAP, Spend(micro_usd=1_000)) == (
+        assert cost_problem("x" * 2_400, 100, CHEAP, Spend(micro_usd=1_000)) == (
             "a summary by the model would cost up to 0.0001 USD, which is not under 5 % of the 0.001 USD upstream"
         )
 
     @given(st.integers(0, 10**9), st.integers(0, 10**10))
     def test_the_share_is_exact(self, part: int, whole: int) -> None:
         """No binary fraction decides (S3-9-d)."""
-        assert within_share(part, Spend(micro_usd=whole)) == (Decimal(part) < Decimal(whole) * Decimal("0.05"))
+        assert is_within_share(part, Spend(micro_usd=whole)) == (Decimal(part) < Decimal(whole) * Decimal("0.05"))

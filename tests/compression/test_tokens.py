@@ -13,7 +13,7 @@ from baton.wire.text import estimate_tokens
 def _no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the extra `tokens` were not installed, in a process that has not counted yet."""
     monkeypatch.setitem(sys.modules, "splintr", None)
-    monkeypatch.setattr(tokens, "_encoder", tokens._encoder.__wrapped__)
+    monkeypatch.setattr(tokens, "_load_encoder", tokens._load_encoder.__wrapped__)
 
 
 class TestExactCounter:

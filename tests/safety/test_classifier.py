@@ -77,5 +77,5 @@ class TestClassifier:
         with service(status=500) as (_, classifier), pytest.raises(HTTPError):
             classifier(["x"])
         for answer in ([], {"error": "busy"}, [[{"label": "SAFE", "score": "high"}]]):
-            with service(answer) as (_, classifier), pytest.raises(ValueError, match=r"answered for|validation error"):
+            with service(answer) as (_, classifier), pytest.raises(ValueError, match=r"scores for|validation error"):
                 classifier(["x"])

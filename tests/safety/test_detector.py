@@ -5,7 +5,7 @@ import textwrap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.safety.detector import MILD, OVERLAP, WINDOW, Rule, detect, families, read
+from baton.safety.detector import MILD, OVERLAP, WINDOW, Rule, detect, load_families, parse_phrase
 from baton.safety.scan import Level, ScanReport, scan
 from tests.safety.material import (
     ATTACK,
@@ -20,7 +20,7 @@ from tests.safety.material import (
     samples,
 )
 
-RULES = [rule for family in families() for one in family.rules for rule in (one, *one.closer)]
+RULES = [rule for family in load_families() for one in family.rules for rule in (one, *one.closer)]
 
 
 def found(text: str) -> ScanReport:
@@ -180,17 +180,17 @@ class TestRules:
     def test_a_family_finds_what_its_rules_find_one_by_one(self, texts: list[str]) -> None:
         """Searching many rules at once loses none of them (S3-6.1-j)."""
         window = f".{' '.join(texts).lower()}."
-        for family in families():
-            one_by_one = {rule.name for rule in family.rules if rule.occurs(window)}
+        for family in load_families():
+            one_by_one = {rule.name for rule in family.rules if rule.matches(window)}
 
-            assert {rule.name for rule in family.found_in(window) if rule in family.rules} == one_by_one
+            assert {rule.name for rule in family.find_matches(window) if rule in family.rules} == one_by_one
 
 
 def spelled(rule: Rule) -> list[str]:
     """Return sentences in which every word of every item of a rule's phrases occurs once."""
     sentences = []
     for phrase in rule.phrases:
-        items = [item for item in read(phrase) if item.words and not item.optional]
+        items = [item for item in parse_phrase(phrase) if item.words and not item.optional]
         start = "\n" if phrase.startswith("^") else "x "
         for number in range(max(len(item.words) for item in items)):
             words = [item.words[number % len(item.words)].strip("*").replace("_", " ") for item in items]

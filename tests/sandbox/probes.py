@@ -48,7 +48,7 @@ from baton.core.state import MergeStrategy, PipelineState, merge_branches
 from baton.core.verdict import Code, Finding
 from baton.errors import PatchError
 from baton.handoff.relay import HandoffTerms, Relay, hop_of
-from baton.safety.scan import digests_of
+from baton.safety.scan import unsafe_digests
 from baton.wire import names
 from baton.wire.json_values import digest
 from baton.wire.text import estimate_tokens, fence, single_line
@@ -126,7 +126,7 @@ def relay_twice() -> dict[str, Any]:
     message = relay.message(test, stage_input, cost, handoff_id=second, now=AT).to_json_object()
     finding = Finding(code=Code.SAFETY_VIOLATION, text="Injection", at="/currentState/decision_log/3")
     hop = hop_of("plan", "test", message["currentState"], [])
-    return {"message": message, "released": digests_of(message, [finding]), "hop": hop.to_json_object()}
+    return {"message": message, "released": unsafe_digests(message, [finding]), "hop": hop.to_json_object()}
 
 
 def compile_and_validate() -> dict[str, Any]:
