@@ -205,8 +205,8 @@ class Stage(Generic[ArgumentT, AnswerT]):
                 context.resend_heartbeat()  # the next run needs the cost of what it returned
             # Decided here, because a retry policy would repeat the names in each run's history.
             never = any(
-                isinstance(one, InputError) or not self.spec.retries.allows(type(one).__name__)
-                for one in leaf_errors(error)
+                isinstance(leaf, InputError) or not self.spec.retries.allows(type(leaf).__name__)
+                for leaf in leaf_errors(error)
             )
             raise as_failure(error, context.cost_details(), never=never)  # noqa: B904 - it has its own cause
         finally:

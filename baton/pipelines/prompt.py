@@ -412,9 +412,9 @@ MAX_READ = 16_000
 _MAX_NAMED = 20
 
 
-def unknown_id(id: str, named: Iterable[str]) -> dict[str, Json]:
+def unknown_id(id: str, ids: Iterable[str]) -> dict[str, Json]:
     """Return the error for an agent that asked for an id its handoff does not name."""
-    known = ", ".join(map(repr, sorted(named)[:_MAX_NAMED])) or "none"
+    known = ", ".join(map(repr, sorted(ids)[:_MAX_NAMED])) or "none"
     return {"error": f"no artifact {id!r} is named in your handoff; named are: {known}"}
 
 
