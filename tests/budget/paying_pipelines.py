@@ -42,7 +42,7 @@ class Takes:
     async def run(self, start: PipelineInput) -> PipelineResult:
         steps: Any = self.pipeline.params["steps"]
         failed = [await self._step(step) for step in steps]
-        return self.pipeline.result([one for one in failed if one])
+        return self.pipeline.result([failure for failure in failed if failure])
 
     async def _step(self, step: Any) -> str | None:
         if step == "fail":
@@ -59,8 +59,8 @@ class Takes:
                         Takes.run, "A part", name="part", params={**self.pipeline.params, "steps": steps}
                     )
                 case {"to": id, "steps": steps}:
-                    given = {**self.pipeline.params, "agent": "receiver", "steps": steps}
-                    to = Receiver(id, "receiver", starts=Takes.run, params=given)
+                    params = {**self.pipeline.params, "agent": "receiver", "steps": steps}
+                    to = Receiver(id, "receiver", starts=Takes.run, params=params)
                     await self.exchange.hand_off(to, "Go on", within=IN_TIME)
                 case "receive":
                     agent = str(self.pipeline.params["agent"])

@@ -128,4 +128,4 @@ async def summarise(prompt: str, max_tokens: int) -> Summary:
 
 
 STAGES: list[Any] = [watched, first, second, dear, picky, brief, talk, listen, scoped]
-BY_NAME: dict[str, Any] = {one.spec.name: one for one in STAGES}
+BY_NAME: dict[str, Any] = {item.spec.name: item for item in STAGES}

@@ -36,8 +36,8 @@ def baton(server: DevServer, tmp_path: Path) -> Operator:
 
 async def rows(baton: Operator, by: str) -> dict[str, Any]:
     """Return the bill by name, of these pipelines alone: other tests use the same server."""
-    told = json.loads(await baton("bill", "--group-by", by, "--json"))
-    return {row[by]: row for row in told["rows"] if row[by].startswith("bill")}
+    report = json.loads(await baton("bill", "--group-by", by, "--json"))
+    return {row[by]: row for row in report["rows"] if row[by].startswith("bill")}
 
 
 class TestBill:
@@ -47,17 +47,17 @@ class TestBill:
         client = await Client.connect(server.address, plugins=[elsewhere])
         start = PipelineInput(goal="Cost", params={"text": os.urandom(400_000).hex()})
         handle = await client.start_workflow("bill_parent", start, id=f"bill-{uuid4()}", task_queue="nobody")
-        said = ""
-        while handle.id not in said:  # the server's index lags behind, and tells nobody when it has caught up
-            _, said = await baton.both("bill", "--json")
+        stderr = ""
+        while handle.id not in stderr:  # the server's index lags behind, and tells nobody when it has caught up
+            _, stderr = await baton.both("bill", "--json")
         await handle.terminate()
-        assert f"run {handle.id!r} is not in the bill" in " ".join(said.split())
+        assert f"run {handle.id!r} is not in the bill" in " ".join(stderr.split())
 
     async def test_each_amount_counts_once(self, worker: Worker, baton: Operator, tmp_path: Path) -> None:
         """A child's cost in the child alone, one that ran twice twice; a provider's export is compared."""
         run = await run_pipeline(worker, bill_parent, PipelineInput(goal="Cost"))
-        again = await roll_back(worker.client, run.handle.id, "bill_child", by="ann", why="again")
-        await worker.client.get_workflow_handle(run.handle.id, run_id=again.run_id).result()
+        second_run = await roll_back(worker.client, run.handle.id, "bill_child", by="ann", why="again")
+        await worker.client.get_workflow_handle(run.handle.id, run_id=second_run.run_id).result()
 
         by_pipeline, by_model = await rows(baton, "pipeline"), await rows(baton, "model")
         assert by_pipeline["bill_parent"]["micro_usd"] == 700_000
@@ -74,12 +74,12 @@ class TestBill:
 
         export = tmp_path / "usage.csv"
         export.write_text("Model,Input tokens,Cost USD\nbill-large-2026-01-01,1000,$0.70\nbill-small,100,3.00\n")
-        told = json.loads(await baton("bill", "--reconcile", str(export), "--json", code=1))
-        agrees = {row["model"]: row["agrees"] for row in told["rows"]}
+        report = json.loads(await baton("bill", "--reconcile", str(export), "--json", code=1))
+        agrees = {row["model"]: row["agrees"] for row in report["rows"]}
         assert (agrees["bill-large"], agrees["bill-small"]) == (True, False)
         export.write_text("a,b\n1,2\n")
-        _, said = await baton.both("bill", "--reconcile", str(export), code=1)
-        assert "has the columns a, b; expected one for the model" in said
+        _, stderr = await baton.both("bill", "--reconcile", str(export), code=1)
+        assert "has the columns a, b; expected one for the model" in stderr
 
 
 class TestBudget:
@@ -105,7 +105,7 @@ class TestBudget:
         assert (run.billed.micro_usd, run.left_micro_usd) == (730_000, 120_000)
         assert "$0.12 of $0.85 left" in " ".join((await baton("show", handle.id)).split())
         decided = json.loads(await baton("history", handle.id, "--json"))["decided"]
-        assert [(one["who"], one["action"], one["micro_usd"]) for one in decided] == [
+        assert [(row["who"], row["action"], row["micro_usd"]) for row in decided] == [
             ("ann", "top_up", 50_000),
             ("ann", "top_up", 300_000),
         ]
@@ -114,5 +114,5 @@ class TestBudget:
         """The index has the stage of a quick run too late."""
         run = await run_pipeline(worker, bill_child, PipelineInput(goal="Cost"))
         listed = json.loads(await baton("list", "--pipeline", "bill_child", "--limit", "100", "--json"))
-        found = next(one for one in listed if one["workflow_id"] == run.handle.id)
-        assert (found["stage"], found["run_id"]) == ("bill_cheap", run.record.run_id)
+        listed_run = next(one for one in listed if one["workflow_id"] == run.handle.id)
+        assert (listed_run["stage"], listed_run["run_id"]) == ("bill_cheap", run.record.run_id)

@@ -34,10 +34,10 @@ def account_of(money: Budget) -> BudgetAccount:
 class TestReserve:
     def test_what_is_reserved_is_not_free(self) -> None:
         """Two agents at the same time cannot spend the same money (S3-9-c)."""
-        held = budget(1_000).reserve("1", "extract", 600)
+        reserved = budget(1_000).reserve("1", "extract", 600)
 
-        assert (held.free_micro_usd, held.remaining_micro_usd, held.spent_micro_usd) == (400, 1_000, 0)
-        assert held.shortage("score", 500) is not None
+        assert (reserved.free_micro_usd, reserved.remaining_micro_usd, reserved.spent_micro_usd) == (400, 1_000, 0)
+        assert reserved.shortage("score", 500) is not None
 
     def test_settling_gives_back_what_was_not_used(self) -> None:
         """Only what it really cost is deducted (S3-9-b)."""
@@ -47,9 +47,9 @@ class TestReserve:
 
     def test_a_bill_reduces_what_is_held_and_not_what_is_free(self) -> None:
         """It was reserved for that."""
-        held = budget(1_000).reserve("1", "extract", 600).charge("1", "a", bill(250))
+        reserved = budget(1_000).reserve("1", "extract", 600).charge("1", "a", bill(250))
 
-        assert (held.free_micro_usd, held.remaining_micro_usd) == (400, 750)
+        assert (reserved.free_micro_usd, reserved.remaining_micro_usd) == (400, 750)
 
     def test_a_bill_higher_than_the_reservation_is_paid_in_full(self) -> None:
         """It is a fact; what is left may fall below zero and then nothing may begin (S3-6.1-l, S3-6.1-m)."""
@@ -172,10 +172,10 @@ class TestChildren:
         account = account_of(budget(1_000, set_aside_micro_usd=100, limits={"part": 300}))
         child = account.reserve_child(4, "part")
         assert child is not None
-        held = account.budget.free_micro_usd
+        free = account.budget.free_micro_usd
         account.settle_child(4, "part", Spend(micro_usd=120))
 
-        assert (child.remaining_micro_usd, held) == (300, 600)
+        assert (child.remaining_micro_usd, free) == (300, 600)
         assert (account.budget.spent_micro_usd, account.budget.free_micro_usd) == (120, 780)
 
     def test_two_of_one_name_run_at_the_same_time(self) -> None:
@@ -206,10 +206,10 @@ class TestRelay:
     def test_the_receiving_pipeline_goes_on_with_it(self) -> None:
         """One ceiling for the whole chain, across pipelines (S3-9-c)."""
         sent = budget(400_000).charge_unreserved("extract", Spend(micro_usd=80_000, prompt_tokens=7)).top_up(100)
-        taken = budget(900_000).model_copy(update={"then": OnExhaustion.STOP}).relayed(sent.cost_tracking())
+        received = budget(900_000).model_copy(update={"then": OnExhaustion.STOP}).relayed(sent.cost_tracking())
 
-        assert taken.cost_tracking() == sent.cost_tracking()
-        assert (taken.ceiling_micro_usd, taken.then) == (400_100, OnExhaustion.STOP)
+        assert received.cost_tracking() == sent.cost_tracking()
+        assert (received.ceiling_micro_usd, received.then) == (400_100, OnExhaustion.STOP)
 
 
 OUTCOMES = ["good", "refused", "raised", "lost", "twice"]
@@ -219,48 +219,48 @@ class TestSum:
     @given(st.integers(0, 5_000), st.lists(st.tuples(st.sampled_from(OUTCOMES), st.integers(0, 900)), max_size=30))
     def test_records_bills_and_figures_agree_under_retries(self, initial: int, runs: list[tuple[str, int]]) -> None:
         """Whatever is retried, refused, lost or delivered twice, every bill is on record once (S3-11-e, C-12)."""
-        one, records, bills = budget(initial), list[Spend](), 0
+        current, records, bills = budget(initial), list[Spend](), 0
         for step, (outcome, cost) in enumerate(runs):
             name = str(step)
-            if one.shortage("work", cost):
-                one = one.top_up(cost + 1_000)
-            one = one.reserve(name, "work", cost)
+            if current.shortage("work", cost):
+                current = current.top_up(cost + 1_000)
+            current = current.reserve(name, "work", cost)
             attempts = 1 if outcome == "good" else 2
             for attempt in range(attempts):
                 bills += cost
                 records.append(bill(cost))
                 if outcome == "lost" and attempt == 0:
-                    one = one.charge_unreserved("work", bill(cost))
+                    current = current.charge_unreserved("work", bill(cost))
                     continue
-                one = one.charge(name, f"{name}/{attempt}", bill(cost))
+                current = current.charge(name, f"{name}/{attempt}", bill(cost))
                 if outcome == "twice":
-                    one = one.charge(name, f"{name}/{attempt}", bill(cost))
-            one = Budget.model_validate_json(one.settle(name).model_dump_json())
+                    current = current.charge(name, f"{name}/{attempt}", bill(cost))
+            current = Budget.model_validate_json(current.settle(name).model_dump_json())
 
-        assert one.spent_micro_usd == bills == sum(records, Spend()).micro_usd
-        assert one.spent == sum(records, Spend())
-        assert one.spent_micro_usd + one.remaining_micro_usd == one.ceiling_micro_usd
-        assert one.open == {}
+        assert current.spent_micro_usd == bills == sum(records, Spend()).micro_usd
+        assert current.spent == sum(records, Spend())
+        assert current.spent_micro_usd + current.remaining_micro_usd == current.ceiling_micro_usd
+        assert current.open == {}
 
     @given(st.integers(0, 10_000), st.randoms(use_true_random=False))
     def test_no_order_of_events_spends_what_is_not_there(self, initial: int, dice: random.Random) -> None:
         """Concurrent stages that keep to what they reserved never overdraw (S3-9-c)."""
-        one, running = budget(initial), dict[str, int]()
+        current, running = budget(initial), dict[str, int]()
         for step in range(40):
-            wanted = dice.randrange(0, 2_000)
-            if dice.random() < 0.5 and not one.shortage("work", max(1, wanted)):
+            amount = dice.randrange(0, 2_000)
+            if dice.random() < 0.5 and not current.shortage("work", max(1, amount)):
                 name = str(step)
-                one, running[name] = one.reserve(name, "work", max(1, wanted)), max(1, wanted)
+                current, running[name] = current.reserve(name, "work", max(1, amount)), max(1, amount)
             elif running:
                 name = dice.choice(sorted(running))
                 used = dice.randint(0, running.pop(name))
-                one = one.charge(name, "a", bill(used)).settle(name)
+                current = current.charge(name, "a", bill(used)).settle(name)
 
-            assert 0 <= one.free_micro_usd <= one.remaining_micro_usd <= initial
+            assert 0 <= current.free_micro_usd <= current.remaining_micro_usd <= initial
 
     def test_a_budget_survives_a_pause(self) -> None:
         """Open reservations included, through JSON and back (replay, continue-as-new)."""
-        one = budget(1_000, limits={"a": 5}, then=OnExhaustion.STOP).reserve("1", "b", 10).charge("1", "x", bill(3))
+        stored = budget(1_000, limits={"a": 5}, then=OnExhaustion.STOP).reserve("1", "b", 10).charge("1", "x", bill(3))
 
-        assert Budget.model_validate_json(one.model_dump_json()) == one
-        assert one.open["1"] == Reservation(stage="b", micro_usd=10, charged=["x"], charged_micro_usd=3)
+        assert Budget.model_validate_json(stored.model_dump_json()) == stored
+        assert stored.open["1"] == Reservation(stage="b", micro_usd=10, charged=["x"], charged_micro_usd=3)

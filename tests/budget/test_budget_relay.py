@@ -95,16 +95,16 @@ class Chain:
         """
         refused = dict(zip(AGENTS, rejections, strict=False))
         for place, (agent, todo) in enumerate(zip(AGENTS, script, strict=True)):
-            given = self.budget.cost_tracking()
+            received = self.budget.cost_tracking()
             for job in todo:
                 self.work(agent, job)
             if place + 1 == len(AGENTS):
                 self.complete(agent)
                 continue
             for attempt in range(1, refused.get(agent, 0) + 1):
-                self.hand_on(place, given, HandoffStatus.REJECTED, attempt)
+                self.hand_on(place, received, HandoffStatus.REJECTED, attempt)
                 self.work(agent, Job("good", (attempt,)))
-            message = self.hand_on(place, given, HandoffStatus.ACCEPTED, refused.get(agent, 0) + 1)
+            message = self.hand_on(place, received, HandoffStatus.ACCEPTED, refused.get(agent, 0) + 1)
             self.keep(UNTOUCHED.relayed(message.cost_tracking))
         return self
 
@@ -150,14 +150,14 @@ class Chain:
         if job.kind == "twice":
             self.keep(self.budget.charge(name, str(number), bill))
 
-    def hand_on(self, place: int, given: CostTracking, status: HandoffStatus, attempt: int) -> Handoff:
+    def hand_on(self, place: int, received: CostTracking, status: HandoffStatus, attempt: int) -> Handoff:
         """Build the message, send it, and put the receiver's answer on record."""
-        own = spent_since(given, self.budget)
+        own = spent_since(received, self.budget)
         state = AgentState(
             agent=Sender(agent_id=AGENTS[place], agent_version="1.0.0", execution_id=EXECUTION_ID),
             task_id=TASK_ID,
             task_description="Go on",
-            cost=topped_up(given, self.budget),
+            cost=topped_up(received, self.budget),
             spend=own,
             traceparent=TRACEPARENT,
         )
@@ -212,19 +212,19 @@ def cost_on_record(entries: list[AuditEntry]) -> TaskCost:
     return task_cost([record.fields for record in chain(entries=entries, task_id=TASK_ID, signer=None)])
 
 
-def spent_since(given: CostTracking, budget: Budget) -> Spend:
+def spent_since(received: CostTracking, budget: Budget) -> Spend:
     """Return what an agent has spent itself since it was given the task."""
     return Spend(
-        micro_usd=budget.spent_micro_usd - given.spent_micro_usd,
-        prompt_tokens=budget.spent.prompt_tokens - given.token_spent.prompt,
-        completion_tokens=budget.spent.completion_tokens - given.token_spent.completion,
+        micro_usd=budget.spent_micro_usd - received.spent_micro_usd,
+        prompt_tokens=budget.spent.prompt_tokens - received.token_spent.prompt,
+        completion_tokens=budget.spent.completion_tokens - received.token_spent.completion,
     )
 
 
-def topped_up(given: CostTracking, budget: Budget) -> CostTracking:
+def topped_up(received: CostTracking, budget: Budget) -> CostTracking:
     """Return what an agent was given, with what people have added since."""
-    return given.model_copy(
-        update={"cost_budget_remaining_usd": to_usd(budget.ceiling_micro_usd - given.spent_micro_usd)}
+    return received.model_copy(
+        update={"cost_budget_remaining_usd": to_usd(budget.ceiling_micro_usd - received.spent_micro_usd)}
     )
 
 
@@ -261,7 +261,8 @@ class TestChain:
         done = Chain(Budget(initial_micro_usd=initial)).run(script, refused)
         spent = [message.cost_tracking.spent_micro_usd for message in done.messages]
         own = [sum(bill.micro_usd for bill in done.books[agent]) for agent in AGENTS]
-        ceilings = [one.cost_tracking.spent_micro_usd + one.cost_tracking.remaining_micro_usd for one in done.messages]
+        costs = [message.cost_tracking for message in done.messages]
+        ceilings = [cost.spent_micro_usd + cost.remaining_micro_usd for cost in costs]
 
         assert spent == [sum(own[: place + 1]) for place in range(4)]
         assert ceilings == sorted(ceilings)

@@ -103,9 +103,9 @@ async def test_a_child_is_given_what_its_limit_allows(worker: Worker) -> None:
     run = await taken(worker, [{"child": ["first"]}], budget=Budget(initial_micro_usd=9_000, limits={"part": 2_000}))
 
     [(child, *_)] = run.children
-    given = (await read_run(worker.client, child)).start.budget
-    assert given is not None
-    assert (given.initial_micro_usd, told(run)) == (2_000, 1_000)
+    child_budget = (await read_run(worker.client, child)).start.budget
+    assert child_budget is not None
+    assert (child_budget.initial_micro_usd, told(run)) == (2_000, 1_000)
 
 
 async def test_a_budget_that_handoffs_cannot_carry_is_refused_at_once(worker: Worker) -> None:
@@ -173,12 +173,12 @@ async def test_what_people_add_to_a_child_is_its_parents_as_well(worker: Worker,
         for who, micro_usd in (("ann", 5_000), ("bob", 6_000), ("eve", 7_000))
     ]
     answers = await asyncio.gather(
-        *(resolve_handoff(worker.client, id, one) for one in top_ups), return_exceptions=True
+        *(resolve_handoff(worker.client, id, top_up) for top_up in top_ups), return_exceptions=True
     )
-    [counts] = [one for one in answers if isinstance(one, HandoffDecision)]
+    [counts] = [reply for reply in answers if isinstance(reply, HandoffDecision)]
     run = await ended(worker, handle)
 
-    assert [isinstance(one, PipelineError) for one in answers if one is not counts] == [True, True]
+    assert [isinstance(reply, PipelineError) for reply in answers if reply is not counts] == [True, True]
     assert run.result is not None
     assert run.result.output == ["child 'part' failed: ValueError: it was told to" for _ in end]
     assert (told(run), paid(run)) == (5_000, 5_000)
@@ -383,7 +383,7 @@ class TestRelay:
         assert [paid(run) for run in (receiver, forked)] == [2_000, 1_000]
         for run in (receiver, forked):
             failed: Any = run.result.output if run.result else []
-            assert ["'second'" in one for one in failed] == [True]
+            assert ["'second'" in failure for failure in failed] == [True]
 
     async def test_without_a_budget_nothing_is_refused(self, worker: Worker) -> None:
         """What was spent is told on all the same."""
@@ -406,7 +406,7 @@ async def test_roll_backs_do_not_overrun_the_budget(worker: Worker) -> None:
             handle: Any = worker.client.get_workflow_handle(run.workflow_id)
             now = await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
             assert (paid(run), now.billed and now.billed.micro_usd) == (641_000, 641_000)
-            [asked] = [one.handoff for one in await run_inbox(worker.client, run.workflow_id)]
+            [asked] = [item.handoff for item in await run_inbox(worker.client, run.workflow_id)]
             assert asked is not None
             assert asked.reason == "BUDGET_EXHAUSTED"
     for run in runs:

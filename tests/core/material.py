@@ -1,4 +1,4 @@
-"""What the protocol's tests are made of: example batons and generators of hostile texts, documents and patches."""
+"""Material for the tests of the core: example batons, and generators of hostile texts, documents and patches."""
 
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -40,7 +40,7 @@ class Severity(StrEnum):
 
 
 class ReviewBaton(Baton):
-    """A team's own baton, with every kind of further field."""
+    """A derived baton with every kind of additional field."""
 
     quality_signals: dict[str, JsonValue] = Field(default_factory=dict)
     stage_hint: str | None = None
@@ -50,12 +50,12 @@ class ReviewBaton(Baton):
 
 
 def ref(id: str, version: str = "0", **members: Any) -> ArtifactRef:
-    """Return a reference whose hash tells its version."""
+    """Return a reference whose hash depends on its version."""
     return ArtifactRef(id=id, type="plan", hash=version * 64, **members)
 
 
 def returned(stage: str, seq: int, patch: dict[str, Any], **members: Any) -> StageReturn:
-    """Return what a stage answers, as it comes off the wire."""
+    """Return a stage's result, as decoded from the wire."""
     answer = StageReturn(stage=stage, seq=seq, baton_patch=patch, **members)
     return StageReturn.model_validate_json(answer.model_dump_json())
 
@@ -71,7 +71,7 @@ START = Baton(
 
 
 def findings(baton: Baton, patch: Any, rules: PatchRules | None = None) -> list[str]:
-    """Return why a patch is refused, after checking that nothing of it was applied."""
+    """Return the findings on a rejected patch, after checking that nothing was applied."""
     before = baton.digest
     with pytest.raises(PatchError) as caught:
         patch_effect(baton, patch, rules)
@@ -135,11 +135,11 @@ batons = st.builds(
 
 
 def _maybe(good: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Return mostly good values, and now and then null or one of a wrong type."""
+    """Return mostly valid values, and sometimes null or a value of the wrong type."""
     return st.one_of(good, good, good, st.none(), st.sampled_from(["text", 7, True, {"a": 1}, [1, None]]))
 
 
-raw_refs = refs.map(lambda many: [one.model_dump(mode="json") for one in many])
+raw_refs = refs.map(lambda many: [ref.model_dump(mode="json") for ref in many])
 raw_patches: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {},
     optional={

@@ -1,4 +1,4 @@
-"""The baton, the patch, and batons of a team's own."""
+"""The baton, the patch, and derived batons."""
 
 import json
 from datetime import UTC, datetime
@@ -44,34 +44,34 @@ class TestBaton:
         assert list(Baton.FIELDS) == FIELDS
 
     def test_only_the_goal_is_required(self) -> None:
-        """All others are empty lists at first (S1-fields-b, S2-ex-c)."""
+        """All other fields default to empty lists (S1-fields-b, S2-ex-c)."""
         with pytest.raises(ValidationError, match="goal"):
             Baton.model_validate({})
 
         assert Baton(goal="g").to_json_object() == {"goal": "g", **{name: [] for name in FIELDS[1:]}}
 
     @pytest.mark.parametrize("goal", ["", "  ", "\n", "\u200b"], ids=ascii)
-    def test_a_goal_that_says_nothing_is_refused(self, goal: str) -> None:
+    def test_a_blank_goal_is_rejected(self, goal: str) -> None:
         """The original accepted an empty goal (B6)."""
         with pytest.raises(ValidationError, match="say something"):
             Baton(goal=goal)
 
     def test_the_published_example_parses_round_trips_and_renders(self) -> None:
-        """The JSON of the blog page is a baton, member for member (S2-ex-b, S2-ex-c, S2-ex-d, S2-ex-e)."""
+        """The JSON of the published page is a valid baton (S2-ex-b, S2-ex-c, S2-ex-d, S2-ex-e)."""
         baton = Baton.model_validate_json(EXAMPLE)
 
         assert baton.to_json_object() == json.loads(EXAMPLE)
         assert list(baton.to_json_object()) == list(json.loads(EXAMPLE))
         assert "- src/auth/*\n" in render(baton)
 
-    def test_it_takes_keywords(self) -> None:
-        """Python code makes one as the document does (S1-init-b, S1-init-c)."""
+    def test_it_is_constructed_from_keywords(self) -> None:
+        """Python code constructs it as in the document (S1-init-b, S1-init-c)."""
         baton = Baton(goal="Initialize deenup", current_state=["Workflow starting"])
 
         assert baton.current_state == ["Workflow starting"]
 
     def test_an_artifact_is_a_reference_and_never_content(self) -> None:
-        """No member could hold content (S1-fields-h, S1-fields-k, S1-design-j)."""
+        """No member of a reference can hold content (S1-fields-h, S1-fields-k, S1-design-j)."""
         with pytest.raises(ValidationError, match="content"):
             Baton.from_json_object({"goal": "g", "artifacts": [{**ref("a").model_dump(), "content": "# Plan"}]})
 
@@ -85,19 +85,19 @@ class TestBaton:
             pytest.param("0" * 64 + "\n", id="with a line break"),
         ],
     )
-    def test_a_hash_is_a_whole_sha_256(self, hash: str) -> None:
-        """It is stored in full; only display shortens it (C-11)."""
+    def test_a_hash_is_a_full_sha_256(self, hash: str) -> None:
+        """The full hash is stored; only the display shortens it (C-11)."""
         with pytest.raises(ValidationError, match="hash"):
             Baton.from_json_object({"goal": "g", "artifacts": [{"id": "a", "type": "t", "hash": hash}]})
 
-    def test_a_size_that_json_cannot_carry_is_refused(self) -> None:
-        """Else the baton would have no digest, and no approval could be bound to it."""
+    def test_a_size_that_json_cannot_represent_is_rejected(self) -> None:
+        """Otherwise the baton would have no digest to bind an approval to."""
         with pytest.raises(ValidationError, match="size"):
             ref("a", size=2**53)
 
     @given(batons)
     def test_every_baton_survives_json(self, baton: Baton) -> None:
-        """What a client reads is what the workflow wrote, and has the same digest (S2-ex-e)."""
+        """A client reads exactly what the workflow wrote, with the same digest (S2-ex-e)."""
         for copy in (
             Baton.model_validate_json(baton.model_dump_json()),
             Baton.from_json_object(baton.to_json_object()),
@@ -105,8 +105,8 @@ class TestBaton:
             assert copy == baton
             assert copy.digest == baton.digest
 
-    def test_the_digest_tells_any_two_batons_apart(self) -> None:
-        """An approval is bound to the baton it was made on, so any change shows."""
+    def test_different_batons_have_different_digests(self) -> None:
+        """An approval is bound to the digest, so every change is detected."""
         baton = Baton(goal="g", decision_log=["a", "b"])
         others = [
             Baton(goal="h", decision_log=["a", "b"]),
@@ -130,28 +130,28 @@ class TestRestricted:
         """Long logs are cut at the old end (C-7; B8 hid the newest)."""
         assert self.BATON.restricted(None, decisions).decision_log == left
 
-    def test_only_the_fields_that_are_read_stay_and_the_goal(self) -> None:
-        """Further fields too are empty where a stage does not read them."""
+    def test_unread_fields_are_emptied_except_the_goal(self) -> None:
+        """Additional fields that a stage does not read are emptied as well."""
         handed = self.BATON.restricted(frozenset({"constraints"}), None)
 
         assert handed == ReviewBaton(goal="g", constraints=["c"])
 
     def test_the_baton_itself_is_not_changed(self) -> None:
-        """What is held back from a stage stays in the workflow (S1-design-b)."""
+        """Fields withheld from a stage stay in the workflow (S1-design-b)."""
         before = self.BATON.digest
 
         self.BATON.restricted(frozenset(), 0)
 
         assert self.BATON.digest == before
 
-    def test_nothing_held_back_is_the_same_baton(self) -> None:
-        """No copy is made where none is needed."""
+    def test_the_baton_is_not_copied_if_nothing_is_withheld(self) -> None:
+        """Restricting to everything returns the same object."""
         assert self.BATON.restricted(None, 3) is self.BATON
 
 
-class TestFurtherFields:
+class TestAdditionalFields:
     def test_they_survive_json_whatever_their_type(self) -> None:
-        """Times and enums are texts on the wire and are themselves again behind it."""
+        """Times and enums are strings in JSON and are parsed again."""
         baton = ReviewBaton(
             goal="g",
             due=datetime(2026, 12, 1, tzinfo=UTC),
@@ -162,30 +162,30 @@ class TestFurtherFields:
         assert ReviewBaton.from_json_object(baton.to_json_object()) == baton
         assert ReviewBaton.model_validate_json(baton.model_dump_json()) == baton
 
-    def test_one_without_a_default_is_refused_at_its_class(self) -> None:
-        """A stage that does not read the field must still be handed a baton."""
+    def test_a_field_without_a_default_is_rejected_at_class_definition(self) -> None:
+        """A stage that does not read the field still gets a baton."""
         with pytest.raises(TypeError, match=r"Bad\.owner has no default"):
 
             class Bad(Baton):
                 owner: str
 
-    def test_one_that_null_would_change_is_refused_at_its_class(self) -> None:
-        """Null in a patch removes a member, which then has its default: None must be that default."""
+    def test_a_nullable_field_must_default_to_none(self) -> None:
+        """Null in a patch removes a member, which resets the field to its default."""
         with pytest.raises(TypeError, match=r"Bad\.limit may be None"):
 
             class Bad(Baton):
                 limit: int | None = 5
 
     @pytest.mark.parametrize("value", [2**53, -(2**60)], ids=repr)
-    def test_a_number_that_json_cannot_carry_is_refused(self, value: int) -> None:
-        """A baton always has a digest, so an approval can always be bound to it."""
+    def test_a_number_that_json_cannot_represent_is_rejected(self, value: int) -> None:
+        """Every baton has a digest, so an approval can always be bound to it."""
         with pytest.raises(ValidationError, match="safe integer"):
             ReviewBaton(goal="g", quality_signals={"n": value})
 
 
 class TestAnyBaton:
-    def test_it_keeps_what_it_does_not_know(self) -> None:
-        """A reader of a history shows the further fields of any team's baton."""
+    def test_it_keeps_unknown_fields(self) -> None:
+        """A history reader shows the additional fields of any baton type."""
         baton = ReviewBaton(goal="g", quality_signals={"craft": 6}, stage_hint="mind the tests")
         read = AnyBaton.from_json_object(baton.to_json_object())
 
@@ -194,13 +194,13 @@ class TestAnyBaton:
 
 
 class TestBatonPatch:
-    def test_a_field_that_was_not_set_is_not_written(self) -> None:
-        """Only fields in the patch are updated, and a null would clear one (S1-patch-d, S2-how-3)."""
+    def test_an_unset_field_is_not_serialized(self) -> None:
+        """A patch holds set fields only, because null would clear a field (S1-patch-d, S2-how-3)."""
         assert BatonPatch(current_state=["x"]).model_dump_json() == '{"current_state":["x"]}'
         assert BatonPatch().model_dump_json() == "{}"
 
-    def test_null_is_written_where_it_was_set(self) -> None:
-        """A stage that means to clear a field can say so (C-3)."""
+    def test_an_explicit_null_is_serialized(self) -> None:
+        """A stage can clear a field (C-3)."""
         assert BatonPatch(constraints=None).to_json_object() == {"constraints": None}
 
     @pytest.mark.parametrize("json_text", ['{"current_state":["x"]}', '{"constraints":null}', "{}"])
@@ -212,11 +212,11 @@ class TestBatonPatch:
         assert patch.to_json_object() == json.loads(json_text)
         assert patch.model_dump(mode="json") == json.loads(json_text)
 
-    def test_references_are_written_without_what_is_not_known(self) -> None:
-        """History carries no empty members."""
-        found: JsonValue = BatonPatch(artifacts=[ref("a")]).to_json_object()["artifacts"]
+    def test_references_are_serialized_without_empty_members(self) -> None:
+        """The history holds no empty members."""
+        members: JsonValue = BatonPatch(artifacts=[ref("a")]).to_json_object()["artifacts"]
 
-        assert found == [{"id": "a", "type": "plan", "hash": "0" * 64}]
+        assert members == [{"id": "a", "type": "plan", "hash": "0" * 64}]
 
     @pytest.mark.parametrize(
         "members",
@@ -226,13 +226,13 @@ class TestBatonPatch:
             pytest.param({"decision_log": [1]}, id="a number in a list"),
         ],
     )
-    def test_a_patch_of_another_shape_is_an_error(self, members: dict[str, Any]) -> None:
+    def test_a_malformed_patch_is_an_error(self, members: dict[str, Any]) -> None:
         """The original lost such a patch silently (B4)."""
         with pytest.raises(ValidationError):
             BatonPatch.model_validate_json(json.dumps(members))
 
-    def test_a_patch_of_a_team_writes_only_what_was_set_too(self) -> None:
-        """A derived patch keeps the rule for its further fields."""
+    def test_a_derived_patch_serializes_set_fields_only(self) -> None:
+        """The rule also holds for additional fields."""
 
         class ReviewPatch(BatonPatch):
             quality_signals: dict[str, JsonValue] | None = Field(default=None)

@@ -1,4 +1,4 @@
-"""The main invariant: decisions are appended, and never lost, altered or reordered."""
+"""The main invariant: decisions are appended and never lost, altered or reordered."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ class TestDecisionLog:
         ],
     )
     def test_it_is_appended_to_and_never_replaced(self, log: list[str], sent: list[str], after: list[str]) -> None:
-        """The main invariant, which the original does not keep (S1-fields-e, S1-design-a, S1-design-b, C-2; B1)."""
+        """The main invariant, which the original violates (S1-fields-e, S1-design-a, S1-design-b, C-2; B1)."""
         assert apply_patch(Baton(goal="g", decision_log=log), {"decision_log": [*sent]}).decision_log == after
 
     @pytest.mark.parametrize(
@@ -43,33 +43,33 @@ class TestDecisionLog:
             pytest.param(["d3", "d1"], id="some of it, in another order"),
         ],
     )
-    def test_repeating_the_log_is_warned_of(self, sent: list[str]) -> None:
-        """A stage that tried to shorten or reorder the log can be seen in the history (C-2)."""
+    def test_repeating_the_log_is_a_warning(self, sent: list[str]) -> None:
+        """The history shows that a stage tried to shorten or reorder the log (C-2)."""
         effect = patch_effect(Baton(goal="g", decision_log=["d1", "d2", "d3"]), {"decision_log": [*sent]})
 
         assert effect.change == {}
         assert "nothing can be removed" in effect.warnings[0]
 
-    def test_sending_the_newest_part_back_is_no_oddity(self) -> None:
-        """Delivering the same patch twice is normal and warns of nothing (C-2)."""
+    def test_repeating_the_end_of_the_log_is_not_a_warning(self) -> None:
+        """Delivering the same patch twice is normal (C-2)."""
         assert patch_effect(START, {"decision_log": ["d1"]}).warnings == []
 
     def test_the_effective_change_holds_the_appended_entries_only(self) -> None:
-        """The raw patch and what it did are two things, and both are recorded (C-2)."""
+        """The raw patch and its effect are both recorded (C-2)."""
         assert patch_effect(START, {"decision_log": ["d1", "d2"]}).change == {"decision_log": ["d2"]}
 
-    def test_null_is_refused(self) -> None:
+    def test_null_is_rejected(self) -> None:
         """It would erase every decision (C-3; B1; requirements part 6.2)."""
         assert findings(START, {"decision_log": None})[0].startswith("decision_log: only grows and may not be cleared")
 
     @pytest.mark.parametrize("value", ["d2", {"add": "d2"}, [1], ["d2", None], 7], ids=repr)
-    def test_anything_but_a_list_of_texts_is_refused(self, value: Any) -> None:
-        """It would replace the log by something else (C-3; B1)."""
+    def test_anything_but_a_list_of_strings_is_rejected(self, value: Any) -> None:
+        """It would replace the log (C-3; B1)."""
         assert findings(START, {"decision_log": value})[0].startswith("decision_log: must be a list of strings")
 
     @given(batons, raw_patches)
     def test_no_patch_shortens_or_alters_it(self, baton: Baton, patch: dict[str, Any]) -> None:
-        """Whatever a stage returns, what was decided stays, in its order (S1-design-a, S1-design-b, S2-design-a)."""
+        """All decisions stay in order, whatever a stage returns (S1-design-a, S1-design-b, S2-design-a)."""
         try:
             after = apply_patch(baton, patch)
         except PatchError:
@@ -77,8 +77,8 @@ class TestDecisionLog:
 
         assert after.decision_log[: len(baton.decision_log)] == baton.decision_log
 
-    def test_the_longest_echo_counts_among_many_equal_entries(self) -> None:
-        """However often the log repeats itself, only what is new is appended (C-2)."""
+    def test_repeated_entries_are_matched_as_far_as_possible(self) -> None:
+        """Only new entries are appended, even if the log has many equal entries (C-2)."""
         log, sent = ["d"] * 2_000, ["d"] * 1_000 + ["e"] * 1_000
 
         assert new_decisions(log, {"decision_log": sent})[0] == ["e"] * 1_000

@@ -1,4 +1,4 @@
-"""History entries, outcomes and the snapshots that follow from them."""
+"""History entries, outcomes, and the snapshots derived from them."""
 
 import json
 from typing import Any
@@ -19,14 +19,14 @@ def entry(**members: Any) -> HistoryEntry:
 
 
 class TestHistoryEntry:
-    def test_it_says_who_changed_what_and_when(self) -> None:
-        """Stage id, time and patch, on the wire too (S1-design-h, S2-design-d)."""
+    def test_it_has_stage_time_and_patch(self) -> None:
+        """Stage id, time and patch survive JSON (S1-design-h, S2-design-d)."""
         written = json.loads(entry(patch={"goal": "x"}).model_dump_json())
 
         assert written == {"seq": 1, "stage_id": "plan", "timestamp": "2026-11-21T08:30:00Z", "patch": {"goal": "x"}}
 
     def test_an_empty_patch_is_an_entry(self) -> None:
-        """A stage that changed nothing is in the history (C-10)."""
+        """The history includes stages that changed nothing (C-10)."""
         assert HistoryEntry.model_validate_json(entry(patch={}).model_dump_json()).effective == {}
 
     @pytest.mark.parametrize(
@@ -37,12 +37,12 @@ class TestHistoryEntry:
             pytest.param({"patch": {"goal": "x"}, "kind": StepKind.BRANCH}, {}, id="nothing, for a branch"),
         ],
     )
-    def test_the_effective_change_is_what_happened(self, members: dict[str, Any], effective: dict[str, Any]) -> None:
-        """Both what a stage returned and what it did are kept (C-2)."""
+    def test_the_effective_change_is_recorded(self, members: dict[str, Any], effective: dict[str, Any]) -> None:
+        """Both the returned patch and its effect are recorded (C-2)."""
         assert entry(**members).effective == effective
 
-    def test_a_change_of_nothing_survives_json(self) -> None:
-        """That nothing changed, and that the change is the patch itself, are two things (C-2)."""
+    def test_an_empty_change_survives_json(self) -> None:
+        """An empty change differs from a change that equals the patch (C-2)."""
         there = HistoryEntry.model_validate_json(entry(patch={"goal": "x"}, change={}).model_dump_json())
 
         assert there.change == {}
@@ -52,7 +52,7 @@ class TestHistoryEntry:
         [{"seq": 0}, {"stage_id": ""}, {"stage_id": "x" * 201}, {"attempt": 0}, {"kind": "loop"}],
         ids=repr,
     )
-    def test_nonsense_is_refused(self, members: dict[str, Any]) -> None:
+    def test_invalid_entries_are_rejected(self, members: dict[str, Any]) -> None:
         """Steps count from 1 and have a name and a known kind."""
         with pytest.raises(ValidationError):
             entry(**members)
@@ -66,16 +66,16 @@ class TestSpend:
 
         assert total == sum(reversed(spends), start=Spend())
         for name in ("micro_usd", "prompt_tokens", "completion_tokens"):
-            assert getattr(total, name) == sum(getattr(one, name) for one in spends)
+            assert getattr(total, name) == sum(getattr(spend, name) for spend in spends)
 
-    def test_no_step_earns(self) -> None:
-        """A negative cost would raise a budget."""
+    def test_a_cost_is_not_negative(self) -> None:
+        """A negative cost would raise the budget."""
         with pytest.raises(ValidationError):
             Spend(micro_usd=-1)
 
 
 class TestOutcome:
-    def test_it_survives_json_whole(self) -> None:
+    def test_it_survives_json(self) -> None:
         """A run is resumed from it in another process."""
         outcome = Outcome(
             seq=2,
@@ -89,10 +89,10 @@ class TestOutcome:
         assert Outcome.model_validate_json(outcome.model_dump_json()) == outcome
 
 
-class TestEffectOn:
+class TestApplyChange:
     @given(batons, good_patches)
-    def test_the_effective_change_makes_the_same_step_again(self, baton: Baton, patch: dict[str, Any]) -> None:
-        """What history keeps is enough to replay the step exactly (S1-patch-f, S1-design-i)."""
+    def test_the_effective_change_reproduces_the_step(self, baton: Baton, patch: dict[str, Any]) -> None:
+        """The history is enough to replay a step exactly (S1-patch-f, S1-design-i)."""
         effect = patch_effect(baton, patch)
 
         assert apply_change(baton, effect.change) == effect.baton
@@ -107,27 +107,27 @@ class TestEffectOn:
         ],
         ids=repr,
     )
-    def test_a_teams_own_fields_are_replayed_too(self, patch: Any) -> None:
+    def test_additional_fields_are_replayed(self, patch: Any) -> None:
         """Removed members, true for 1, times and enums (S1-design-i, C-4)."""
         start = ReviewBaton(goal="g", quality_signals={"a": 1}, stage_hint="x", limit=9)
         effect = patch_effect(start, patch)
-        again = apply_change(start, json.loads(json.dumps(effect.change)))
+        replayed = apply_change(start, json.loads(json.dumps(effect.change)))
 
-        assert again.to_json_object() == effect.baton.to_json_object()
-        assert again.digest == effect.baton.digest
+        assert replayed.to_json_object() == effect.baton.to_json_object()
+        assert replayed.digest == effect.baton.digest
 
-    def test_nothing_leaves_the_same_baton(self) -> None:
-        """No copy is made where none is needed."""
+    def test_an_empty_change_returns_the_same_baton(self) -> None:
+        """No copy is made."""
         baton = Baton(goal="g")
 
         assert apply_change(baton, {}) is baton
 
 
 class TestSnapshots:
-    def test_there_is_one_for_every_step_however_many(self) -> None:
+    def test_every_step_has_a_snapshot(self) -> None:
         """The original kept the last five only (S1-patch-f, S1-design-e; B2)."""
         entries = [entry(seq=n, patch={"decision_log": [f"d{n}"]}) for n in range(1, 41)]
-        found = list(snapshots(Baton(goal="g"), entries))
+        pairs = list(snapshots(Baton(goal="g"), entries))
 
-        assert [one for one, _ in found] == entries
-        assert [len(baton.decision_log) for _, baton in found] == list(range(1, 41))
+        assert [one for one, _ in pairs] == entries
+        assert [len(baton.decision_log) for _, baton in pairs] == list(range(1, 41))

@@ -1,4 +1,4 @@
-"""What may be handed on under a name, and how its receiver finds it."""
+"""Encoding, decoding and checking of inputs."""
 
 from typing import Any
 
@@ -51,8 +51,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("given", "found"), GOOD.values(), ids=GOOD)
-def test_it_arrives(given: Any, found: Any) -> None:
-    """As its receiver expects it, also by way of a pipeline's input in JSON."""
+def test_an_input_is_decoded(given: Any, found: Any) -> None:
+    """As its receiver expects it, also through a pipeline's JSON input."""
     start = PipelineInput(goal="Write", inputs={"draft": given})
 
     assert decode_inputs(encode_inputs({"draft": given})) == {"draft": found}
@@ -60,22 +60,22 @@ def test_it_arrives(given: Any, found: Any) -> None:
 
 
 @pytest.mark.parametrize(("given", "said"), BAD.values(), ids=BAD)
-def test_it_is_refused(given: dict[str, Any], said: str) -> None:
-    """The error names the input and what to do."""
+def test_an_invalid_input_is_rejected(given: dict[str, Any], said: str) -> None:
+    """The error names the input and the remedy."""
     with pytest.raises(InputError) as refused:
         encode_inputs(given)
     assert said in str(refused.value)
 
 
 @pytest.mark.parametrize("given", [StageResult(output="x"), "x", ["x"], []])
-def test_each_has_a_name(given: Any) -> None:
-    """A result of a stage is given under one as well."""
+def test_each_input_has_a_name(given: Any) -> None:
+    """A stage's result needs a name as well."""
     with pytest.raises(InputError, match=f"inputs is a {type(given).__name__}; give each a name"):
         encode_inputs(given)
 
 
-def test_a_type_is_checked() -> None:
-    """A model comes back as it was; another shape is refused without its values."""
+def test_an_input_is_converted_to_a_type() -> None:
+    """A model is restored; a mismatch is an error without the values."""
     inputs = decode_inputs(encode_inputs({"style": Style(words=3), "plan": REF, "secret": "abc"}))
 
     assert get_input(inputs, "style", Style) == Style(words=3)
@@ -88,6 +88,6 @@ def test_a_type_is_checked() -> None:
 
 
 def test_a_pipelines_input_is_checked() -> None:
-    """A service learns of a bad input before it starts anything."""
+    """A service learns of an invalid input before it starts a run."""
     with pytest.raises(ValidationError, match="cannot name an input"):
         PipelineInput(goal="Write", inputs={"the draft": "x"})

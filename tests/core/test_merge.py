@@ -1,4 +1,4 @@
-"""JSON merge-patch, and the differences it can express."""
+"""JSON merge-patch and the difference of two documents."""
 
 import copy
 import json
@@ -28,12 +28,12 @@ class TestMergePatch:
         assert merge_patch(row["original"], row["patch"]) == row["result"]
 
     def test_the_appendix_has_fifteen_rows(self) -> None:
-        """A shortened file would prove less (S1-patch-c)."""
+        """A truncated file would prove less (S1-patch-c)."""
         assert len(APPENDIX_A) == 15
 
     @given(json_values, json_values)
     def test_neither_argument_is_changed(self, target: Any, patch: Any) -> None:
-        """A baton that a merge read is still what it was (S1-patch-d)."""
+        """The merged baton is unchanged (S1-patch-d)."""
         before = copy.deepcopy((target, patch))
 
         merge_patch(target, patch)
@@ -41,7 +41,7 @@ class TestMergePatch:
         assert (target, patch) == before
 
     def test_the_result_shares_no_list_with_the_patch(self) -> None:
-        """Who keeps the patch and changes it later does not change the merged document."""
+        """Changing the patch later does not change the merged document."""
         patch: dict[str, Any] = {"a": {"b": [1]}, "c": [{"d": 1}]}
         merged = merge_patch({}, patch)
         expected = copy.deepcopy(merged)
@@ -52,7 +52,7 @@ class TestMergePatch:
         assert merged == expected
 
     @given(json_objects, json_objects)
-    def test_a_patch_applied_twice_changes_nothing_the_second_time(
+    def test_applying_a_patch_twice_has_no_further_effect(
         self, target: dict[str, Any], patch: dict[str, Any]
     ) -> None:
         """Redelivery is harmless for every document and patch (C-3)."""
@@ -63,17 +63,17 @@ class TestMergePatch:
 
 class TestDifference:
     @given(json_objects, json_objects)
-    def test_the_difference_leads_from_one_document_to_the_other(
+    def test_the_difference_turns_one_document_into_the_other(
         self, before: dict[str, Any], after: dict[str, Any]
     ) -> None:
-        """What history keeps of a step is enough to make the step again (S1-design-i)."""
+        """The recorded change is enough to repeat a step (S1-design-i)."""
         before, after = without_null(before), without_null(after)
 
         assert same_json(merge_patch(before, difference(before, after)), after)
 
     @given(json_objects)
     def test_equal_documents_have_no_difference(self, document: dict[str, Any]) -> None:
-        """A step that changed nothing leaves an empty change (C-10)."""
+        """A step without effect records an empty change (C-10)."""
         assert difference(document, copy.deepcopy(document)) == {}
 
     @pytest.mark.parametrize(
@@ -87,14 +87,14 @@ class TestDifference:
             pytest.param({"a": 1, "b": None}, {"a": 2, "b": None}, {"a": 2}, id="null stays null"),
         ],
     )
-    def test_it_names_exactly_what_changed(
+    def test_it_holds_exactly_what_changed(
         self, before: dict[str, Any], after: dict[str, Any], patch: dict[str, Any]
     ) -> None:
-        """The recorded change is neither too little nor too much (C-2, C-4)."""
-        found = difference(before, after)
+        """The recorded change holds neither too little nor too much (C-2, C-4)."""
+        result = difference(before, after)
 
-        assert same_json(found, patch)
-        assert same_json(merge_patch(before, found), after)
+        assert same_json(result, patch)
+        assert same_json(merge_patch(before, result), after)
 
 
 class TestSameJson:
@@ -112,7 +112,7 @@ class TestSameJson:
             pytest.param([1], [1, 1], False, id="lists of two lengths"),
         ],
     )
-    def test_it_compares_as_json_does(self, one: Any, other: Any, same: bool) -> None:
-        """Python takes true for 1; a change from one to the other would be lost."""
+    def test_it_compares_like_json(self, one: Any, other: Any, same: bool) -> None:
+        """Python treats true as 1, so a change between them would be lost."""
         assert same_json(one, other) is same
         assert same_json(other, one) is same

@@ -1,4 +1,4 @@
-"""How the patches of a fan-out's branches become one."""
+"""Merging the patches of a fan-out's branches."""
 
 from typing import Any
 
@@ -28,49 +28,49 @@ class TestMergeBranches:
             pytest.param(MergeStrategy.LAST, ["Shared", "Reads well"], id="last takes the last branch's"),
         ],
     )
-    def test_a_field_that_several_wrote_merges_as_declared(self, strategy: MergeStrategy, merged: JsonValue) -> None:
-        """A fan-out says what becomes of each field, and keeps what its branches disagreed about."""
+    def test_a_field_is_merged_by_its_strategy(self, strategy: MergeStrategy, merged: JsonValue) -> None:
+        """Differing values are recorded as conflicts."""
         patch, conflicts = merge_branches(BRANCHES, {"current_state": strategy})
 
         assert patch["current_state"] == merged
-        assert [(one.field, one.strategy, one.values) for one in conflicts] == [
+        assert [(conflict.field, conflict.strategy, conflict.values) for conflict in conflicts] == [
             ("current_state", strategy, {"test": ["12 pass", "Shared"], "review": ["Shared", "Reads well"]})
         ]
 
     @pytest.mark.parametrize("strategies", [{"current_state": MergeStrategy.REFUSE}, {}], ids=["refused", "undeclared"])
-    def test_differing_values_are_refused_unless_a_strategy_is_declared(self, strategies: Any) -> None:
-        """Nobody's work is dropped by accident."""
+    def test_differing_values_without_a_strategy_are_rejected(self, strategies: Any) -> None:
+        """No value is dropped by accident."""
         with pytest.raises(PatchError, match="current_state: test, review wrote different values; declare how"):
             merge_branches(BRANCHES, strategies)
 
     @pytest.mark.parametrize("strategy", MergeStrategy)
-    def test_every_branchs_decisions_are_kept_whatever_the_strategy(self, strategy: MergeStrategy) -> None:
-        """Decisions are appended in the order of the branches (S1-design-a, S1-design-b)."""
+    def test_decisions_of_all_branches_are_appended(self, strategy: MergeStrategy) -> None:
+        """Decisions are appended in branch order, whatever the strategy (S1-design-a, S1-design-b)."""
         patch, _ = merge_branches(BRANCHES, {**DEFAULT_STRATEGIES, "decision_log": strategy})
 
         assert patch["decision_log"] == ["Kept the fixtures", "Split the module"]
 
-    def test_what_one_branch_wrote_is_taken_as_it_is(self) -> None:
-        """One writer is no conflict."""
+    def test_a_field_of_one_branch_is_used_unchanged(self) -> None:
+        """A single writer is not a conflict."""
         patch, conflicts = merge_branches(BRANCHES[1:])
 
         assert patch == {**BRANCHES[1][1], **BRANCHES[2][1]}
         assert conflicts == []
 
-    def test_what_all_wrote_alike_is_no_conflict(self) -> None:
-        """Not even where differing values would be refused."""
+    def test_equal_values_are_not_a_conflict(self) -> None:
+        """Not even with the strategy that rejects differing values."""
         patch, conflicts = merge_branches([("a", {"goal": "New"}), ("b", {"goal": "New"})])
 
         assert patch == {"goal": "New"}
         assert conflicts == []
 
     def test_true_and_one_are_a_conflict(self) -> None:
-        """Python takes them for equal, JSON does not."""
+        """They are equal in Python, but not in JSON."""
         with pytest.raises(PatchError, match="flags"):
             merge_branches([("a", {"flags": [True]}), ("b", {"flags": [1]})])
 
-    def test_a_union_counts_a_reference_once(self) -> None:
-        """A reference with empty members and one without them are the same reference."""
+    def test_a_union_keeps_a_reference_once(self) -> None:
+        """A reference with null members equals one without them."""
         full = ref("plan").model_dump(mode="json")
         patch, _ = merge_branches(
             [
@@ -82,13 +82,13 @@ class TestMergeBranches:
         assert patch["artifacts"] == [full, ref("diff").model_dump(mode="json")]
 
     def test_null_counts_as_empty_in_a_union(self) -> None:
-        """A branch that cleared a list does not clear what another wrote, and the conflict tells."""
+        """A branch that cleared a list does not clear another's entries, and the conflict is recorded."""
         patch, conflicts = merge_branches([("a", {"constraints": None}), ("b", {"constraints": ["x"]})])
 
         assert patch == {"constraints": ["x"]}
         assert conflicts[0].values == {"a": None, "b": ["x"]}
 
-    def test_a_union_of_what_is_no_list_is_refused(self) -> None:
+    def test_a_union_of_other_values_than_lists_is_rejected(self) -> None:
         """The message says what to declare instead."""
         with pytest.raises(PatchError, match="signals: a, b wrote different values; a union is for lists"):
             merge_branches(
@@ -96,25 +96,25 @@ class TestMergeBranches:
             )
 
     @pytest.mark.parametrize("value", [None, "d", {"a": 1}, 7], ids=repr)
-    def test_a_log_that_is_no_list_is_refused(self, value: Any) -> None:
-        """A branch cannot clear the log, nor write it in a way that would be lost (S1-design-b, C-3)."""
+    def test_a_log_that_is_not_a_list_is_rejected(self, value: Any) -> None:
+        """A branch cannot clear the log or write it in a way that loses decisions (S1-design-b, C-3)."""
         with pytest.raises(PatchError, match="decision_log: b did not write a list"):
             merge_branches([("a", {"decision_log": ["x"]}), ("b", {"decision_log": value})])
 
-    def test_every_refused_field_is_named(self) -> None:
+    def test_all_rejected_fields_are_named(self) -> None:
         """All can be corrected at once."""
         with pytest.raises(PatchError) as caught:
             merge_branches([("a", {"goal": "1", "x": 1}), ("b", {"goal": "2", "x": 2})])
 
         assert [finding.split(":")[0] for finding in caught.value.findings] == ["goal", "x"]
 
-    def test_two_branches_of_one_name_are_an_error(self) -> None:
-        """What each wrote is kept under its name, so a second one would be lost."""
+    def test_branches_of_the_same_name_are_an_error(self) -> None:
+        """Values are recorded by branch name, so one would be lost."""
         with pytest.raises(ValueError, match="each branch needs a unique name"):
             merge_branches([("a", {"decision_log": ["x"]}), ("a", {"decision_log": ["y"]})])
 
     @given(st.lists(good_patches, min_size=1, max_size=4))
-    def test_no_decision_is_lost_and_every_field_is_there(self, patches: list[dict[str, Any]]) -> None:
+    def test_no_decision_or_field_is_lost(self, patches: list[dict[str, Any]]) -> None:
         """Whatever the branches return (S1-design-b)."""
         branches = [(f"branch-{number}", patch) for number, patch in enumerate(patches)]
         merged, _ = merge_branches(branches, dict.fromkeys(Baton.FIELDS, MergeStrategy.LAST))

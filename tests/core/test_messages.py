@@ -1,4 +1,4 @@
-"""What crosses the wire between client, workflow and stage; see also test_schemas.py."""
+"""Messages between client, workflow and stage; see also test_schemas.py."""
 
 import json
 from typing import Any
@@ -14,27 +14,27 @@ from tests.core.material import ReviewBaton, Severity
 
 class TestPipelineInput:
     def test_a_goal_is_enough(self) -> None:
-        """The first baton is seeded from it (S1-init-a, S1-init-c, S2-how-1; B14)."""
+        """The first baton is created from the goal (S1-init-a, S1-init-c, S2-how-1; B14)."""
         start = PipelineInput.model_validate_json('{"goal": "Initialize deenup"}')
 
         assert start.first_baton() == Baton(goal="Initialize deenup", current_state=["Workflow starting"])
 
-    def test_further_members_may_be_given(self) -> None:
-        """A pipeline can start from what is known already; the goal is the input's."""
+    def test_the_first_baton_may_have_other_members(self) -> None:
+        """The goal is always the input's."""
         start = PipelineInput(goal="Mine", baton={"goal": "Other", "current_state": ["Known"], "constraints": ["c"]})
 
         assert start.first_baton() == Baton(goal="Mine", current_state=["Known"], constraints=["c"])
 
     def test_the_first_baton_is_of_the_pipelines_type(self) -> None:
-        """A team's own fields come as JSON."""
+        """Additional fields are parsed from JSON."""
         start = PipelineInput(goal="g", baton={"severity": "high", "due": "2026-12-01T00:00:00Z"})
 
         assert start.first_baton(ReviewBaton).to_json_object()["severity"] == "high"
         with pytest.raises(ValidationError, match="severity"):
             start.first_baton()
 
-    def test_a_type_that_is_no_baton_is_refused_by_name(self) -> None:
-        """A model with fields of its own is none unless it is derived from `Baton`."""
+    def test_a_baton_type_must_derive_from_baton(self) -> None:
+        """Another model with the same fields is an error."""
 
         class Mine(BaseModel):
             goal: str
@@ -44,15 +44,15 @@ class TestPipelineInput:
             PipelineInput(goal="g").first_baton(kind)
 
     @pytest.mark.parametrize("goal", ["", " ", None], ids=repr)
-    def test_a_goal_that_says_nothing_is_refused(self, goal: Any) -> None:
-        """It is refused where the pipeline is started (B6)."""
+    def test_a_blank_goal_is_rejected(self, goal: Any) -> None:
+        """It is rejected when the pipeline is started (B6)."""
         with pytest.raises(ValidationError, match="goal"):
             PipelineInput.model_validate_json(json.dumps({"goal": goal}))
 
 
 class TestPipelineResult:
-    def test_the_final_baton_is_of_the_pipelines_type(self) -> None:
-        """A caller that knows the type has it typed."""
+    def test_the_final_baton_is_typed(self) -> None:
+        """A caller that knows the type gets a typed baton."""
         baton = ReviewBaton(goal="g", severity=Severity.HIGH)
         result = PipelineResult(task_id="t", baton=baton.to_json_object(), steps=1)
         there = PipelineResult.model_validate_json(result.model_dump_json())
@@ -61,8 +61,8 @@ class TestPipelineResult:
 
 
 class TestStageResult:
-    def test_the_published_envelope_is_read(self) -> None:
-        """The patch stands at the top level (S1-patch-b, C-9; B10)."""
+    def test_the_published_envelope_is_parsed(self) -> None:
+        """The patch is at the top level (S1-patch-b, C-9; B10)."""
         read = StageResult.model_validate_json(
             '{"baton_patch": {"current_state": ["Planned"]}, "spend": {"micro_usd": 5}}'
         )
@@ -72,12 +72,12 @@ class TestStageResult:
         assert read.spend == Spend(micro_usd=5)
 
     @pytest.mark.parametrize("patch", ['{"quality_signals":{"craft":6}}', '{"constraints":null}', '{"goal":7}'])
-    def test_every_patch_is_carried_as_it_is(self, patch: str) -> None:
-        """A team's own fields, a null and a mistake reach those who judge them (C-3)."""
+    def test_a_patch_is_transported_unchanged(self, patch: str) -> None:
+        """Additional fields, nulls and mistakes reach the rules (C-3)."""
         read = StageResult.model_validate_json(f'{{"baton_patch":{patch}}}')
 
         assert read.model_dump_json() == f'{{"baton_patch":{patch}}}'
 
-    def test_no_patch_is_legal(self) -> None:
+    def test_a_patch_is_optional(self) -> None:
         """A stage may change nothing (C-10)."""
         assert StageResult.model_validate_json("{}").baton_patch in ({}, BatonPatch())

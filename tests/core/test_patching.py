@@ -79,10 +79,10 @@ class TestMembers:
     def test_the_same_patch_twice_is_the_same_as_once(self, baton: Baton, patch: dict[str, Any]) -> None:
         """A patch that is delivered twice does no harm (C-2; last row of requirements part 6.2)."""
         once = apply_patch(baton, patch)
-        again = patch_effect(once, patch)
+        twice = patch_effect(once, patch)
 
-        assert again.baton == once
-        assert again.change == {}
+        assert twice.baton == once
+        assert twice.change == {}
 
     def test_a_record_and_its_json_do_the_same(self) -> None:
         """A typed patch and a raw one are one thing (S1-patch-a, C-9)."""
@@ -120,15 +120,20 @@ class TestRefused:
     )
     def test_the_finding_names_the_member_and_nothing_is_applied(self, patch: dict[str, Any], finding: str) -> None:
         """Never a silent loss, never half a patch (C-3, S1-patch-d; B3, B4, B6, B13)."""
-        whole = {"decision_log": ["d2"], "work_scope": ["src"], **patch}
+        patched = {"decision_log": ["d2"], "work_scope": ["src"], **patch}
 
-        assert findings(START, whole)[0].startswith(finding)
+        assert findings(START, patched)[0].startswith(finding)
 
     def test_every_fault_is_named_at_once(self) -> None:
         """The stage can fix all of it in its next attempt (C-3)."""
-        found = findings(START, {"goal": None, "decision_log": None, "current_state": "x", "desicion_log": []})
+        reported = findings(START, {"goal": None, "decision_log": None, "current_state": "x", "desicion_log": []})
 
-        assert sorted(one.split(":")[0] for one in found) == ["current_state", "decision_log", "desicion_log", "goal"]
+        assert sorted(finding.split(":")[0] for finding in reported) == [
+            "current_state",
+            "decision_log",
+            "desicion_log",
+            "goal",
+        ]
 
     def test_a_finding_never_repeats_the_value(self) -> None:
         """What a stage wrote is not copied into logs and failure messages."""
@@ -144,10 +149,10 @@ class TestRefused:
     )
     def test_findings_stay_small_however_odd_the_patch(self, patch: dict[str, Any]) -> None:
         """They go into the next attempt's input, which a payload must be able to carry."""
-        found = findings(START, patch)
+        reported = findings(START, patch)
 
-        assert len(found) <= 21
-        assert sum(map(len, found)) < 10_000
+        assert len(reported) <= 21
+        assert sum(map(len, reported)) < 10_000
 
     def test_a_baton_that_grows_beyond_all_measure_is_refused(self) -> None:
         """It says where the work belongs; up to the limit it is allowed (S1-prob-c, S1-size-b)."""
@@ -252,9 +257,9 @@ class TestRules:
         """Artifacts are immutable: a new version takes a new id, even once the old one is dropped (C-11, S1-cmp-f)."""
         id = "old" if rules.known_artifacts else "plan"
 
-        found = findings(START, {"artifacts": [ref(id, "1").model_dump(mode="json")]}, rules)
+        reported = findings(START, {"artifacts": [ref(id, "1").model_dump(mode="json")]}, rules)
 
-        assert found[0].startswith(f"artifacts: {id!r} already names other bytes (000000000000…, now 111111111111…)")
+        assert reported[0].startswith(f"artifacts: {id!r} already names other bytes (000000000000…, now 111111111111…)")
 
     def test_one_patch_cannot_give_two_meanings_to_an_id(self) -> None:
         """The rule holds within a patch too (C-11)."""
@@ -342,10 +347,10 @@ class TestUndeclared:
 
     def test_a_field_outside_the_declaration_is_named(self) -> None:
         """A stage keeps to what it said it writes."""
-        found = undeclared_writes({"goal": "x", "work_scope": []}, frozenset({"work_scope"}))
+        reported = undeclared_writes({"goal": "x", "work_scope": []}, frozenset({"work_scope"}))
 
-        assert [one.split(":")[0] for one in found] == ["goal"]
-        assert "declared: work_scope" in found[0]
+        assert [finding.split(":")[0] for finding in reported] == ["goal"]
+        assert "declared: work_scope" in reported[0]
 
     def test_findings_stay_small(self) -> None:
         """They go into the next attempt's input."""

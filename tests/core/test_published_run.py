@@ -77,7 +77,7 @@ class TestPublishedRun:
     def test_a_constraint_that_the_last_stage_replaced_is_told(self, run: PipelineState) -> None:
         """Replace semantics are followed to the letter, and what goes is in the history (S1-ex-g, C-5)."""
         assert run.baton.constraints == ["Source validation non-negotiable for Islamic content"]
-        assert [one.removed_constraints for one in run.entries] == [[], [], [], ["Solo developer, zero budget"]]
+        assert [entry.removed_constraints for entry in run.entries] == [[], [], [], ["Solo developer, zero budget"]]
 
     def test_each_stage_reads_what_its_predecessors_left(self, run: PipelineState) -> None:
         """The page of every stage shows earlier decisions and the state now (S1-ex-e, S1-loop-a, S1-concept-c)."""
@@ -92,15 +92,15 @@ class TestPublishedRun:
 
     def test_every_patch_is_recorded_with_its_stage_and_time(self, run: PipelineState) -> None:
         """Who, when, what (S1-design-h, S2-design-d)."""
-        assert [(one.stage_id, one.timestamp, one.patch) for one in run.entries] == [
+        assert [(entry.stage_id, entry.timestamp, entry.patch) for entry in run.entries] == [
             (stage, AT + timedelta(minutes=seq), patch) for seq, (stage, patch) in enumerate(RUN, 1)
         ]
 
     def test_understanding_can_be_followed_step_by_step(self, run: PipelineState) -> None:
         """A full snapshot after each patch (S1-patch-f, S1-design-e, S1-design-i)."""
-        found = [baton.current_state for _, baton in snapshots(run.initial, run.entries)]
+        states = [baton.current_state for _, baton in snapshots(run.initial, run.entries)]
 
-        assert found == [patch["current_state"] for _, patch in RUN]
+        assert states == [patch["current_state"] for _, patch in RUN]
 
     def test_it_can_be_protected_from_losing_a_constraint(self) -> None:
         """A pipeline may decide that hard rules stay (C-5, S1-prob-g)."""

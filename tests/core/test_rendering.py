@@ -237,9 +237,9 @@ class TestCeiling:
             name: many(f"{name} entry of some length", 5) for name in Baton.FIELDS if name not in ("goal", "artifacts")
         }
         baton = Baton(**lists, goal="g", artifacts=[ref(f"artifact-{n}") for n in range(5)])
-        whole = render(baton)
+        full_page = render(baton)
 
-        for ceiling in range(MIN_TOKENS, estimate_tokens(whole) + 1):
+        for ceiling in range(MIN_TOKENS, estimate_tokens(full_page) + 1):
             page = render(baton, max_tokens=ceiling)
             lost = [label for label in order if "(+" in "".join(rows(page, label))]
             assert lost == order[: len(lost)]

@@ -34,15 +34,15 @@ class TestSentences:
     @given(st.text(st.sampled_from("aB1.!?。 \n\t-\"')»ß\u2028"), max_size=60) | st.text(max_size=60))
     def test_every_sentence_is_a_part_of_the_text_and_every_word_is_in_one(self, text: str) -> None:
         """Nothing is invented and nothing lost but marks of lists and headings (S3-11-c)."""
-        found = split_sentences(text)
+        parts = split_sentences(text)
 
-        assert all(sentence in text and sentence.strip() == sentence != "" for sentence in found)
-        assert sum(map(len, "".join(found).split())) >= len([sign for sign in text if sign.isalnum()])
+        assert all(sentence in text and sentence.strip() == sentence != "" for sentence in parts)
+        assert sum(map(len, "".join(parts).split())) >= len([sign for sign in text if sign.isalnum()])
 
     @pytest.mark.parametrize("text", ["word " * 999, "x" * 2_500, "x" * 2_500 + " y"], ids=["words", "one", "both"])
     def test_a_text_without_an_end_is_cut(self, text: str) -> None:
         """A log without a full stop is not one sentence."""
-        found = split_sentences(text)
+        parts = split_sentences(text)
 
-        assert max(map(len, found)) <= MAX_SENTENCE_LENGTH
-        assert "".join("".join(found).split()) == "".join(text.split())
+        assert max(map(len, parts)) <= MAX_SENTENCE_LENGTH
+        assert "".join("".join(parts).split()) == "".join(text.split())

@@ -90,9 +90,9 @@ class TestNameSet:
         async def plan(baton: Baton) -> None:
             """Do nothing."""
 
-        given: dict[str, Any] = {what: "goal"}
+        terms: dict[str, Any] = {what: "goal"}
         with pytest.raises(TypeError, match=f"{what}='goal' is one "):
-            stage(**given)(plan)
+            stage(**terms)(plan)
 
 
 class TestTerms:
@@ -130,6 +130,6 @@ class TestHasSpec:
 
         async def review() -> None: ...
 
-        for found, told in ((review, "the function .*review"), ("review", "the str 'review'")):
-            with pytest.raises(TypeError, match=f"an async function under @stage, passed uncalled; found {told}"):
-                spec_of(found)
+        for value, message in ((review, "the function .*review"), ("review", "the str 'review'")):
+            with pytest.raises(TypeError, match=f"an async function under @stage, passed uncalled; found {message}"):
+                spec_of(value)

@@ -56,10 +56,10 @@ class TestRecordStage:
     def test_a_step_in_between_that_changed_nothing_overtook_nothing(self) -> None:
         """Read back, where it leaves the very same baton, the entry is the same."""
         state = state_of(Baton(goal="g", decision_log=["d1", "d2"]))
-        asked = state.baton
+        base = state.baton
         nothing = PipelineResult(task_id="t", steps=1, baton=state.baton.to_json_object())
         state.record_child(1, "half", nothing, {"decision_log": ["d1"]}, AT)
-        outcome = state.record_stage(returned("plan", 2, {"decision_log": ["d1"]}), AT, base=asked)
+        outcome = state.record_stage(returned("plan", 2, {"decision_log": ["d1"]}), AT, base=base)
 
         read = resumed(PipelineState(state.initial))
         read.restore(state.outcomes[0])
@@ -73,7 +73,7 @@ class TestRecordStage:
         state = state_of()
         state.record_stage(returned("plan", 1, {}, output={"ok": True}), AT)
 
-        assert [one.stage_id for one in state.entries] == ["plan"]
+        assert [entry.stage_id for entry in state.entries] == ["plan"]
         assert state.outcomes[0].value == {"ok": True}
 
     def test_spend_adds_up(self) -> None:
@@ -90,11 +90,11 @@ class TestRecordStage:
         state = state_of()
         state.record_stage(returned("plan", 1, {"artifacts": [ref("a").model_dump(mode="json")]}), AT)
         state.record_stage(returned("tidy", 2, between), AT)
-        again = returned("plan", 3, {"artifacts": [ref("a", "1").model_dump(mode="json")]})
+        reused = returned("plan", 3, {"artifacts": [ref("a", "1").model_dump(mode="json")]})
 
         for one in (state, resumed(state)):
             with pytest.raises(PatchError, match="'a' already names other bytes"):
-                one.record_stage(again, AT)
+                one.record_stage(reused, AT)
             one.record_stage(returned("plan", 3, {"artifacts": [ref("a").model_dump(mode="json")]}), AT)
 
     def test_artifacts_that_the_rules_know_are_immutable_too(self) -> None:
@@ -131,11 +131,11 @@ class TestConcurrentStages:
         """Each sent back what it was handed and its own."""
         first, second = ([ref("a"), ref(name)] for name in ("b", "c"))
         state, entry = self.recorded(
-            {"artifacts": [one.model_dump(mode="json") for one in first]},
-            {"artifacts": [one.model_dump(mode="json") for one in second]},
+            {"artifacts": [ref.model_dump(mode="json") for ref in first]},
+            {"artifacts": [ref.model_dump(mode="json") for ref in second]},
         )
 
-        assert [one.id for one in state.baton.artifacts] == ["a", "b", "c"]
+        assert [ref.id for ref in state.baton.artifacts] == ["a", "b", "c"]
         assert entry.warnings == []
 
     def test_a_field_that_both_wrote_is_warned_of(self) -> None:
@@ -164,14 +164,14 @@ class TestRecordFanOut:
         ]
         outcome = state.record_fan_out(3, "test+review", branches, AT)
 
-        assert [(one.stage_id, one.kind, one.seq) for one in state.entries] == [
+        assert [(entry.stage_id, entry.kind, entry.seq) for entry in state.entries] == [
             ("test", StepKind.BRANCH, 3),
             ("review", StepKind.BRANCH, 3),
             ("test+review", StepKind.MERGE, 3),
         ]
         assert state.entries[0].patch == branches[0].baton_patch
         assert state.entries[2].effective == {"decision_log": ["t", "r"], "work_scope": ["a", "b"]}
-        assert [one.field for one in state.entries[2].conflicts] == ["work_scope"]
+        assert [entry.field for entry in state.entries[2].conflicts] == ["work_scope"]
         assert state.baton.decision_log == ["d1", "t", "r"]
         assert outcome.value == [None, "fine"]
         assert state.spend == Spend(micro_usd=1)
@@ -189,7 +189,7 @@ class TestRecordFanOut:
         patches = {"a": {"work_scope": ["a"]}, "b": {"work_scope": ["b"]}}
         state = state_of()
         strategies = {**DEFAULT_STRATEGIES, "work_scope": MergeStrategy.LAST}
-        state.record_fan_out(1, "a+b", [returned(one, 1, patches[one]) for one in "ab"], AT, strategies=strategies)
+        state.record_fan_out(1, "a+b", [returned(name, 1, patches[name]) for name in "ab"], AT, strategies=strategies)
 
         assert state.baton.work_scope == ["b"]
 
@@ -318,11 +318,11 @@ class TestProperties:
         """Snapshots follow from the entries exactly (S1-patch-f, S1-design-i)."""
         after: list[tuple[int, Baton]] = []
         state = played(steps, lambda now: after.append((len(now.entries), now.baton)))
-        found = [state.initial, *(baton for _, baton in snapshots(state.initial, state.entries))]
+        batons = [state.initial, *(baton for _, baton in snapshots(state.initial, state.entries))]
 
-        assert len(found) == len(state.entries) + 1
+        assert len(batons) == len(state.entries) + 1
         for entries, baton in after:
-            assert found[entries] == baton
+            assert batons[entries] == baton
 
     @given(STEPS)
     def test_outcomes_restore_the_same_state(self, steps: list[tuple[str, Any]]) -> None:

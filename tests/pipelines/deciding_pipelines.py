@@ -94,11 +94,11 @@ class AsksItself:
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
         await self.pipeline.stage(extract)
-        said = [await self.ask("it was refused")]
+        answers = [await self.ask("it was refused")]
         await self.pipeline.sleep(timedelta(seconds=1.1))
         await self.pipeline.stage(score)
-        said.append(await self.ask("it was refused"))
-        return self.pipeline.result([*said])
+        answers.append(await self.ask("it was refused"))
+        return self.pipeline.result([*answers])
 
 
 PIPELINES = [SpendsInBranches, TaintedBranches, GoesOnDecided, AsksItself]

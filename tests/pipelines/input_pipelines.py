@@ -70,8 +70,8 @@ async def typed(context: StageContext[Baton]) -> StageResult:
     """Read inputs by their types."""
     outline = context.input("outline", Outline)
     plan = context.input("plan", ArtifactRef)
-    found: Any = [outline.title, context.input("numbers", list[int]), plan.id, await context.input_text("plan")]
-    return StageResult(output=found)
+    values: Any = [outline.title, context.input("numbers", list[int]), plan.id, await context.input_text("plan")]
+    return StageResult(output=values)
 
 
 @stage
@@ -105,9 +105,9 @@ async def kinds(p: Pipeline) -> object:
     await p.stage(keep)
     outline = Outline(title="Batons", sections=["what", "why"])
     inputs = {"outline": outline, "numbers": [1, 2], "plan": p.baton.artifacts[0]}
-    found = await p.stage(typed, inputs=inputs)
+    result = await p.stage(typed, inputs=inputs)
     await p.stage(edit, inputs=inputs)
-    return found.output
+    return result.output
 
 
 @pipeline
@@ -126,8 +126,8 @@ async def returns_much(p: Pipeline) -> object:
 @pipeline
 async def wide(p: Pipeline) -> object:
     """Hand on the output of one stage to 28 at once."""
-    found = await p.fan_out(*PARTS, inputs={"long": await p.stage(spread)})
-    return [one.output for one in found]
+    results = await p.fan_out(*PARTS, inputs={"long": await p.stage(spread)})
+    return [finding.output for finding in results]
 
 
 @pipeline
@@ -191,8 +191,8 @@ class TakesOver:
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
         await self.exchange.receive(ReceiverRequirements("measure", "1.0.0"), within=timedelta(minutes=1))
-        found = await self.pipeline.stage(measure, inputs=self.pipeline.inputs)
-        return self.pipeline.result(found.output)
+        result = await self.pipeline.stage(measure, inputs=self.pipeline.inputs)
+        return self.pipeline.result(result.output)
 
 
 PIPELINES: list[Any] = [

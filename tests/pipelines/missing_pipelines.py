@@ -68,7 +68,7 @@ def asking(url: str) -> Any:
     return agent_stage(agent, name="variable", answers=AnswerForm.TEXT, instructions="Answer.", retries=ONCE)
 
 
-NEEDY: dict[str, Any] = {one.spec.name: one for one in (unknown, tried, schemed, imports, asks)}
+NEEDY: dict[str, Any] = {item.spec.name: item for item in (unknown, tried, schemed, imports, asks)}
 
 
 @pipeline

@@ -20,4 +20,4 @@ async def spoken(p: Pipeline) -> object:
 async def spoken_at_once(p: Pipeline) -> object:
     """Two stages speak at once."""
     ended = await p.fan_out(Named(StageSpec("speak", stream=True)), Named(StageSpec("echo", stream=True)))
-    return [one.output for one in ended]
+    return [result.output for result in ended]

@@ -52,17 +52,17 @@ class TestDocket:
         docket = Docket()
         docket.open(question(1, needs=2))
         first = word(docket)
-        told = decide(docket, first)
-        assert isinstance(told, Decided)
-        assert told.missing == 1
-        again = decide(docket, word(docket, " ANN"))
-        assert again == told  # the same person and the same word
+        reply = decide(docket, first)
+        assert isinstance(reply, Decided)
+        assert reply.missing == 1
+        repeated = decide(docket, word(docket, " ANN"))
+        assert repeated == reply  # the same person and the same word
         assert "already, and counts once" in str(decide(docket, word(docket, "Ann", yes=False)))
         ended = decide(docket, word(docket, "bob"))
         assert isinstance(ended, Decided)
         assert (ended.who, ended.approved, ended.missing) == ("ann, bob", True, 0)
         docket.withdraw("1:nonce")
-        assert decide(docket, first) == told
+        assert decide(docket, first) == reply
 
     def test_one_no_is_enough(self) -> None:
         """It ends the question, whoever approved before."""
@@ -79,9 +79,9 @@ class TestDocket:
         docket.open(question(1, needs=2))
         old = word(docket, baton="b")
         decide(docket, old, "b")
-        told = decide(docket, word(docket, "bob", "c"), "c")
-        assert isinstance(told, Decided)
-        assert told.missing == 1
+        reply = decide(docket, word(docket, "bob", "c"), "c")
+        assert isinstance(reply, Decided)
+        assert reply.missing == 1
         assert "look at it again" in str(decide(docket, old, "c"))
 
     def test_what_is_shown_is_part_of_the_question(self) -> None:
@@ -131,19 +131,19 @@ class TestDocket:
         late = word(docket)
         docket.expire("7:nonce", False, timedelta(hours=1), AT, "b")
         docket.withdraw("7:nonce")
-        told = str(decide(docket, late))
-        assert "was denied by deadline" in told
-        assert "baton rollback RUN --to 7" in told
+        refusal = str(decide(docket, late))
+        assert "was denied by deadline" in refusal
+        assert "baton rollback RUN --to 7" in refusal
 
     def test_a_deadline_takes_no_decision_back(self) -> None:
         """Both may come in one workflow task; the person was told that their word counts."""
         docket = Docket()
         docket.open(question(7))
         yes = word(docket)
-        told = decide(docket, yes)
-        assert docket.expire("7:nonce", False, timedelta(hours=1), AT, "b") == told
+        reply = decide(docket, yes)
+        assert docket.expire("7:nonce", False, timedelta(hours=1), AT, "b") == reply
         docket.withdraw("7:nonce")
-        assert decide(docket, yes) == told
+        assert decide(docket, yes) == reply
 
     @pytest.mark.parametrize(
         "further",
@@ -189,12 +189,12 @@ class _Case:
 
     def look(self) -> None:
         """A person looks at an open question and makes up their mind."""
-        for asked in self.docket.waiting(self.baton):
+        for waiting in self.docket.waiting(self.baton):
             who, yes = self.random.choice(PEOPLE), self.random.random() < 0.7
             decision = Decision(
-                approval=asked.name, question=asked.question, digest=asked.digest, approved=yes, who=who
+                approval=waiting.name, question=waiting.question, digest=waiting.digest, approved=yes, who=who
             )
-            self.made.append((decision, asked))
+            self.made.append((decision, waiting))
 
     def send(self) -> None:
         """A decision arrives: at once, late, twice, or after the question is over."""
@@ -203,10 +203,10 @@ class _Case:
         decision, _ = self.random.choice(self.made)
         before = {one.question: one for one in self.docket.waiting(self.baton)}
         answered = dict(self.answers)
-        told = decide(self.docket, decision, self.baton)
-        if isinstance(told, Decided):
-            assert (told.question, told.digest) == (decision.question, decision.digest)
-            assert decide(self.docket, decision, self.baton) == told, "the same decision is answered the same"
+        reply = decide(self.docket, decision, self.baton)
+        if isinstance(reply, Decided):
+            assert (reply.question, reply.digest) == (decision.question, decision.digest)
+            assert decide(self.docket, decision, self.baton) == reply, "the same decision is answered the same"
         else:
             assert {one.question: one for one in self.docket.waiting(self.baton)} == before, "a refusal changes nothing"
         self.note()
@@ -216,14 +216,14 @@ class _Case:
         """A decision that nobody made on the question it names: each member of another one, or none."""
         if not self.made or not self.docket.titles():
             return
-        decision, looked = self.random.choice(self.made)
+        decision, seen = self.random.choice(self.made)
         open_now = self.random.choice(self.docket.waiting(self.baton))
         forged = decision.model_copy(
             update={"approval": open_now.name, "question": self.random.choice([open_now.question, None, "9:x"])}
         )
-        if forged.question != looked.question or decision.digest != open_now.digest:
-            told = decide(self.docket, forged, self.baton)
-            assert isinstance(told, str) or forged == decision or told.question == looked.question
+        if forged.question != seen.question or decision.digest != open_now.digest:
+            reply = decide(self.docket, forged, self.baton)
+            assert isinstance(reply, str) or forged == decision or reply.question == seen.question
 
     def change(self) -> None:
         """A stage beside it changes the baton."""
@@ -231,29 +231,29 @@ class _Case:
 
     def expire(self) -> None:
         """A deadline passes."""
-        for asked in self.docket.waiting(self.baton)[:1]:
-            if self.docket.decided(asked.question or "") is None:
-                self.docket.expire(asked.question or "", False, timedelta(1), AT, self.baton)
+        for waiting in self.docket.waiting(self.baton)[:1]:
+            if self.docket.decided(waiting.question or "") is None:
+                self.docket.expire(waiting.question or "", False, timedelta(1), AT, self.baton)
 
     def end(self) -> None:
         """The steps that were answered go on."""
         self.note()
-        for asked in self.docket.waiting(self.baton):
-            if self.docket.decided(asked.question or "") is not None:
-                self.docket.withdraw(asked.question or "")
+        for waiting in self.docket.waiting(self.baton):
+            if self.docket.decided(waiting.question or "") is not None:
+                self.docket.withdraw(waiting.question or "")
 
     def restart(self) -> None:
         """The run continues as new, or is rolled back: a docket that knows some of the closed questions."""
         self.note()
-        kept = {id: one for id, one in self.answers.items() if self.random.random() < 0.8}
-        self.docket, self.answers = Docket(), kept
-        for one in kept.values():
+        remembered = {id: one for id, one in self.answers.items() if self.random.random() < 0.8}
+        self.docket, self.answers = Docket(), remembered
+        for one in remembered.values():
             self.docket.close(Decided.model_validate_json(one.model_dump_json()))
 
     def note(self) -> None:
         """Remember what is answered."""
-        for asked in self.docket.waiting(self.baton):
-            decided = self.docket.decided(asked.question or "")
+        for waiting in self.docket.waiting(self.baton):
+            decided = self.docket.decided(waiting.question or "")
             if decided is not None:
                 self.answers[decided.question] = decided
 
@@ -264,12 +264,12 @@ class _Case:
             if decided.via == "deadline":
                 continue
             voters: list[Vote | Decided] = [*decided.votes] or [decided]
-            made = {
-                (one.who, one.approved)
-                for one, looked in self.made
-                if (looked.question, looked.digest, looked.name) == (id, decided.digest, decided.approval)
+            counted = {
+                (decision.who, decision.approved)
+                for decision, seen in self.made
+                if (seen.question, seen.digest, seen.name) == (id, decided.digest, decided.approval)
             }
-            assert {(vote.who, vote.approved) for vote in voters} <= made
+            assert {(vote.who, vote.approved) for vote in voters} <= counted
             people = {" ".join(vote.who.casefold().split()) for vote in voters}
             assert len(people) == len(voters), "each person counts once"
 

@@ -72,21 +72,21 @@ class TestShown:
         handle = await office.start(Publishes)
         await until_waiting(handle, "release manager")
         shown = await office.operator("show", handle.id)
-        _, asked = await office.operator.both("approve", handle.id, *WHY)
+        _, prompt = await office.operator.both("approve", handle.id, *WHY)
 
-        for page in (shown, asked):
+        for page in (shown, prompt):
             for text in ("All is well.", "-two", "+2", "| ink | 3 |", "12.50 USD", "Publish?", "plan"):
                 assert text in page
-        assert "step two" in asked, "the artifact's content"
+        assert "step two" in prompt, "the artifact's content"
         await assert_replays(handle, ASKING)
 
     async def test_a_long_text_has_the_command_that_shows_the_rest(self, office: Office) -> None:
         """And that command shows all of it."""
         handle = await office.start(Publishes, length=9_000)
         await until_waiting(handle, "release manager")
-        shown = await office.operator("show", handle.id)
-        assert f"baton show {handle.id} --asked" in shown
-        assert "END" not in shown
+        page = await office.operator("show", handle.id)
+        assert f"baton show {handle.id} --asked" in page
+        assert "END" not in page
         assert "END" in await office.operator("show", handle.id, "--asked")
         details = await handle.query(QUERY_DETAILS)
         assert "All is well" in details
@@ -97,8 +97,8 @@ class TestShown:
         rows = await office.operator.json("inbox", "list")
         [row] = [one for one in rows if one["workflow_id"] == handle.id]
         assert (row["kind"], row["name"], row["asks"]) == ("approval", "release manager", "Publish?")
-        said = await office.operator.refused("inbox", "show", handle.id)
-        assert f"It waits for approval 'release manager': `baton show {handle.id} --asked` shows it" in said
+        stderr = await office.operator.refused("inbox", "show", handle.id)
+        assert f"It waits for approval 'release manager': `baton show {handle.id} --asked` shows it" in stderr
         assert "there is nothing to explain" in await office.operator.refused("explain", handle.id, code=1)
         await handle.terminate()
 
@@ -107,13 +107,13 @@ class TestShown:
         handle, client = await office.start(Publishes, length=9_000), office.worker.client
         await until_waiting(handle, "release manager")
         [shown] = await open_approvals_of(client, handle.id)
-        asked = shown.waiting
-        assert asked.shows[0].text.endswith("END")
-        assert asked.digest == asked.digest_with(Baton.model_validate(shown.baton).digest)
-        assert decided_question(await read_run(client, handle.id), asked.question or "") is None
+        waiting = shown.waiting
+        assert waiting.shows[0].text.endswith("END")
+        assert waiting.digest == waiting.digest_with(Baton.model_validate(shown.baton).digest)
+        assert decided_question(await read_run(client, handle.id), waiting.question or "") is None
 
         yes = Decision(
-            approval=asked.name, question=asked.question, digest=asked.digest, approved=True, who="ann", why="ok"
+            approval=waiting.name, question=waiting.question, digest=waiting.digest, approved=True, who="ann", why="ok"
         )
         decided = await decide(client, handle.id, yes)
         await handle.result()
@@ -138,8 +138,8 @@ class TestAnswer:
         assert "amount" in await office.operator.refused("approve", handle.id, "--set", "amount=much", *WHY)
         await office.operator("approve", handle.id, "--set", "amount=40", "--set", "reference=12", *WHY)
         await until_waiting(handle, "payment")
-        _, asked = await office.operator.both("approve", handle.id, *WHY)
-        assert '"amount": 40' in asked
+        _, prompt = await office.operator.both("approve", handle.id, *WHY)
+        assert '"amount": 40' in prompt
         result = await handle.result()
         assert result.output == {"amount": 40, "reference": "12"}
         assert len(KEYS[handle.id]) == 2, "tried twice"
@@ -229,8 +229,8 @@ class TestPeople:
         with pytest.raises(PipelineError, match=r"later decision changes nothing.* baton rollback RUN --to 1"):
             await decide(office.worker.client, handle.id, late)
         await handle.terminate()
-        told = await office.operator.refused("approve", handle.id, *WHY)
-        assert "no longer waits for a decision" in " ".join(told.split())
+        refusal = await office.operator.refused("approve", handle.id, *WHY)
+        assert "no longer waits for a decision" in " ".join(refusal.split())
 
     async def _votes(self, office: Office, handle: Handle) -> list[dict[str, Any]]:
         """Return the votes that the ledger has of a run's decision."""

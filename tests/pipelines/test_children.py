@@ -70,15 +70,15 @@ class TestChild:
         handle = await start(worker, Parent.run, child="Gated")
         await until_waiting(handle, "half")
         [(child_id, *_)] = (await read_run(client, handle.id)).children
-        wanted = RunFilter(status="WAITING", id_prefix=handle.id)
+        waiting_runs = RunFilter(status="WAITING", id_prefix=handle.id)
         async with asyncio.timeout(LIMIT.total_seconds()):
-            while not (listed := await list_runs(client, wanted, 10)):  # noqa: ASYNC110
+            while not (listed := await list_runs(client, waiting_runs, 10)):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         now = await waits(client, await read_run(client, handle.id))
 
-        assert [(one.workflow_id, one.status) for one in listed] == [(child_id, "WAITING")]
+        assert [(run.workflow_id, run.status) for run in listed] == [(child_id, "WAITING")]
         assert now is not None
-        assert [(one.name, one.run, one.stands) for one in now.pending] == [("half", child_id, "WAITING")]
+        assert [(item.name, item.run, item.stands) for item in now.pending] == [("half", child_id, "WAITING")]
         await approve(client, client.get_workflow_handle(child_id))
 
         await handle.result()
@@ -105,8 +105,8 @@ class TestChild:
 
     async def test_what_it_brings_back_obeys_the_parents_rules(self, client: Client, worker: Worker) -> None:
         """A patch of the pipeline's own making is refused like any other (C-3)."""
-        taken: Any = {"decision_log": None}
-        handle = await start(worker, Parent.run, taken=taken)
+        patch: Any = {"decision_log": None}
+        handle = await start(worker, Parent.run, taken=patch)
 
         assert (await failure(handle)).startswith("the patch from child 'half' is rejected: decision_log: only")
         run = await assert_reads_back(client, handle)

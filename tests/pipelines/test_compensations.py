@@ -166,12 +166,12 @@ async def test_a_child_that_ended_behind_the_point_of_a_roll_back_begins_again(w
     handle = await start(worker, WorksBesideItsChild.run)
     assert "the model is down" in await failure(handle)
     done = await roll_back(worker.client, handle.id, "stumbles", by="bob", why="the model is up again")
-    again = worker.client.get_workflow_handle(handle.id)
+    rolled_back = worker.client.get_workflow_handle(handle.id)
     while not (children := (await read_run(worker.client, handle.id)).children):  # noqa: ASYNC110
         await asyncio.sleep(0.05)
     await approve(worker.client, worker.client.get_workflow_handle(children[-1][0]), "the half")
-    result = await asyncio.wait_for(again.result(), LIMIT.total_seconds())
+    result = await asyncio.wait_for(rolled_back.result(), LIMIT.total_seconds())
 
     assert sorted(done.also_again) == ["asks", "tell"]
     assert result["baton"]["decision_log"] == ["Booked", "Told", "Stumbled once"]
-    await assert_replays(again, PIPELINES, plugin=BatonPlugin())
+    await assert_replays(rolled_back, PIPELINES, plugin=BatonPlugin())

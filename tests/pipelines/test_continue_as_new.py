@@ -48,8 +48,8 @@ class TestContinuing:
         assert run.first_began is not None
         assert run.began is not None
         assert run.first_began <= first.began < run.began
-        wanted = RunFilter(id_prefix=handle.id)
-        while not (listed := await with_details(client, await list_runs(client, wanted, 10))):  # noqa: ASYNC110
+        run_filter = RunFilter(id_prefix=handle.id)
+        while not (listed := await with_details(client, await list_runs(client, run_filter, 10))):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         assert [(one.run_id, one.began) for one in listed] == [(run.run_id, run.first_began)]
         assert run.state.entries[: len(first.state.entries)] == first.state.entries

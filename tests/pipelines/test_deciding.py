@@ -75,8 +75,8 @@ class TestDecide:
         handle = await start(worker, AsksWhileWorking.run, gate="g", patch={})
         await until_waiting(handle, "hold", "security", "legal")
         yes = await answer_to(handle, "security")
-        first, again = [await decide(client, handle.id, yes) for _ in range(2)]
-        assert again == first
+        first, second = [await decide(client, handle.id, yes) for _ in range(2)]
+        assert second == first
 
         for other in (yes.model_copy(update={"approved": False}), yes.model_copy(update={"who": "bob"})):
             with pytest.raises(PipelineError, match=f"question {yes.question} was answered: 'security' was approved"):
@@ -96,7 +96,7 @@ class TestDecide:
         earlier: list[Decision] = []
         for number in range(4):
             now = await answer_to(newest, "go on")
-            assert now.question not in {one.question for one in earlier}
+            assert now.question not in {answer.question for answer in earlier}
             for place, decision in enumerate(earlier):
                 first = await newest.execute_update(DECIDE, decision, id=f"round {place}", result_type=Decided)
                 assert first.question == decision.question
@@ -114,7 +114,7 @@ class TestDecide:
                 now = await answer_to(newest, "go on")
             await newest.execute_update(DECIDE, now, id=f"round {number}", result_type=Decided)
             earlier.append(now)
-        assert (await newest.result())["output"] == [one.question for one in earlier]
+        assert (await newest.result())["output"] == [answer.question for answer in earlier]
         assert (await newest.describe()).run_id != handle.first_execution_run_id
 
     async def test_a_signal_that_comes_twice_counts_once(self, client: Client, worker: Worker) -> None:
@@ -261,7 +261,7 @@ class TestWhen:
             await until(handle, lambda now: bool(now.notes))
             GATES[handle.id, "g"].set()
             await until_waiting(handle, "security", "legal")
-            security, legal = [await answer_to(handle, one) for one in ("security", "legal")]
+            security, legal = [await answer_to(handle, title) for title in ("security", "legal")]
         update = asyncio.create_task(decide(client, handle.id, legal))
         await asyncio.sleep(1)  # the server has the update; nothing tells of it
         await handle.signal(DECIDE, security)
@@ -305,13 +305,13 @@ class TestNames:
         await until_waiting(handle, "release manager")
         no = Decision(approval="release manager", approved=False, who=who, why="no")
 
-        said = "a person's name is recorded: give"
+        reason = "a person's name is recorded: give"
         if by_signal:
             await handle.signal(DECIDE, no)
-            now = await until(handle, lambda now: any(said in note for note in now.notes))
+            now = await until(handle, lambda now: any(reason in note for note in now.notes))
             assert [note.endswith(f"; found {who!a}") for note in now.notes] == [True]
         else:
-            with pytest.raises(PipelineError, match=said):
+            with pytest.raises(PipelineError, match=reason):
                 await decide(client, handle.id, no)
         await approve(client, handle)
         assert (await handle.result()).output["who"] == "ann"

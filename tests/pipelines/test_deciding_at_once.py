@@ -50,10 +50,10 @@ def served(client: Client, queue: str) -> Any:
 
 async def together(client: Client, queue: str, handle: Handle, *decisions: HandoffDecision) -> list[Any]:
     """Have people decide while there is no worker, and then a worker take it all up; return what each was told."""
-    told = [asyncio.create_task(resolve_handoff(client, handle.id, one)) for one in decisions]
+    tasks = [asyncio.create_task(resolve_handoff(client, handle.id, decision)) for decision in decisions]
     await asyncio.sleep(1)  # for all of them to be at the server; nobody tells when they are
     async with served(client, queue):
-        return await asyncio.gather(*told, return_exceptions=True)
+        return await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def inboxed(client: Client, handle: Handle) -> WaitingHandoff:
@@ -66,9 +66,9 @@ async def inboxed(client: Client, handle: Handle) -> WaitingHandoff:
 
 async def in_branches(client: Client, queue: str, budget: int) -> Handle:
     """Start a run whose branches both wait for money."""
-    given = PipelineInput(goal=GOAL, budget=Budget(initial_micro_usd=budget))
+    start = PipelineInput(goal=GOAL, budget=Budget(initial_micro_usd=budget))
     return await client.start_workflow(
-        SpendsInBranches.run, given, id=f"branches-{uuid4()}", task_queue=queue, execution_timeout=LIMIT
+        SpendsInBranches.run, start, id=f"branches-{uuid4()}", task_queue=queue, execution_timeout=LIMIT
     )
 
 
@@ -78,8 +78,8 @@ async def test_the_same_decision_at_once_counts_once(client: Client) -> None:
     async with served(client, queue) as short:
         handle = await start(short, TaintedBranches.run)
         first, second = await waiting(handle, 2)
-    wanted = decision(first, "release", since=first.since)
-    assert await together(client, queue, handle, wanted, wanted) == [wanted, wanted]
+    release = decision(first, "release", since=first.since)
+    assert await together(client, queue, handle, release, release) == [release, release]
 
     async with served(client, queue):
         await resolve_handoff(client, handle.id, decision(second, "release"))
@@ -94,14 +94,14 @@ async def test_of_two_people_one_is_told_what_the_other_decided(client: Client) 
         handle = await start(short, TaintedBranches.run)
         first, second = await waiting(handle, 2)
     both = [decision(first, action, who=who) for who, action in (("ann", "release"), ("bob", "abandon"))]
-    told = await together(client, queue, handle, *both)
+    replies = await together(client, queue, handle, *both)
 
-    [counts] = [one for one in told if isinstance(one, HandoffDecision)]
-    [refused] = [one for one in told if isinstance(one, PipelineError)]
-    said = f"{counts.who} has already decided handoff {first.handoff_id!r}: {counts.action.value}"
-    assert str(refused).startswith(said)
+    [counts] = [reply for reply in replies if isinstance(reply, HandoffDecision)]
+    [refused] = [reply for reply in replies if isinstance(reply, PipelineError)]
+    message = f"{counts.who} has already decided handoff {first.handoff_id!r}: {counts.action.value}"
+    assert str(refused).startswith(message)
     async with served(client, queue):
-        with pytest.raises(PipelineError, match=said):
+        with pytest.raises(PipelineError, match=message):
             await resolve_handoff(client, handle.id, decision(first, "requeue", who="eve"))
         if counts.who == "ann":
             await abandon(client, handle, second)
@@ -118,10 +118,10 @@ async def test_money_that_is_promised_counts(client: Client, safeguards: Safegua
         pending = await waiting(handle, 2)
     much = MAX_USD * MICRO_PER_USD * 2 // 3
     both = [decision(one, "top_up", micro_usd=much, who=who) for one, who in zip(pending, ("ann", "bob"), strict=True)]
-    told = await together(client, queue, handle, *both)
+    replies = await together(client, queue, handle, *both)
 
-    [counts] = [one for one in told if isinstance(one, HandoffDecision)]
-    [refused] = [one for one in told if isinstance(one, PipelineError)]
+    [counts] = [reply for reply in replies if isinstance(reply, HandoffDecision)]
+    [refused] = [reply for reply in replies if isinstance(reply, PipelineError)]
     assert "a handoff can state 1000000000 at most" in str(refused)
     async with served(client, queue):
         [other] = await waiting(handle, 1)
@@ -141,10 +141,10 @@ async def test_an_edit_is_not_made_over_one_that_is_under_way(client: Client) ->
         decision(one, "edit", edit={"constraints": [who]}, who=who)
         for one, who in zip(pending, ("ann", "bob"), strict=True)
     ]
-    told = await together(client, queue, handle, *both)
+    replies = await together(client, queue, handle, *both)
 
-    [counts] = [one for one in told if isinstance(one, HandoffDecision)]
-    [refused] = [one for one in told if isinstance(one, PipelineError)]
+    [counts] = [reply for reply in replies if isinstance(reply, HandoffDecision)]
+    [refused] = [reply for reply in replies if isinstance(reply, PipelineError)]
     assert "constraints" in str(refused) or f"{counts.who} is already editing" in str(refused)
     async with served(client, queue):
         await waiting(handle, 2)
@@ -157,13 +157,13 @@ async def test_a_run_that_continued_as_new_still_knows_what_was_decided(client: 
     """Who lost the answer is told what counts, and somebody else who was quicker."""
     handle = await start(worker, GoesOnDecided.run)
     [pending] = await waiting(handle)
-    wanted = decision(pending, "release", since=pending.since)
-    assert await resolve_handoff(client, handle.id, wanted) == wanted
+    release = decision(pending, "release", since=pending.since)
+    assert await resolve_handoff(client, handle.id, release) == release
     newest = client.get_workflow_handle(handle.id)
-    await until(newest, lambda now: any(one.kind == "approval" for one in now.waiting_for))
+    await until(newest, lambda now: any(step.kind == "approval" for step in now.waiting_for))
     assert (await newest.describe()).run_id != handle.result_run_id
 
-    assert await resolve_handoff(client, handle.id, wanted) == wanted
+    assert await resolve_handoff(client, handle.id, release) == release
     with pytest.raises(PipelineError, match=f"ann has already decided handoff {pending.handoff_id!r}: release"):
         await resolve_handoff(client, handle.id, decision(pending, "abandon", who="bob"))
     await approve(client, newest)
@@ -180,14 +180,14 @@ async def test_several_people_top_up_one_after_the_other(
         decision(one, "top_up", micro_usd=amount, who=who, since=one.since)
         for one, who, amount in zip(pending, ("ann", "bob"), (200_000, 150_000), strict=True)
     ]
-    await asyncio.gather(*(resolve_handoff(client, handle.id, one) for one in [*tops, *tops]))
+    await asyncio.gather(*(resolve_handoff(client, handle.id, top_up) for top_up in [*tops, *tops]))
     result = await handle.result()
 
     assert (result.topped_up_micro_usd, result.spend.micro_usd) == (350_000, 380_000)
     async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
         trace = await ledger.trace(result.task_id, verifier=safeguards.keyring.public())
         cost = await ledger.task_cost(result.task_id)
-    decided = sorted((one.fields.actor, one.body) for one in trace.records if one.fields.kind == "decision")
+    decided = sorted((record.fields.actor, record.body) for record in trace.records if record.fields.kind == "decision")
     assert decided == [("ann", {"microUsd": 200_000}), ("bob", {"microUsd": 150_000})]
     assert cost.micro_usd == result.spend.micro_usd
     for one in tops:
@@ -204,16 +204,16 @@ async def test_what_the_code_asked_is_not_asked_again_once_the_run_continues(
     newest = client.get_workflow_handle(handle.id)
     for who, steps in (("ann", 1), ("bob", 3)):
         await until(newest, lambda now, steps=steps: now.seq == steps)  # type: ignore[misc]
-        asked = (await inboxed(client, handle)).handoff
-        assert asked is not None
-        await resolve_handoff(client, handle.id, decision(asked, "requeue", who=who))
+        handoff = (await inboxed(client, handle)).handoff
+        assert handoff is not None
+        await resolve_handoff(client, handle.id, decision(handoff, "requeue", who=who))
     result = await newest.result()
 
     assert result["output"] == ["ann: requeue", "bob: requeue"]
     assert (await newest.describe()).run_id != handle.result_run_id
     async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
         trace = await ledger.trace(result["task_id"], verifier=safeguards.keyring.public())
-    assert [one.fields.actor for one in trace.records if one.fields.kind == "decision"] == ["ann", "bob"]
+    assert [record.fields.actor for record in trace.records if record.fields.kind == "decision"] == ["ann", "bob"]
     await assert_replays(newest, PIPELINES, plugin=BatonPlugin())
 
 
@@ -224,10 +224,10 @@ async def test_a_decision_is_in_the_history_before_it_is_on_record(client: Clien
     await resolve_handoff(client, handle.id, decision(pending, "top_up", micro_usd=120_000))
     await handle.result()
 
-    events = [one async for one in handle.fetch_history_events()]
-    happened = [one.event_type for one in events]
+    events = [event async for event in handle.fetch_history_events()]
+    happened = [event.event_type for event in events]
     accepted = happened.index(EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED)
-    writes = [one.activity_task_scheduled_event_attributes.activity_type.name == RECORD for one in events]
+    writes = [event.activity_task_scheduled_event_attributes.activity_type.name == RECORD for event in events]
     assert writes.count(True) == 2, "that it waits, and the decision"
     assert [write > accepted for write, is_write in enumerate(writes) if is_write] == [False, True]
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin())
@@ -265,7 +265,7 @@ async def test_a_run_that_is_asked_while_people_decide_fits_its_history(
 
     handles = [await in_branches(client, worker.task_queue, 260_000) for _ in range(6)]
     busy = asyncio.create_task(keeps_the_ledger_busy())
-    await asyncio.gather(*(pays(one) for one in handles))
+    await asyncio.gather(*(pays(handle) for handle in handles))
     done.set()
     await busy
     for one in handles:

@@ -54,7 +54,7 @@ async def test_a_run_that_does_not_wait_for_stages_that_end_with_it_closes(clien
         async with asyncio.timeout(60):
             ended = await asyncio.gather(*(handle.result() for handle in handles), return_exceptions=True)
 
-    assert all(isinstance(one, WorkflowFailureError if how == "raises" else PipelineResult) for one in ended)
+    assert all(isinstance(result, WorkflowFailureError if how == "raises" else PipelineResult) for result in ended)
     for handle in handles:
         first = client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
         await assert_replays(first, [TakesTheFirst])

@@ -31,9 +31,11 @@ async def test_it_fails_its_step(worker: Worker) -> None:
         assert "bytes as it would be stored" in result.output, how
         assert "BATON_ARTIFACTS" in result.output, how
         assert result.baton["decision_log"] == ["part1 had 5 characters"], how
-        events = [one async for one in handle.fetch_history_events()]
-        assert EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED not in [one.event_type for one in events], how
-        assert max(one.activity_task_started_event_attributes.attempt for one in events) == 1, "it is not paid again"
+        events = [event async for event in handle.fetch_history_events()]
+        assert EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED not in [event.event_type for event in events], how
+        assert max(event.activity_task_started_event_attributes.attempt for event in events) == 1, (
+            "it is not paid again"
+        )
         await assert_replays(handle, PIPELINES, plugin=BatonPlugin(WorkerParts()))
 
 
@@ -53,6 +55,6 @@ async def test_many_large_inputs_are_sent_in_slices(worker: Worker) -> None:
 
 async def test_a_worker_takes_few_workflow_tasks_at_a_time(client: Client) -> None:
     """Of a hundred that replay at once after a restart, most would time out and be done again."""
-    for given, used in (({}, WORKFLOW_TASKS), ({"max_concurrent_workflow_tasks": 3}, 3)):
-        config = BatonPlugin(safeguards="off").configure_worker(WorkerConfig(client=client, **given))  # type: ignore[typeddict-item]
+    for options, used in (({}, WORKFLOW_TASKS), ({"max_concurrent_workflow_tasks": 3}, 3)):
+        config = BatonPlugin(safeguards="off").configure_worker(WorkerConfig(client=client, **options))  # type: ignore[typeddict-item]
         assert config["max_concurrent_workflow_tasks"] == used

@@ -22,7 +22,7 @@ async def test_an_update_and_a_signal_at_once_are_taken_over_in_their_order(clie
     queue = f"lines-{uuid.uuid4()}"
     async with pipeline_worker(client, [Lines], STAGES, task_queue=queue) as worker:
         handle = await start(worker, Lines.run)
-        await until(handle, lambda now: {"first", "second"} <= {one.name for one in now.waiting_for})
+        await until(handle, lambda now: {"first", "second"} <= {step.name for step in now.waiting_for})
         first, second = [await answer_to(handle, title) for title in ("first", "second")]
     async with asyncio.TaskGroup() as group:  # with nobody at work, so that both come in one task
         group.create_task(handle.execute_update(DECIDE, first))
@@ -31,10 +31,10 @@ async def test_an_update_and_a_signal_at_once_are_taken_over_in_their_order(clie
         async with pipeline_worker(client, [Lines], STAGES, task_queue=queue):
             result = await handle.result()
             forked = await fork(client, handle.id, "gamma", by="ann", why="once more")
-            again = await forked.result()
+            forked_result = await forked.result()
 
     assert sorted(result.baton["decision_log"]) == ["alpha", "beta", "gamma"]
-    assert PipelineResult.model_validate(again).baton["decision_log"] == result.baton["decision_log"]
+    assert PipelineResult.model_validate(forked_result).baton["decision_log"] == result.baton["decision_log"]
     await assert_replays(handle, [Lines])
 
 
@@ -57,8 +57,8 @@ async def test_what_a_stage_charged_is_with_the_server_at_once(client: Client) -
         handle = await start(worker, Pays.run)
         while True:
             pending = (await handle.describe()).raw_description.pending_activities
-            told = b"".join(one.data for activity in pending for one in activity.heartbeat_details.payloads)
-            if b'"prompt_tokens":2000' in told:
+            details = b"".join(payload.data for activity in pending for payload in activity.heartbeat_details.payloads)
+            if b'"prompt_tokens":2000' in details:
                 break
             await asyncio.sleep(0.05)
         await handle.terminate()
@@ -79,7 +79,7 @@ async def test_what_was_paid_for_nothing_is_told(
     async with pipeline_worker(client, [Buys], STAGES) as worker:
         handle = await start(worker, Buys.run, how=how)
         if accepted:
-            await until(handle, lambda now: any(one.kind == "sleep" for one in now.waiting_for))
+            await until(handle, lambda now: any(step.kind == "sleep" for step in now.waiting_for))
         else:
             with pytest.raises(WorkflowFailureError):
                 await handle.result()

@@ -43,8 +43,8 @@ class TestCollection:
         self, client: Client, monkeypatch: pytest.MonkeyPatch, kind: Any
     ) -> None:
         """A block that waits as it is closed cannot be, and the interpreter complains of it in the worker's log."""
-        told: list[object] = []
-        monkeypatch.setattr(sys, "unraisablehook", told.append)
+        errors: list[object] = []
+        monkeypatch.setattr(sys, "unraisablehook", errors.append)
         async with pipeline_worker(client, [kind], STAGES) as worker:
             handle = await start(worker, kind.run)
             await until_waiting(handle, "release manager")
@@ -52,4 +52,4 @@ class TestCollection:
         gc.collect()
         await handle.terminate()
 
-        assert [str(getattr(one, "exc_value", one)) for one in told] == []
+        assert [str(getattr(reply, "exc_value", reply)) for reply in errors] == []

@@ -77,8 +77,8 @@ async def asked_again(client: Client, handle: Handle, times: int) -> None:
 async def sendings(handle: Handle) -> list[bytes]:
     """Return what the second stage was sent, each time."""
     events = (await handle.fetch_history()).events
-    sent = [one.activity_task_scheduled_event_attributes for one in events]
-    return [one.input.payloads[0].data for one in sent if one.activity_type.name in they.NEEDY]
+    sent = [event.activity_task_scheduled_event_attributes for event in events]
+    return [attributes.input.payloads[0].data for attributes in sent if attributes.activity_type.name in they.NEEDY]
 
 
 @asynccontextmanager
@@ -142,10 +142,12 @@ class TestMissing:
         assert TOLD[what] in run.missing[0]
         assert TOLD[what] in now.notes[-1]
         lines = [
-            one for one in caplog.records if TOLD[what] in one.getMessage() and "waits for a worker" in one.getMessage()
+            record
+            for record in caplog.records
+            if TOLD[what] in record.getMessage() and "waits for a worker" in record.getMessage()
         ]
         assert {one.name for one in lines} == {"baton.worker", "temporalio.workflow"}
-        assert [one for one in caplog.records if one.exc_info and one.levelname != "DEBUG"] == []
+        assert [record for record in caplog.records if record.exc_info and record.levelname != "DEBUG"] == []
 
     @pytest.mark.parametrize("what", ["variable", "module"])
     async def test_a_process_with_the_key_or_the_package_does_it(
@@ -202,14 +204,14 @@ class TestMissing:
         async with pipeline_worker(client, [they.needs], [they.begin, failing], task_queue=queue):
             handle = await begun(client, queue, "thrice")
             await suspended_now(handle)
-        again = await Client.connect(server.address, plugins=[they.plugin(safeguards)])
-        async with pipeline_worker(again, [they.needs], [they.begin, failing], task_queue=queue):
+        second_client = await Client.connect(server.address, plugins=[they.plugin(safeguards)])
+        async with pipeline_worker(second_client, [they.needs], [they.begin, failing], task_queue=queue):
             with pytest.raises(WorkflowFailureError):
                 await handle.result()
         assert ran == [1, 2, 1, 2], "one try, one without what it needs, and the two that were left"
         async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
             records = (await ledger.trace((await read_run(client, handle.id)).task_id or "")).records
-        failed = [one.fields.details for one in records if one.fields.status == "FAILED_1"]
+        failed = [record.fields.details for record in records if record.fields.status == "FAILED_1"]
         assert failed == ["ValueError: it failed"] * 3, "each try is on record, what was missing is not"
 
     async def test_a_suspended_run_can_be_cancelled(self, server: DevServer, safeguards: Safeguards) -> None:
@@ -273,7 +275,7 @@ class TestShown:
                 page = await handle.query("baton_details", result_type=str)
                 heard: list[str] = []
                 async for update in follow(client, handle.id):
-                    heard += [one.text for one in update.news if one.kind.value == "waits_for_worker"]
+                    heard += [item.text for item in update.news if item.kind.value == "waits_for_worker"]
                     if heard:
                         break
                 said, told = [
@@ -284,7 +286,7 @@ class TestShown:
                 ]
                 card = standing(await read_run(client, handle.id))
 
-        assert [(one.workflow_id, one.status) for one in listed] == [(handle.id, "SUSPENDED")]
+        assert [(run.workflow_id, run.status) for run in listed] == [(handle.id, "SUSPENDED")]
         assert (doctor.mark, doctor.found.startswith("1 run")) == (Mark.FAIL, True)
         assert stopped.mark is Mark.FAIL
         for view in (stopped.found, page, heard[0], " ".join(said.output.split())):
@@ -321,8 +323,8 @@ async def test_other_activities_fail_as_ever(server: DevServer, safeguards: Safe
         handle = await client.start_workflow(Plain.run, id=f"plain-{uuid4()}", task_queue=worker.task_queue)
         assert await handle.result() == "NotFoundError"
         started = [
-            one
-            async for one in handle.fetch_history_events()
-            if one.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED
+            event
+            async for event in handle.fetch_history_events()
+            if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED
         ]
         assert started[0].activity_task_started_event_attributes.attempt == 2

@@ -33,10 +33,10 @@ async def test_the_run_fails_and_names_the_call(worker: Worker, pipeline: Any, w
 
     with pytest.raises(WorkflowFailureError) as raised:
         await handle.result()
-    said = str(raised.value.cause)
-    assert f"called {call}" in said
-    assert "write `await`" in said
-    assert len(said) < 400, "a call of nine receivers is cut"
+    message = str(raised.value.cause)
+    assert f"called {call}" in message
+    assert "write `await`" in message
+    assert len(message) < 400, "a call of nine receivers is cut"
     await assert_replays(handle, [pipeline])
 
 
@@ -49,14 +49,14 @@ async def test_a_task_that_was_given_up_before_it_began_is_in_order(worker: Work
 
 async def test_a_stage_that_never_awaits_its_context_fails(worker: Worker) -> None:
     """By the name of the call, without what was given to it; the work would be lost and the run complete."""
-    said = await failure(await start(worker, Careless.run, which="one"))
+    message = await failure(await start(worker, Careless.run, which="one"))
 
-    assert "the stage called ArtifactAccess.write and never awaited it" in said
-    assert "secret" not in said
+    assert "the stage called ArtifactAccess.write and never awaited it" in message
+    assert "secret" not in message
 
 
 async def test_two_stages_of_one_name_are_refused(worker: Worker) -> None:
     """A worker has one of them, which would run twice."""
-    said = await failure(await start(worker, Careless.run, which="two"))
+    message = await failure(await start(worker, Careless.run, which="two"))
 
-    assert "two stages are named 'forgets', tests.pipelines.stages.forgets and tests.pipelines.stages.other" in said
+    assert "two stages are named 'forgets', tests.pipelines.stages.forgets and tests.pipelines.stages.other" in message

@@ -41,7 +41,7 @@ async def is_on_record(file: Path, run: PipelineRun) -> bool:
 
 def made(folder: Path) -> set[str]:
     """Return what is in a folder."""
-    return {one.name for one in folder.iterdir()}
+    return {path.name for path in folder.iterdir()}
 
 
 class TestPlugin:
@@ -87,9 +87,9 @@ class TestPlugin:
         blind = await Client.connect(server.address, plugins=[BatonPlugin(safeguards="off")])
         async with pipeline_worker(client, they.PIPELINES, they.STAGES) as worker:
             run = await run_pipeline(worker, they.noted, PipelineInput(goal="hunter2"))
-        told = reader.get_workflow_handle(run.handle.id, result_type=PipelineResult)
+        result_handle = reader.get_workflow_handle(run.handle.id, result_type=PipelineResult)
 
-        assert (await told.result()).output == "noted"
+        assert (await result_handle.result()).output == "noted"
         assert b"hunter2" not in (await run.handle.fetch_history()).to_json().encode()
         assert await is_on_record(place / "audit.db", run)
         with pytest.raises(Exception, match="there is no keyring: set BATON_KEYS"):
@@ -171,17 +171,17 @@ class TestKit:
 PLACES = [(what, where) for what in they.ODD for where in ("output", "patch", "result", "params", "input")]
 
 
-@pytest.mark.parametrize(("what", "where"), PLACES, ids=[" ".join(one) for one in PLACES])
+@pytest.mark.parametrize(("what", "where"), PLACES, ids=[" ".join(place) for place in PLACES])
 async def test_what_a_pipeline_may_return_is_the_same_in_a_test_and_in_production(
     server: DevServer, place: Path, what: str, where: str
 ) -> None:
     """And so is the message when it may not: a number that is not exact, and half a character."""
     shipped = await plugin_for(Settings.of(os.environ), Served([], []))
-    said = []
+    messages = []
     for plugin in (temporary_plugin(), BatonPlugin(), shipped, BatonPlugin(safeguards=Safeguards.development(place))):
         client = await Client.connect(server.address, plugins=[plugin])
         async with pipeline_worker(client, they.PIPELINES, they.STAGES) as worker:
-            said.append(await failure(await start(worker, they.returns_odd, what=what, where=where)))
+            messages.append(await failure(await start(worker, they.returns_odd, what=what, where=where)))
 
-    assert len({*said}) == 1, said
-    assert {"large": "2**53", "half": "half a surrogate pair"}[what] in said[0]
+    assert len({*messages}) == 1, messages
+    assert {"large": "2**53", "half": "half a surrogate pair"}[what] in messages[0]

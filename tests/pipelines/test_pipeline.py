@@ -66,11 +66,11 @@ class TestRun:
         """The pipeline's own code answers alike each time, so that any worker can go on with any run."""
         once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
         async with pipeline_worker(client, PIPELINES, STAGES, replay_every_task=True) as forgetful:
-            again = await run_pipeline(forgetful, Linear.run, PipelineInput(goal=GOAL))
-            await assert_reads_back(client, again.handle)
+            second_run = await run_pipeline(forgetful, Linear.run, PipelineInput(goal=GOAL))
+            await assert_reads_back(client, second_run.handle)
 
-        assert undated(again.record) == undated(once.record)
-        assert EXECUTED[again.handle.id, "implement"] == 1
+        assert undated(second_run.record) == undated(once.record)
+        assert EXECUTED[second_run.handle.id, "implement"] == 1
 
     async def test_task_id_given_is_kept(self, worker: Worker) -> None:
         """A service may name the task itself."""
@@ -99,7 +99,7 @@ class TestQueries:
         handle = await start(worker, Together.run, patches={"a": {}, "b": {}})
         overview = await until_waiting(handle, "hold", "hold")
 
-        assert [(one.kind, one.seq) for one in overview.waiting_for] == [("stage", 2), ("stage", 3)]
+        assert [(step.kind, step.seq) for step in overview.waiting_for] == [("stage", 2), ("stage", 3)]
         await handle.terminate()
 
     async def test_a_closed_run_answers_too(self, worker: Worker) -> None:

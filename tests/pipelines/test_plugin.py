@@ -113,7 +113,7 @@ class TestFailures:
             with pytest.raises(WorkflowFailureError):
                 await handle.result()
 
-        [logged] = [one for one in caplog.records if "the pipeline's code failed the run" in one.getMessage()]
+        [logged] = [record for record in caplog.records if "the pipeline's code failed the run" in record.getMessage()]
         assert logged.exc_info is not None
         assert any(Path(frame.filename).name == "mishaps.py" for frame in traceback.extract_tb(logged.exc_info[2]))
 
@@ -128,7 +128,7 @@ class TestFailures:
         with pytest.raises(WorkflowFailureError):
             await handle.result()
 
-        [logged] = [one for one in caplog.records if "the pipeline's code failed the run" in one.getMessage()]
+        [logged] = [record for record in caplog.records if "the pipeline's code failed the run" in record.getMessage()]
         assert logged.exc_info is not None
         assert all(told in logged.getMessage() for told in ("'Raises'", handle.id, str(handle.first_execution_run_id)))
 
@@ -144,7 +144,7 @@ class TestFailures:
         assert (await handle.describe()).status is WorkflowExecutionStatus.RUNNING
         await handle.terminate()
 
-        [logged] = [one for one in caplog.records if one.levelno >= logging.ERROR]
+        [logged] = [record for record in caplog.records if record.levelno >= logging.ERROR]
         assert "the handler of the update 'trip' failed" in logged.getMessage()
         assert handle.id in logged.getMessage()
         assert logged.exc_info is not None
@@ -163,7 +163,7 @@ class TestFailures:
         with pytest.raises(WorkflowFailureError):
             await handle.result()
 
-        assert not [one for one in caplog.records if "code failed" in one.getMessage()]
+        assert not [record for record in caplog.records if "code failed" in record.getMessage()]
 
     async def test_what_a_workflow_may_not_ask_comes_with_what_it_may(self, worker: Worker) -> None:
         """Temporal's own message knows only how to switch the guard off."""
@@ -184,8 +184,8 @@ class TestFailures:
             await handle.result()
         assert "Add login" not in str(raised.value.cause)
         assert (await handle.describe()).status is WorkflowExecutionStatus.FAILED
-        failed = [one async for one in handle.fetch_history_events()]
-        assert EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED not in [one.event_type for one in failed]
+        failed = [event async for event in handle.fetch_history_events()]
+        assert EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED not in [failure.event_type for failure in failed]
 
     async def test_code_that_does_not_fit_the_history_suspends_the_run_until_it_fits(self, client: Client) -> None:
         """A wrong deployment does not fail the runs in progress: they go on once the right code is back."""
@@ -225,9 +225,9 @@ class TestParts:
         self, client: Client, where: str, at_a_time: int
     ) -> None:
         """The SDK's three at a time cost every payload, small ones too; a bucket keeps them."""
-        given = WorkerConfig(client=client, max_workflow_task_external_storage_concurrency=3)
+        worker_config = WorkerConfig(client=client, max_workflow_task_external_storage_concurrency=3)
 
-        config = BatonPlugin(WorkerParts(artifacts=open_store(where)), safeguards="off").configure_worker(given)
+        config = BatonPlugin(WorkerParts(artifacts=open_store(where)), safeguards="off").configure_worker(worker_config)
 
         assert config["max_workflow_task_external_storage_concurrency"] == at_a_time
 
@@ -309,7 +309,7 @@ class TestEventLoop:
             time.sleep(3)  # noqa: ASYNC251 - as somebody will
             return BatonPatch()
 
-        others = [one for one in STAGES if one is not stages.plan]
+        others = [item for item in STAGES if item is not stages.plan]
         async with pipeline_worker(client, [Linear], [plan, *others]) as worker:
             await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
         assert "the event loop has been blocked" in caplog.text

@@ -70,13 +70,13 @@ class TestWhole:
             claims={"1.research.1": claim},
             texts=[draft(40_000), draft(20_000, kind=Kind.ARTIFACT, id="plan-1")],
         )
-        made = assemble(material, 32_000, estimate_tokens, NONCE)
+        prompt = assemble(material, 32_000, estimate_tokens, NONCE)
 
-        assert claim.strip() in made.text
-        assert made.pages[1] == ("Input `draft`:\n", draft(40_000).text)
-        assert made.pages[2] == ("Artifact in the work scope:\n", f"plan-1\n\n{draft(20_000).text}")
-        assert all(question in made.text for question in BATON.open_questions)
-        assert [(one.name, one.tokens - one.shown, one.why) for one in made.parts] == [
+        assert claim.strip() in prompt.text
+        assert prompt.pages[1] == ("Input `draft`:\n", draft(40_000).text)
+        assert prompt.pages[2] == ("Artifact in the work scope:\n", f"plan-1\n\n{draft(20_000).text}")
+        assert all(question in prompt.text for question in BATON.open_questions)
+        assert [(part.name, part.tokens - part.shown, part.why) for part in prompt.parts] == [
             ("contract", 0, ""),
             ("baton", 0, ""),
             ("input draft", 0, ""),
@@ -85,15 +85,15 @@ class TestWhole:
 
     def test_each_text_has_a_page_of_its_own(self) -> None:
         """An input of many lines cannot pass for the baton: it stands in another fence."""
-        made = assemble(
+        prompt = assemble(
             Material(BATON, texts=[NamedText(Kind.INPUT, "x", "**Constraints:**\n- none")]),
             9_000,
             estimate_tokens,
             NONCE,
         )
 
-        assert made.pages[0][1].count("**Constraints:**") == 1
-        assert made.pages[1] == ("Input `x`:\n", "**Constraints:**\n- none")
+        assert prompt.pages[0][1].count("**Constraints:**") == 1
+        assert prompt.pages[1] == ("Input `x`:\n", "**Constraints:**\n- none")
 
 
 class TestGivingWay:
@@ -102,26 +102,26 @@ class TestGivingWay:
     def test_a_long_input_is_shortened_and_says_so(self) -> None:
         """In the prompt, and in its parts for people; a short one beside it stays whole."""
         material = Material(BATON, texts=[draft(40_000), NamedText(Kind.INPUT, "style", "plain")])
-        made = assemble(material, 4_000, estimate_tokens, NONCE)
-        shown = next(line for line in made.text.splitlines() if line.startswith("Input draft: "))
+        prompt = assemble(material, 4_000, estimate_tokens, NONCE)
+        notice = next(line for line in prompt.text.splitlines() if line.startswith("Input draft: "))
 
-        assert shown.endswith(" of 40,000 characters; read the rest with `read_artifact`")
-        count = int(shown.split()[2].replace(",", ""))
-        assert (draft(40_000).text or "")[:count] in made.text
-        assert ("Input `style`:\n", "plain") in made.pages
-        assert 3_900 < made.tokens <= 4_000
-        assert {one.name: one.why for one in made.parts} == {
+        assert notice.endswith(" of 40,000 characters; read the rest with `read_artifact`")
+        count = int(notice.split()[2].replace(",", ""))
+        assert (draft(40_000).text or "")[:count] in prompt.text
+        assert ("Input `style`:\n", "plain") in prompt.pages
+        assert 3_900 < prompt.tokens <= 4_000
+        assert {part.name: part.why for part in prompt.parts} == {
             "baton": "",
-            "input draft": shown.removeprefix("Input "),
+            "input draft": notice.removeprefix("Input "),
             "input style": "",
         }
 
     def test_an_agent_without_the_tool_is_not_sent_to_it(self) -> None:
         """It is told that there is more."""
-        made = assemble(Material(BATON, texts=[draft(40_000)]), 4_000, estimate_tokens, NONCE, reads=None)
+        prompt = assemble(Material(BATON, texts=[draft(40_000)]), 4_000, estimate_tokens, NONCE, reads=None)
 
-        assert "of 40,000 characters; the rest is not shown" in made.text
-        assert "read_artifact" not in made.text
+        assert "of 40,000 characters; the rest is not shown" in prompt.text
+        assert "read_artifact" not in prompt.text
 
     def test_parts_give_way_in_the_declared_order(self) -> None:
         """What can still be read goes first, then what is oldest and least sure; the baton comes last."""
@@ -129,12 +129,12 @@ class TestGivingWay:
         material = Material(BATON, turns=turns, texts=[draft(4_000), draft(4_000, kind=Kind.ARTIFACT, id="plan-1")])
         order = ["artifact plan-1", "input draft", "conversation", "baton"]
         seen = set()
-        whole = assemble(material, 99_000, estimate_tokens, NONCE).tokens
-        for allowed in range(whole + 20, 560, -40):
-            made = assemble(material, allowed, estimate_tokens, NONCE)
-            gave = [name for name in order if next(one for one in made.parts if one.name == name).why]
+        full_tokens = assemble(material, 99_000, estimate_tokens, NONCE).tokens
+        for allowed in range(full_tokens + 20, 560, -40):
+            prompt = assemble(material, allowed, estimate_tokens, NONCE)
+            gave = [name for name in order if next(part for part in prompt.parts if part.name == name).why]
             assert gave == order[: len(gave)], allowed
-            assert made.tokens <= allowed
+            assert prompt.tokens <= allowed
             seen.add(len(gave))
 
         assert list(SHRINK_ORDER)[:3] == [Kind.ARTIFACT, Kind.INPUT, Kind.CONVERSATION]
@@ -145,34 +145,34 @@ class TestGivingWay:
         claim = "x" * 3_000
         facts = [fact(n, f"claim {n} " + "y" * 300, Confidence.LOW) for n in range(1, 9)]
         facts.append(fact(9, "x" * 400, whole=claim))
-        made = assemble(
+        prompt = assemble(
             Material(BATON, contract=under(facts), claims={"1.research.9": claim}), 800, estimate_tokens, NONCE
         )
 
-        assert claim not in made.text
-        assert "x" * 400 + " (read the rest with `read_artifact`, id '1.research.9')" in made.text
-        assert "more facts, for which there is no room)" in made.text
-        assert "claim 8 " in made.text
-        assert "claim 1 " not in made.text
-        assert made.parts[0].why.startswith("facts: ")
+        assert claim not in prompt.text
+        assert "x" * 400 + " (read the rest with `read_artifact`, id '1.research.9')" in prompt.text
+        assert "more facts, for which there is no room)" in prompt.text
+        assert "claim 8 " in prompt.text
+        assert "claim 1 " not in prompt.text
+        assert prompt.parts[0].why.startswith("facts: ")
 
     def test_the_oldest_turns_go_first(self) -> None:
         """The newest are what the agent answers to."""
         turns = [Turn(role="a", content=f"turn {n} " + "words " * 60) for n in range(20)]
-        made = assemble(Material(BATON, summary="long ago", turns=turns), 800, estimate_tokens, NONCE)
+        prompt = assemble(Material(BATON, summary="long ago", turns=turns), 800, estimate_tokens, NONCE)
 
-        assert "turn 19 " in made.text
-        assert "turn 0 " not in made.text
-        assert "earlier turns, for which there is no room)" in made.text
+        assert "turn 19 " in prompt.text
+        assert "turn 0 " not in prompt.text
+        assert "earlier turns, for which there is no room)" in prompt.text
 
     def test_what_cannot_be_shown_is_named(self) -> None:
         """An image in the work scope is not text; the agent knows that it is there."""
-        made = assemble(
+        prompt = assemble(
             Material(BATON, texts=[NamedText(Kind.ARTIFACT, "logo", None, why="not text")]), 900, estimate_tokens, NONCE
         )
 
-        assert "**Not Shown:**\n- logo: not text\n" in made.text
-        assert made.parts[-1].why == "logo: not text"
+        assert "**Not Shown:**\n- logo: not text\n" in prompt.text
+        assert prompt.parts[-1].why == "logo: not text"
 
     @given(
         st.lists(st.tuples(st.integers(0, 30_000), st.sampled_from([Kind.INPUT, Kind.ARTIFACT])), max_size=6),
@@ -184,11 +184,11 @@ class TestGivingWay:
     ) -> None:
         """Whatever the sizes are and however tokens are counted."""
         texts = [draft(size, kind=kind, id=f"text-{at}") for at, (size, kind) in enumerate(sizes)]
-        made = assemble(Material(BATON, texts=texts), allowed, estimator, NONCE)
+        prompt = assemble(Material(BATON, texts=texts), allowed, estimator, NONCE)
 
-        assert made.tokens == estimator(made.text) <= allowed
-        for one, part in zip(texts, made.parts[1:], strict=True):
-            assert any(page.endswith(one.text or "") for _, page in made.pages) or part.why in made.text
+        assert prompt.tokens == estimator(prompt.text) <= allowed
+        for one, part in zip(texts, prompt.parts[1:], strict=True):
+            assert any(page.endswith(one.text or "") for _, page in prompt.pages) or part.why in prompt.text
 
 
 class TestRefused:
@@ -208,7 +208,7 @@ class TestRefused:
     def test_a_required_input_takes_the_room_of_the_others(self) -> None:
         """It is whole, and they are not."""
         material = Material(BATON, texts=[draft(12_000, required=True), draft(12_000, id="other")])
-        made = assemble(material, 4_500, estimate_tokens, NONCE)
+        prompt = assemble(material, 4_500, estimate_tokens, NONCE)
 
-        assert (draft(12_000).text or "") in made.text
-        assert [one.name for one in made.parts if one.why] == ["input other"]
+        assert (draft(12_000).text or "") in prompt.text
+        assert [part.name for part in prompt.parts if part.why] == ["input other"]

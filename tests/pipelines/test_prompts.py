@@ -52,19 +52,19 @@ async def test_what_does_not_fit_is_named_everywhere(worker: Worker, plugin: Bat
     READ.clear()
     run = await run_pipeline(worker, they.shortens, START)
     record = await read_run(worker.client, run.handle.id)
-    told = await explain_run(worker.client, run.handle.id, None, "edit")
+    explanation = await explain_run(worker.client, run.handle.id, None, "edit")
     notice = next(line for line in PROMPTS["edit"].splitlines() if line.startswith("Input draft: "))[6:]
 
     assert notice.endswith(" of 40,000 characters; read the rest with `read_artifact`")
     assert "- Cite every source" in PROMPTS["edit"]
     assert READ[0] == {"id": "draft", "characters": 40_000, "offset": 39_990, "text": f"{39_990:<10}"}
     assert record.state.entries[0].warnings == [f"the prompt had no room for all: {notice}"]
-    assert [(part.name, part.tokens > part.shown, part.why) for part in told.prompt] == [
+    assert [(part.name, part.tokens > part.shown, part.why) for part in explanation.prompt] == [
         ("baton", False, ""),
         ("input draft", True, notice),
         ("input style", False, ""),
     ]
-    assert f"tokens; {notice}" in told.to_markdown().replace("\\", "")
+    assert f"tokens; {notice}" in explanation.to_markdown().replace("\\", "")
     await assert_replays(run.handle, PIPELINES, plugin=plugin)
 
 
@@ -73,9 +73,9 @@ async def test_what_must_be_whole_and_does_not_fit_is_refused_unpaid(worker: Wor
     with pytest.raises(WorkflowFailureError) as raised:
         await run_pipeline(worker, they.insists, START)
 
-    said = str(raised.value.cause)
-    assert "PromptTooLargeError: the prompt may have " in said
-    assert "constraints 5, input draft 10,00" in said
+    message = str(raised.value.cause)
+    assert "PromptTooLargeError: the prompt may have " in message
+    assert "constraints 5, input draft 10,00" in message
     assert "strict" not in PROMPTS
     assert len(LOG) == 40_000
 

@@ -63,22 +63,24 @@ async def test_a_fork_takes_the_waits_before_it_over(client: Client, poller: Wor
 async def test_it_is_told_while_it_lasts_and_can_be_rolled_back_to(client: Client, poller: Worker) -> None:
     """What is waited for, until when; a rollback to the pause begins it anew."""
     handle = await start(poller, Polls.run, seconds=3600)
-    overview = await until(handle, lambda now: any(one.kind == "sleep" for one in now.waiting_for))
+    overview = await until(handle, lambda now: any(step.kind == "sleep" for step in now.waiting_for))
     [waiting] = overview.waiting_for
     assert (waiting.name, waiting.seq) == (PAUSE, 2)
     assert waiting.until is not None
     assert (waiting.until - waiting.since).total_seconds() == 3600
     run = await read_run(client, handle.id)
-    told = await waits(client, run)
-    assert told is not None
-    [pending] = told.pending
+    steps = await waits(client, run)
+    assert steps is not None
+    [pending] = steps.pending
     assert (pending.kind, pending.name, pending.until) == (StepKind.SLEEP, PAUSE, run.steps[1].until)
     assert all(timer.is_of_a_step for timer in run.timers)
 
-    again = await roll_back(client, handle.id, PAUSE, by="ann", why="wait anew")
-    rolled = await read_run(client, handle.id, run_id=again.run_id)
+    rolled_back = await roll_back(client, handle.id, PAUSE, by="ann", why="wait anew")
+    rolled = await read_run(client, handle.id, run_id=rolled_back.run_id)
     assert rolled.run_id != run.run_id
-    await until(client.get_workflow_handle(handle.id), lambda now: any(one.kind == "sleep" for one in now.waiting_for))
+    await until(
+        client.get_workflow_handle(handle.id), lambda now: any(step.kind == "sleep" for step in now.waiting_for)
+    )
     assert await timers(client.get_workflow_handle(handle.id)) == 1
     await client.get_workflow_handle(handle.id).terminate()
 

@@ -94,9 +94,9 @@ class TestRun:
 
     async def test_it_answers_with_the_patch_as_it_was_returned(self) -> None:
         """The patch comes back in the stage's record, its number with it (S1-patch-a, S1-patch-b, C-9)."""
-        found = await plan(sent(attempt=2, branch=True))
+        result = await plan(sent(attempt=2, branch=True))
 
-        assert found == StageReturn(
+        assert result == StageReturn(
             stage="plan",
             seq=3,
             attempt=2,
@@ -117,15 +117,15 @@ class TestRun:
     )
     async def test_every_way_to_answer_is_taken(self, given: Any, patch: dict[str, Any]) -> None:
         """No patch is a legal answer, and judging one is the workflow's affair (C-9, C-10)."""
-        found = await answer(given)
+        result = await answer(given)
 
-        assert (found.baton_patch, found.findings) == (patch, [])
+        assert (result.baton_patch, result.findings) == (patch, [])
 
     async def test_output_and_spend_come_back(self) -> None:
         """What the pipeline branches on, and what the stage cost."""
-        found = await answer(StageResult(output={"passed": 12}, spend=Spend(micro_usd=80_000)))
+        result = await answer(StageResult(output={"passed": 12}, spend=Spend(micro_usd=80_000)))
 
-        assert (found.output, found.spend.micro_usd) == ({"passed": 12}, 80_000)
+        assert (result.output, result.spend.micro_usd) == ({"passed": 12}, 80_000)
 
     async def test_a_patch_that_cannot_even_be_made_comes_back_as_findings(self) -> None:
         """It is told to the stage, which may mend it, and is not an exception to retry (C-3; B4)."""
@@ -133,13 +133,13 @@ class TestRun:
         async def bad(context: StageContext[Baton]) -> Any:
             return BatonPatch.model_validate({"current_state": "x", "desicion_log": []})
 
-        found = await answer(bad)
+        result = await answer(bad)
 
-        assert [one.split(":")[0] for one in found.findings] == ["current_state", "desicion_log"]
-        assert found.findings[1].endswith(
+        assert [finding.split(":")[0] for finding in result.findings] == ["current_state", "desicion_log"]
+        assert result.findings[1].endswith(
             "BatonPatch has no such member; return a derived patch type that has it, or a dict"
         )
-        assert found.baton_patch == {}
+        assert result.baton_patch == {}
 
     @pytest.mark.parametrize(
         ("members", "finding"),
@@ -161,8 +161,8 @@ class TestRun:
         async def made(context: StageContext[Baton]) -> StageResult:
             return StageResult(**members)
 
-        [found] = (await answer(made)).findings
-        assert found.startswith(finding)
+        [text] = (await answer(made)).findings
+        assert text.startswith(finding)
 
     async def test_another_record_that_cannot_be_made_is_an_exception(self) -> None:
         """Only patches are answers; any other mistake is the stage's own failure."""
@@ -183,17 +183,17 @@ class TestRun:
     )
     async def test_half_a_character_comes_back_as_a_finding(self, given: Any, where: str) -> None:
         """Models write such; JSON cannot carry it, so nothing of the answer is taken and the agent may mend it."""
-        found = await answer(given)
+        result = await answer(given)
 
-        assert [one.partition(":")[0] for one in found.findings] == [where]
-        assert "half a surrogate pair" in found.findings[0]
-        assert (found.baton_patch, found.output, found.turns) == ({}, None, [])
+        assert [finding.partition(":")[0] for finding in result.findings] == [where]
+        assert "half a surrogate pair" in result.findings[0]
+        assert (result.baton_patch, result.output, result.turns) == ({}, None, [])
 
     async def test_half_a_character_in_what_was_said_becomes_a_whole_one(self) -> None:
         """A tool or a model said so; the agent that tells of it cannot mend it."""
-        found = await answer(StageResult(turns=[{"role": "assistant", "content": "done \ude00"}]))
+        result = await answer(StageResult(turns=[{"role": "assistant", "content": "done \ude00"}]))
 
-        assert (found.findings, found.turns) == ([], [{"role": "assistant", "content": "done \ufffd"}])
+        assert (result.findings, result.turns) == ([], [{"role": "assistant", "content": "done \ufffd"}])
 
     async def test_half_a_character_that_a_tool_returned_becomes_a_whole_one(self) -> None:
         """What happened is on record; a stage does not fail because of a character in it."""
@@ -271,9 +271,9 @@ class TestRun:
 
     async def test_it_sees_the_fields_that_it_knows(self) -> None:
         """A stage for plain batons runs in a pipeline with a richer one."""
-        found = await plan(sent(baton={"goal": "Add login", "quality_signals": {"craft": 6}}))
+        result = await plan(sent(baton={"goal": "Add login", "quality_signals": {"craft": 6}}))
 
-        assert found.findings == []
+        assert result.findings == []
 
     async def test_it_is_handed_its_own_type_of_baton(self) -> None:
         """A stage for a richer baton has its fields."""
@@ -282,17 +282,17 @@ class TestRun:
         async def score(baton: ReviewBaton) -> dict[str, Any]:
             return {"quality_signals": {"seen": baton.quality_signals["craft"]}}
 
-        found = await score(sent("score", baton={"goal": "g", "quality_signals": {"craft": 6}}))
+        result = await score(sent("score", baton={"goal": "g", "quality_signals": {"craft": 6}}))
 
         assert score.baton_type is ReviewBaton
-        assert found.baton_patch == {"quality_signals": {"seen": 6}}
+        assert result.baton_patch == {"quality_signals": {"seen": 6}}
 
     async def test_a_field_it_did_not_declare_is_a_finding(self) -> None:
         """A stage keeps to what it said it writes, and is told (C-3)."""
-        found = await answer({"goal": "x", "work_scope": ["src"]}, writes=["work_scope"])
+        result = await answer({"goal": "x", "work_scope": ["src"]}, writes=["work_scope"])
 
-        assert [one.split(":")[0] for one in found.findings] == ["goal"]
-        assert found.baton_patch == {"goal": "x", "work_scope": ["src"]}
+        assert [finding.split(":")[0] for finding in result.findings] == ["goal"]
+        assert result.baton_patch == {"goal": "x", "work_scope": ["src"]}
 
 
 class TestOutputSchema:
@@ -338,9 +338,9 @@ class TestArtifacts:
     async def test_what_it_wrote_is_added_to_the_references(self) -> None:
         """The baton refers to it, with its hash, and holds none of it (S1-fields-h, S1-fields-k, S1-design-j)."""
         with worker_parts(WorkerParts(artifacts=MemoryArtifactStore())):
-            found = await answer(self.write)
+            result = await answer(self.write)
 
-        assert found.baton_patch["artifacts"] == [
+        assert result.baton_patch["artifacts"] == [
             {"id": "plan", "type": "plan", "hash": hashlib.sha256(b"# Plan").hexdigest(), "size": 6}
         ]
 
@@ -373,10 +373,10 @@ class TestArtifacts:
 
         refs = [{"id": "code", "type": "code", "hash": hash}]
         with worker_parts(WorkerParts(artifacts=store)):
-            found = await chooses(sent("chooses", baton={"goal": "g", "artifacts": refs, "work_scope": ["code"]}))
+            returned = await chooses(sent("chooses", baton={"goal": "g", "artifacts": refs, "work_scope": ["code"]}))
 
-        assert found.output == ["print()"]
-        assert [(one.id, one.included, one.tokens) for one in found.selected] == [("code", True, 2)]
+        assert returned.output == ["print()"]
+        assert [(choice.id, choice.included, choice.tokens) for choice in returned.selected] == [("code", True, 2)]
 
 
 class TestDeclaration:
@@ -411,11 +411,15 @@ class TestDeclaration:
                 stage(function)  # type: ignore[arg-type]
 
     def test_terms_are_kept(self) -> None:
-        """What was declared is what the pipeline reads; None is a choice where it means something."""
-        made: Stage[Any, Any] = stage(name="review", reads=["constraints"], decisions=None, heartbeat=None, attempts=1)(
-            plan._function
-        )
+        """The spec has the declared terms; None is kept where it has a meaning."""
+        review: Stage[Any, Any] = stage(
+            name="review", reads=["constraints"], decisions=None, heartbeat=None, attempts=1
+        )(plan._function)
 
-        assert (made.spec.name, made.spec.reads, made.spec.attempts) == ("review", frozenset({"constraints"}), 1)
-        assert (made.spec.decisions, made.spec.heartbeat) == (None, None)
+        assert (review.spec.name, review.spec.reads, review.spec.attempts) == (
+            "review",
+            frozenset({"constraints"}),
+            1,
+        )
+        assert (review.spec.decisions, review.spec.heartbeat) == (None, None)
         assert plan.spec.decisions == DEFAULT_DECISIONS

@@ -58,10 +58,10 @@ async def test_an_activity_of_others_that_returns_no_record_is_told_what_is_expe
     """A worker in another language may do a stage; the SDK hands on null and bytes whatever was asked for."""
 
     @activity.defn(name="first")
-    async def theirs(asked: Any) -> Any:
+    async def foreign_stage(message: Any) -> Any:
         return returned
 
-    async with pipeline_worker(client, [Waits], [theirs]) as worker:
+    async with pipeline_worker(client, [Waits], [foreign_stage]) as worker:
         handle = await start(worker, Waits.run)
         message = await failure(handle)
 
@@ -93,9 +93,11 @@ class TestRefusedPatches:
         params: Any = {**options, "answers": [patch, {"current_state": ["Mended"]}]}
         run = await run_pipeline(worker, Answers.run, PipelineInput(goal=GOAL, baton=SEED, params=params))
         events = list((await run.handle.fetch_history()).events)
-        again = [n for n, one in enumerate(events, 1) if one.HasField("activity_task_scheduled_event_attributes")][1]
+        retry = [n for n, event in enumerate(events, 1) if event.HasField("activity_task_scheduled_event_attributes")][
+            1
+        ]
 
-        [step] = (await rebuild(run.handle.id, "", events[:again], client.data_converter)).steps
+        [step] = (await rebuild(run.handle.id, "", events[:retry], client.data_converter)).steps
         assert (step.status, step.attempts) == (StepStatus.RUNNING, 2)
         assert finding in (step.failure or "")
 
@@ -126,8 +128,8 @@ class TestRefusedPatches:
         params: Any = {"answers": [bad, {}]}
         run = await run_pipeline(worker, Answers.run, PipelineInput(goal=GOAL, params=params))
 
-        told = [entry.removeprefix("was told: ").split(":")[0] for entry in run.baton.decision_log]
-        assert sorted(told) == ["decision_log", "goal", "nobody", "work_scope"]
+        fields = [entry.removeprefix("was told: ").split(":")[0] for entry in run.baton.decision_log]
+        assert sorted(fields) == ["decision_log", "goal", "nobody", "work_scope"]
 
     async def test_a_patch_of_200_000_entries_is_a_finding(self, client: Client, worker: Worker) -> None:
         """The stage is told, and the run goes on: no answer holds up the pipeline's code."""

@@ -85,7 +85,7 @@ async def spoke(handle: Handle) -> None:
     """Wait until a heartbeat is at the server, which is no event that could be awaited."""
     while True:
         described = await handle.describe()
-        if any(one.heartbeat_details.payloads for one in described.raw_description.pending_activities):
+        if any(activity.heartbeat_details.payloads for activity in described.raw_description.pending_activities):
             return
         await asyncio.sleep(0.05)
 
@@ -122,11 +122,11 @@ class TestStage:
             first = await pieces(client, handle, until=lambda text: text == "".join(TOKENS[:2]))
             pace.may_go_on.set()
             rest = await pieces(client, handle, first[-1][1])
-            whole = "".join(TOKENS)
+            full_text = "".join(TOKENS)
             assert await handle.result() is not None
 
         assert text_of(first) == "".join(TOKENS[:2])  # the stage was at work then: it could not go on
-        assert text_of(first) + text_of(rest) == whole
+        assert text_of(first) + text_of(rest) == full_text
         assert [news.kind for news, _ in rest][-2:] == [NewsKind.STEP_DONE, NewsKind.RUN_ENDED]
 
     async def test_after_each_cursor_comes_exactly_the_rest(self, client: Client) -> None:
@@ -212,7 +212,7 @@ class TestAgent:
         may_end = asyncio.Event()
 
         async def answer(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
-            if not any(isinstance(one, ModelResponse) for one in messages):
+            if not any(isinstance(message, ModelResponse) for message in messages):
                 yield {0: DeltaToolCall(name="look_up", json_args='{"topic": "batons"}')}
                 return
             for number, token in enumerate(TOKENS):
@@ -242,7 +242,7 @@ class TestAgent:
         ]
         assert text_of(first) + text_of(rest) == result.output == "".join(TOKENS)
         run = await read_run(client, handle.id)
-        assert [one.seq for one in run.streams] == [1]
+        assert [stream.seq for stream in run.streams] == [1]
 
     async def test_an_agent_that_streams_by_itself_needs_no_word_of_the_pipeline(self, client: Client) -> None:
         """Its stage says so; the pipeline names the stage and nothing more."""

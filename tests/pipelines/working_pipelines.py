@@ -91,9 +91,9 @@ class TellsWhen:
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
         await workflow.wait_condition(lambda: self.notes > 0)
-        told = workflow.now()
+        noted_at = workflow.now()
         await self.pipeline.stage(sort)
-        return self.pipeline.result(told.isoformat())
+        return self.pipeline.result(noted_at.isoformat())
 
     @workflow.signal
     def note(self) -> None:
