@@ -1,4 +1,4 @@
-"""Runs that pay: how they are started, and what they and their stages say that they paid."""
+"""Helpers for runs with costs: start them, and read what they and their stages report."""
 
 import contextlib
 from typing import Any
@@ -20,7 +20,7 @@ BUDGET = Budget(initial_micro_usd=1_000_000)
 
 
 async def ended(worker: Worker, handle: Handle) -> RunRecord:
-    """Return the newest run of a workflow once it has ended, which its code can replay."""
+    """Return the newest run of a workflow after its end; its history replays."""
     newest = worker.client.get_workflow_handle(handle.id)
     with contextlib.suppress(WorkflowFailureError):
         await newest.result()
@@ -45,7 +45,7 @@ async def taken(
 
 
 def paid(run: RunRecord) -> int:
-    """Return what the stages of a run have paid, those of its children included."""
+    """Return what the stages of a run have paid, children included."""
     return sum(amount for id, amount in BILLS.items() if id == run.workflow_id or id.startswith(f"{run.workflow_id}."))
 
 

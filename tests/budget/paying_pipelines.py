@@ -1,4 +1,4 @@
-"""A pipeline that takes the steps that it is told to, to see what is charged for them."""
+"""A pipeline that runs given steps, to check what is charged for them."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Stages that charge what they are told to, and keep the bills themselves; a worker runs them outside the sandbox."""
+"""Stages that charge given amounts and record the bills themselves."""
 
 import asyncio
 import sqlite3
@@ -59,7 +59,7 @@ async def _pay(context: StageContext[Baton], name: str) -> StageResult:
 
 
 async def _keep_busy(ledger: str) -> None:
-    """Have others wait for a ledger for longer than a stage that is missed soon goes without a heartbeat."""
+    """Block others from the ledger for longer than the heartbeat timeout of `watched`."""
     connection = sqlite3.connect(ledger, isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
     asyncio.get_running_loop().call_later(1, connection.close)
@@ -67,7 +67,7 @@ async def _keep_busy(ledger: str) -> None:
 
 @stage(retries=AT_ONCE, heartbeat=timedelta(seconds=1))
 async def watched(context: StageContext[Baton]) -> StageResult:
-    """Pay; who is lost is missed soon."""
+    """Pay, with a short heartbeat timeout."""
     return await _pay(context, "watched")
 
 
@@ -85,25 +85,25 @@ async def second(context: StageContext[Baton]) -> StageResult:
 
 @stage(retries=Retries(attempts=1), reserve_micro_usd=100_000)
 async def dear(context: StageContext[Baton]) -> StageResult:
-    """Pay, much of which is set apart before."""
+    """Pay, with a large reservation."""
     return await _pay(context, "dear")
 
 
 @stage(retries=AT_ONCE, requires=["work_scope"])
 async def picky(context: StageContext[Baton]) -> StageResult:
-    """Pay, within a scope that nobody gives."""
+    """Pay, with a scope that nobody grants."""
     return await _pay(context, "picky")
 
 
 @stage(timeout=timedelta(seconds=1), retries=Retries(attempts=1))
 async def brief(context: StageContext[Baton]) -> StageResult:
-    """Pay; what takes longer counts as lost."""
+    """Pay, with a short timeout."""
     return await _pay(context, "brief")
 
 
 @stage
 async def talk(context: StageContext[Baton]) -> StageResult:
-    """Pay, for a conversation that is too long for whoever listens."""
+    """Pay, with a conversation that is too long for the next stage."""
     said = "We looked at the next page and found nothing. " * 40
     turns: list[dict[str, JsonValue]] = [{"role": "analyst", "content": f"Turn {nth}: {said}"} for nth in range(30)]
     paid = await _pay(context, "talk")
@@ -118,7 +118,7 @@ async def listen(context: StageContext[Baton]) -> StageResult:
 
 @stage(window=6_000, retries=AT_ONCE, requires=["work_scope"])
 async def scoped(context: StageContext[Baton]) -> StageResult:
-    """Pay, within a scope that nobody gives."""
+    """Pay, with a scope that nobody grants."""
     return await _pay(context, "scoped")
 
 

@@ -1,4 +1,4 @@
-"""Money over runs: `baton bill`, what is left of a budget, and what a top-up leads to."""
+"""Costs across runs: `baton bill`, the rest of a budget, and top-ups."""
 
 import json
 import os
@@ -35,14 +35,14 @@ def baton(server: DevServer, tmp_path: Path) -> Operator:
 
 
 async def rows(baton: Operator, by: str) -> dict[str, Any]:
-    """Return the bill by name, of these pipelines alone: other tests use the same server."""
+    """Return the bill of these pipelines by name; other tests use the same server."""
     report = json.loads(await baton("bill", "--group-by", by, "--json"))
     return {row[by]: row for row in report["rows"] if row[by].startswith("bill")}
 
 
 class TestBill:
     async def test_a_run_that_cannot_be_read_is_named(self, server: DevServer, baton: Operator) -> None:
-        """Its payloads are in a store that the operator does not have; the others are billed all the same."""
+        """Its payloads are in another store; the other runs are still billed."""
         elsewhere = BatonPlugin(WorkerParts(artifacts=MemoryArtifactStore()))
         client = await Client.connect(server.address, plugins=[elsewhere])
         start = PipelineInput(goal="Cost", params={"text": os.urandom(400_000).hex()})
@@ -54,7 +54,7 @@ class TestBill:
         assert f"run {handle.id!r} is not in the bill" in " ".join(stderr.split())
 
     async def test_each_amount_counts_once(self, worker: Worker, baton: Operator, tmp_path: Path) -> None:
-        """A child's cost in the child alone, one that ran twice twice; a provider's export is compared."""
+        """A child's cost counts in the child only, a repeated step twice; a provider's export is compared."""
         run = await run_pipeline(worker, bill_parent, PipelineInput(goal="Cost"))
         second_run = await roll_back(worker.client, run.handle.id, "bill_child", by="ann", why="again")
         await worker.client.get_workflow_handle(run.handle.id, run_id=second_run.run_id).result()
@@ -84,7 +84,7 @@ class TestBill:
 
 class TestBudget:
     async def test_a_top_up_says_whether_it_is_enough(self, worker: Worker, baton: Operator, client: Client) -> None:
-        """The stage is charged in full, beyond its reservation; who topped up is in the history."""
+        """A stage is charged beyond its reservation, and the history names who topped up."""
         handle = await worker.client.start_workflow(
             bill_parent,
             PipelineInput(goal="Cost", budget=Budget(initial_micro_usd=500_000)),
@@ -111,7 +111,7 @@ class TestBudget:
         ]
 
     async def test_a_list_has_run_ids_and_the_last_stage(self, worker: Worker, baton: Operator) -> None:
-        """The index has the stage of a quick run too late."""
+        """The index has a quick run's stage too late."""
         run = await run_pipeline(worker, bill_child, PipelineInput(goal="Cost"))
         listed = json.loads(await baton("list", "--pipeline", "bill_child", "--limit", "100", "--json"))
         listed_run = next(one for one in listed if one["workflow_id"] == run.handle.id)

@@ -1,4 +1,4 @@
-"""The budget relay: every bill is paid once, and nothing twice."""
+"""The budget: every bill is charged exactly once."""
 
 import random
 from typing import Any
@@ -18,7 +18,7 @@ from baton.core.messages import PipelineInput
 
 
 def budget(micro_usd: int = 1_000, **terms: Any) -> Budget:
-    """Return a budget of so many millionths of a dollar."""
+    """Return a budget of ``micro_usd`` millionths of a dollar."""
     return Budget(initial_micro_usd=micro_usd, **terms)
 
 
@@ -27,45 +27,45 @@ def bill(micro_usd: int) -> Spend:
 
 
 def account_of(money: Budget) -> BudgetAccount:
-    """Return the account of a pipeline that was given a budget."""
+    """Return the account of a pipeline with a budget."""
     return BudgetAccount(PipelineInput(goal="g", budget=money))
 
 
 class TestReserve:
-    def test_what_is_reserved_is_not_free(self) -> None:
-        """Two agents at the same time cannot spend the same money (S3-9-c)."""
+    def test_reserved_money_is_not_free(self) -> None:
+        """Concurrent agents cannot spend the same money (S3-9-c)."""
         reserved = budget(1_000).reserve("1", "extract", 600)
 
         assert (reserved.free_micro_usd, reserved.remaining_micro_usd, reserved.spent_micro_usd) == (400, 1_000, 0)
         assert reserved.shortage("score", 500) is not None
 
-    def test_settling_gives_back_what_was_not_used(self) -> None:
-        """Only what it really cost is deducted (S3-9-b)."""
+    def test_settling_releases_the_rest(self) -> None:
+        """Only the real cost is deducted (S3-9-b)."""
         settled = budget(1_000).reserve("1", "extract", 600).charge("1", "a", bill(100)).settle("1")
 
         assert (settled.free_micro_usd, settled.spent_micro_usd, settled.open) == (900, 100, {})
 
-    def test_a_bill_reduces_what_is_held_and_not_what_is_free(self) -> None:
-        """It was reserved for that."""
+    def test_a_bill_reduces_the_reservation_only(self) -> None:
+        """The free amount is unchanged."""
         reserved = budget(1_000).reserve("1", "extract", 600).charge("1", "a", bill(250))
 
         assert (reserved.free_micro_usd, reserved.remaining_micro_usd) == (400, 750)
 
-    def test_a_bill_higher_than_the_reservation_is_paid_in_full(self) -> None:
-        """It is a fact; what is left may fall below zero and then nothing may begin (S3-6.1-l, S3-6.1-m)."""
+    def test_a_bill_above_the_reservation_is_charged_in_full(self) -> None:
+        """The rest may become negative, and then nothing may begin (S3-6.1-l, S3-6.1-m)."""
         over = budget(100).reserve("1", "extract", 100).charge("1", "a", bill(130)).settle("1")
 
         assert (over.remaining_micro_usd, over.free_micro_usd) == (-30, 0)
         assert over.shortage("score") is not None
 
-    def test_the_same_bill_is_paid_once(self) -> None:
-        """An answer that arrives twice costs once (S3-11-e)."""
+    def test_the_same_bill_is_charged_once(self) -> None:
+        """A repeated result costs nothing more (S3-11-e)."""
         once = budget().reserve("1", "extract").charge("1", "a", bill(10))
 
         assert once.charge("1", "a", bill(10)) == once
 
-    def test_a_late_bill_is_paid_without_a_reservation(self) -> None:
-        """What a lost attempt cost is known only afterwards."""
+    def test_a_late_bill_is_charged_without_a_reservation(self) -> None:
+        """The cost of a lost attempt is known only afterwards."""
         assert budget().charge_unreserved("extract", Spend(micro_usd=70)).spent_micro_usd == 70
 
     @pytest.mark.parametrize(
@@ -81,13 +81,13 @@ class TestReserve:
             pytest.param(lambda one: one.top_up(0), "expected more than zero", id="a top-up of nothing"),
         ],
     )
-    def test_a_mistake_of_the_pipeline_shows_at_once(self, act: Any, why: str) -> None:
-        """A budget that was kept wrongly is worse than none (S3-11-e)."""
+    def test_wrong_use_is_an_error(self, act: Any, why: str) -> None:
+        """Wrong bookkeeping would be worse than none (S3-11-e)."""
         with pytest.raises(ValueError, match=why):
             act(budget().reserve("1", "extract", 10))
 
-    def test_a_change_makes_a_new_budget(self) -> None:
-        """A replay finds the old one as it was."""
+    def test_a_change_returns_a_new_budget(self) -> None:
+        """A replay sees the old one unchanged."""
         before = budget()
         before.reserve("1", "extract", 10)
 
@@ -96,8 +96,8 @@ class TestReserve:
 
 class TestShortage:
     @pytest.mark.parametrize("then", OnExhaustion)
-    def test_the_pipeline_declares_it(self, then: OnExhaustion) -> None:
-        """Pause and ask by default, wrap up, or stop."""
+    def test_the_pipeline_declares_what_happens_then(self, then: OnExhaustion) -> None:
+        """Pause, wrap up, or stop."""
         lack = budget(10, then=then).shortage("score", 50)
 
         assert lack is not None
@@ -110,20 +110,20 @@ class TestShortage:
         assert lack is not None
         assert lack.then is OnExhaustion.PAUSE
 
-    def test_a_stage_that_cannot_say_what_it_costs_needs_something_left(self) -> None:
-        """At zero nobody executes (S3-6.1-l, S3-9-b)."""
+    def test_a_stage_without_a_reservation_needs_a_positive_rest(self) -> None:
+        """At zero nothing is executed (S3-6.1-l, S3-9-b)."""
         assert budget(1).shortage("score") is None
         assert budget(0).shortage("score") is not None
 
-    def test_more_money_ends_it(self) -> None:
-        """A person tops up, and the same stage begins (C-21)."""
+    def test_a_top_up_ends_the_shortage(self) -> None:
+        """The same stage then begins (C-21)."""
         topped = budget(10).top_up(40)
 
         assert topped.shortage("score", 50) is None
         assert (topped.ceiling_micro_usd, topped.initial_micro_usd) == (50, 10)
 
-    def test_what_is_set_aside_is_for_closing_stages(self) -> None:
-        """There is money left to say how far the work came."""
+    def test_money_set_aside_is_for_closing_stages(self) -> None:
+        """There is money to report how far the work came."""
         low = budget(100, set_aside_micro_usd=30, then=OnExhaustion.WRAP_UP).charge_unreserved(
             "extract", Spend(micro_usd=70)
         )
@@ -136,15 +136,15 @@ class TestShortage:
             == 0
         )
 
-    def test_a_closing_stage_without_money_is_the_end(self) -> None:
-        """Wrapping up does not go on for ever."""
+    def test_a_closing_stage_without_money_stops_the_pipeline(self) -> None:
+        """Wrapping up does not continue for ever."""
         lack = budget(0, then=OnExhaustion.WRAP_UP).shortage("summary", closing=True)
 
         assert lack is not None
         assert lack.then is OnExhaustion.STOP
 
-    def test_a_stage_may_have_a_limit_of_its_own(self) -> None:
-        """In all its attempts together, however much is in the budget."""
+    def test_a_stage_may_have_its_own_limit(self) -> None:
+        """For all its attempts, whatever the budget has."""
         limited = budget(1_000, limits={"extract": 100})
         tried = limited.reserve("1", "extract", 60).charge("1", "a", bill(60)).settle("1")
         lack = tried.shortage("extract", 50)
@@ -154,11 +154,11 @@ class TestShortage:
         assert lack.missing_micro_usd == 10
         assert tried.shortage("score", 900) is None
 
-    def test_a_limit_counts_what_runs_at_the_same_time(self) -> None:
+    def test_a_limit_counts_concurrent_branches(self) -> None:
         """Branches of one stage share its limit."""
         assert budget(1_000, limits={"test": 100}).reserve("1", "test", 60).shortage("test", 60) is not None
 
-    def test_it_says_what_is_needed_and_what_is_there(self) -> None:
+    def test_a_shortage_has_the_needed_and_the_free_amount(self) -> None:
         """A person decides on it."""
         lack = budget(50_000).shortage("extract", 60_000)
 
@@ -167,8 +167,8 @@ class TestShortage:
 
 
 class TestChildren:
-    def test_a_child_has_what_is_free_and_the_rest_comes_back(self) -> None:
-        """It pays from the one budget, and what it did not spend is free again (S3-9-c)."""
+    def test_a_child_gets_all_that_is_free_and_returns_the_rest(self) -> None:
+        """It pays from the same budget (S3-9-c)."""
         account = account_of(budget(1_000, set_aside_micro_usd=100, limits={"part": 300}))
         child = account.reserve_child(4, "part")
         assert child is not None
@@ -178,8 +178,8 @@ class TestChildren:
         assert (child.remaining_micro_usd, free) == (300, 600)
         assert (account.budget.spent_micro_usd, account.budget.free_micro_usd) == (120, 780)
 
-    def test_two_of_one_name_run_at_the_same_time(self) -> None:
-        """The one that ends first frees nothing of the other's, and money that comes meanwhile is for the second."""
+    def test_two_children_of_one_name_run_concurrently(self) -> None:
+        """Settling one does not release the other's reservation; a top-up goes to the second."""
         account = account_of(budget(1_000))
         first = account.reserve_child(1, "part")
         account.top_up(50)
@@ -195,16 +195,16 @@ class TestChildren:
 
 
 class TestRelay:
-    def test_a_handoff_carries_spent_and_left(self) -> None:
-        """Together they are the budget, whatever is reserved (C-12, S3-9-a)."""
+    def test_a_handoff_has_the_spent_and_remaining_amounts(self) -> None:
+        """They add up to the budget, whatever is reserved (C-12, S3-9-a)."""
         cost = budget(400_000).reserve("1", "extract", 100_000).charge("1", "a", bill(80_000)).cost_tracking()
 
         assert (cost.spent_micro_usd, cost.remaining_micro_usd) == (80_000, 320_000)
         assert cost.to_json_object()["costBudgetRemainingUSD"] == 0.32
         assert cost.token_spent.prompt == 160_000
 
-    def test_the_receiving_pipeline_goes_on_with_it(self) -> None:
-        """One ceiling for the whole chain, across pipelines (S3-9-c)."""
+    def test_the_receiving_pipeline_continues_the_budget(self) -> None:
+        """One limit for the whole chain, across pipelines (S3-9-c)."""
         sent = budget(400_000).charge_unreserved("extract", Spend(micro_usd=80_000, prompt_tokens=7)).top_up(100)
         received = budget(900_000).model_copy(update={"then": OnExhaustion.STOP}).relayed(sent.cost_tracking())
 
@@ -218,7 +218,7 @@ OUTCOMES = ["good", "refused", "raised", "lost", "twice"]
 class TestSum:
     @given(st.integers(0, 5_000), st.lists(st.tuples(st.sampled_from(OUTCOMES), st.integers(0, 900)), max_size=30))
     def test_records_bills_and_figures_agree_under_retries(self, initial: int, runs: list[tuple[str, int]]) -> None:
-        """Whatever is retried, refused, lost or delivered twice, every bill is on record once (S3-11-e, C-12)."""
+        """Whatever is retried, rejected, lost or repeated, every bill is charged once (S3-11-e, C-12)."""
         current, records, bills = budget(initial), list[Spend](), 0
         for step, (outcome, cost) in enumerate(runs):
             name = str(step)
@@ -243,8 +243,8 @@ class TestSum:
         assert current.open == {}
 
     @given(st.integers(0, 10_000), st.randoms(use_true_random=False))
-    def test_no_order_of_events_spends_what_is_not_there(self, initial: int, dice: random.Random) -> None:
-        """Concurrent stages that keep to what they reserved never overdraw (S3-9-c)."""
+    def test_no_order_of_events_overdraws_the_budget(self, initial: int, dice: random.Random) -> None:
+        """If concurrent stages keep to their reservations (S3-9-c)."""
         current, running = budget(initial), dict[str, int]()
         for step in range(40):
             amount = dice.randrange(0, 2_000)
@@ -258,8 +258,8 @@ class TestSum:
 
             assert 0 <= current.free_micro_usd <= current.remaining_micro_usd <= initial
 
-    def test_a_budget_survives_a_pause(self) -> None:
-        """Open reservations included, through JSON and back (replay, continue-as-new)."""
+    def test_a_budget_survives_json(self) -> None:
+        """Open reservations included (replay, continue-as-new)."""
         stored = budget(1_000, limits={"a": 5}, then=OnExhaustion.STOP).reserve("1", "b", 10).charge("1", "x", bill(3))
 
         assert Budget.model_validate_json(stored.model_dump_json()) == stored

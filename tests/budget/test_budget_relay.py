@@ -1,8 +1,4 @@
-"""The budget relay along a whole chain: what the records say together is what was billed, to the millionth.
-
-Five agents hand a task on. Vendors send bills, the agents charge them, and messages carry the figures; the vendors'
-own books are the truth that everything is compared with.
-"""
+"""The budget along a chain of agents: the records add up to the bills, to the millionth."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -35,7 +31,7 @@ RecordT = TypeVar("RecordT", Budget, Compressed)
 
 
 class OutOfMoneyError(Exception):
-    """There is a shortage, and nobody to ask."""
+    """There is a shortage and nobody to ask."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +56,7 @@ days = st.lists(st.lists(jobs, max_size=4), min_size=len(AGENTS), max_size=len(A
 
 
 def bill_of(micro_usd: int) -> Spend:
-    """Return a bill with tokens that can be told from the money."""
+    """Return a bill whose tokens follow from the amount."""
     return Spend(micro_usd=micro_usd, prompt_tokens=micro_usd * 2, completion_tokens=micro_usd % 7)
 
 
@@ -203,17 +199,17 @@ class Chain:
 
 
 def kept(record: RecordT) -> RecordT:
-    """Return a record as it comes back from JSON."""
+    """Return a record after a round trip through JSON."""
     return type(record).model_validate_json(record.model_dump_json())
 
 
 def cost_on_record(entries: list[AuditEntry]) -> TaskCost:
-    """Return what the ledger says of a task's cost, from the chain of these entries."""
+    """Return the ledger's cost of a task, from these entries."""
     return task_cost([record.fields for record in chain(entries=entries, task_id=TASK_ID, signer=None)])
 
 
 def spent_since(received: CostTracking, budget: Budget) -> Spend:
-    """Return what an agent has spent itself since it was given the task."""
+    """Return what an agent has spent since it received the task."""
     return Spend(
         micro_usd=budget.spent_micro_usd - received.spent_micro_usd,
         prompt_tokens=budget.spent.prompt_tokens - received.token_spent.prompt,
@@ -222,7 +218,7 @@ def spent_since(received: CostTracking, budget: Budget) -> Spend:
 
 
 def topped_up(received: CostTracking, budget: Budget) -> CostTracking:
-    """Return what an agent was given, with what people have added since."""
+    """Return what an agent received, with later top-ups."""
     return received.model_copy(
         update={"cost_budget_remaining_usd": to_usd(budget.ceiling_micro_usd - received.spent_micro_usd)}
     )
@@ -235,7 +231,7 @@ class TestChain:
     @settings(max_examples=40)
     @given(days, rejections)
     def test_the_sum_of_the_records_is_the_sum_of_the_bills(self, script: list[list[Job]], refused: list[int]) -> None:
-        """Retries, lost and doubled answers, fan-out, children and compression included (S3-11-e, S3-9-c, C-12)."""
+        """With retries, lost and repeated results, fan-out, children and compression (S3-11-e, S3-9-c, C-12)."""
         done = Chain(Budget(initial_micro_usd=PLENTY)).run(script, refused)
         cost = done.cost
 
@@ -246,7 +242,7 @@ class TestChain:
     @settings(max_examples=40)
     @given(days, rejections)
     def test_each_agent_is_charged_what_it_was_billed(self, script: list[list[Job]], refused: list[int]) -> None:
-        """By the differences between records, not by the cumulative figures (C-12, S3-9-b)."""
+        """By the differences between records, not by cumulative amounts (C-12, S3-9-b)."""
         done = Chain(Budget(initial_micro_usd=PLENTY)).run(script, refused)
         billed = {agent: to_usd(sum(bill.micro_usd for bill in bills)) for agent, bills in done.books.items()}
 
@@ -254,10 +250,10 @@ class TestChain:
 
     @settings(max_examples=40)
     @given(days, rejections, st.integers(0, 50_000))
-    def test_every_message_says_what_was_billed_so_far(
+    def test_every_message_has_the_amount_billed_so_far(
         self, script: list[list[Job]], refused: list[int], initial: int
     ) -> None:
-        """It is updated on every handoff; spent and left are the ceiling, top-ups included (S3-9-a, C-12)."""
+        """Spent and remaining add up to the limit, top-ups included (S3-9-a, C-12)."""
         done = Chain(Budget(initial_micro_usd=initial)).run(script, refused)
         spent = [message.cost_tracking.spent_micro_usd for message in done.messages]
         own = [sum(bill.micro_usd for bill in done.books[agent]) for agent in AGENTS]
@@ -271,7 +267,7 @@ class TestChain:
     @settings(max_examples=40)
     @given(days, rejections, st.integers(0, 50_000))
     def test_pauses_and_replays_change_nothing(self, script: list[list[Job]], refused: list[int], initial: int) -> None:
-        """Stored and read again after every single step, the figures are the same (S3-9-c, S3-11-e)."""
+        """The amounts are the same if the budget is stored and read after each step (S3-9-c, S3-11-e)."""
         straight = Chain(Budget(initial_micro_usd=initial)).run(script, refused)
         interrupted = Chain(Budget(initial_micro_usd=initial), interrupted=True).run(script, refused)
 
@@ -281,8 +277,8 @@ class TestChain:
 
     @settings(max_examples=40)
     @given(days, st.integers(0, 40_000))
-    def test_the_ceiling_holds_across_the_chain(self, script: list[list[Job]], initial: int) -> None:
-        """Without a top-up the chain stops before a job that it cannot pay (S3-9-c, S3-9-b)."""
+    def test_the_limit_holds_across_the_chain(self, script: list[list[Job]], initial: int) -> None:
+        """Without a top-up the chain stops before a job that it cannot afford (S3-9-c, S3-9-b)."""
         one = Chain(Budget(initial_micro_usd=initial), may_top_up=False)
         try:
             one.run(script)
@@ -291,8 +287,8 @@ class TestChain:
 
         assert one.total.micro_usd == one.budget.spent_micro_usd <= initial
 
-    def test_every_kind_of_job_is_part_of_it(self) -> None:
-        """One of each, by hand: what is charged does not depend on how it came (S3-11-e)."""
+    def test_every_kind_of_job_is_charged(self) -> None:
+        """One of each: the charge does not depend on how the bill arrives (S3-11-e)."""
         script = [[Job(kind, (1_000, 200)) for kind in JOBS], [], [Job("good", (7,))], [], [Job("child", (1,))]]
         done = Chain(Budget(initial_micro_usd=PLENTY)).run(script)
 
@@ -319,7 +315,7 @@ class TestDeduction:
         assert wire["tokenSpent"]["prompt"] == 160_000
 
     def test_the_records_of_three_handoffs_lack_the_last_agents_cost(self) -> None:
-        """The literal sum of the document over-counts, and without the completion the last is missing (C-12)."""
+        """The document's literal sum over-counts, and lacks the last agent without the completion (C-12)."""
         script = [[Job("good", (100_000,))] for _ in AGENTS]
         done = Chain(Budget(initial_micro_usd=10**6)).run(script)
         cumulative = [message.cost_tracking.cost_spent_so_far_usd for message in done.messages]

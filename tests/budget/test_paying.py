@@ -1,4 +1,4 @@
-"""What a run says that it was charged is what its stages paid, whatever became of them and of the run."""
+"""A run's charges equal what its stages paid, however they and the run ended."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -40,7 +40,7 @@ REFUSED = [{"spend": 400, "end": "refused"}, {"spend": 7}]
 
 @pytest.fixture(scope="module")
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
-    """Return a running worker with safeguards, and a model for summaries."""
+    """Return a running worker with safeguards and a summarising model."""
     price = Price(input=Decimal("0.001"), output=Decimal("0.001"))
     parts = WorkerParts(summariser=Summariser(summarise, price))
     client = await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=safeguards)])
@@ -81,7 +81,7 @@ async def test_what_was_paid_is_charged(
     does: dict[str, Any],
     bills: int,
 ) -> None:
-    """By the pipeline's own count, its history and the ledger; refusals and failures included (S3-9-b, S3-11-e)."""
+    """In the pipeline's count, its history and the ledger; rejections and failures included (S3-9-b, S3-11-e)."""
     run = await taken(worker, steps, does, budget)
 
     async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
@@ -89,8 +89,8 @@ async def test_what_was_paid_is_charged(
     assert (paid(run), told(run), run.billed.micro_usd, on_record) == (bills,) * 4
 
 
-async def test_a_failed_child_gives_back_what_it_has_not_spent(worker: Worker) -> None:
-    """The parent goes on with the rest: nothing of it stays set apart (S3-9-c)."""
+async def test_a_failed_child_releases_its_rest(worker: Worker) -> None:
+    """The parent continues with it; no reservation stays open (S3-9-c)."""
     stop = Budget(initial_micro_usd=3_000, then=OnExhaustion.STOP)
 
     run = await taken(worker, [{"child": ["first", "fail"]}, "first", "second"], budget=stop)
@@ -98,8 +98,8 @@ async def test_a_failed_child_gives_back_what_it_has_not_spent(worker: Worker) -
     assert (told(run), paid(run)) == (3_000, 3_000)
 
 
-async def test_a_child_is_given_what_its_limit_allows(worker: Worker) -> None:
-    """Its name may have a limit as a stage's has."""
+async def test_a_childs_budget_respects_its_limit(worker: Worker) -> None:
+    """A child's name may have a limit, like a stage's."""
     run = await taken(worker, [{"child": ["first"]}], budget=Budget(initial_micro_usd=9_000, limits={"part": 2_000}))
 
     [(child, *_)] = run.children
@@ -108,18 +108,16 @@ async def test_a_child_is_given_what_its_limit_allows(worker: Worker) -> None:
     assert (child_budget.initial_micro_usd, told(run)) == (2_000, 1_000)
 
 
-async def test_a_budget_that_handoffs_cannot_carry_is_refused_at_once(worker: Worker) -> None:
-    """As one that is meant to be none may be."""
+async def test_a_budget_above_the_limit_of_handoffs_is_rejected(worker: Worker) -> None:
+    """For example one that is meant as unlimited."""
     run = await taken(worker, ["first"], budget=Budget(initial_micro_usd=2**53 - 1))
 
     assert run.failure is not None
     assert "the budget is 9007199254.740991 USD, and handoffs carry 1000000000 USD at most" in run.failure
 
 
-async def test_a_worker_that_lost_its_keys_asks_for_money_itself(
-    server: DevServer, worker: Worker, safeguards: Safeguards
-) -> None:
-    """No receiver would refuse, where nothing is left; what was done without keys replays with them, and without."""
+async def test_a_worker_without_keys_asks_for_money(server: DevServer, worker: Worker, safeguards: Safeguards) -> None:
+    """No receiver would reject the handoff; the run replays with keys and without."""
     params: dict[str, Any] = {"steps": ["first", "sleep", "second"], "events": 10_000, "patient": True}
     async with sealing_worker(server, safeguards, PIPELINES, STAGES) as sealing:
         handle = await sealing.client.start_workflow(
@@ -149,8 +147,8 @@ async def test_a_worker_that_lost_its_keys_asks_for_money_itself(
 
 
 @pytest.mark.parametrize("end", [pytest.param([], id="that completes"), pytest.param(["fail"], id="that fails")])
-async def test_what_people_add_to_a_child_is_its_parents_as_well(worker: Worker, end: list[str]) -> None:
-    """The first of several counts, once, and the parent goes on with what is left of it (S3-9-c)."""
+async def test_a_childs_top_up_is_credited_to_its_parent(worker: Worker, end: list[str]) -> None:
+    """The first of several counts, once, and the parent continues with the rest (S3-9-c)."""
     steps: list[Any] = [{"child": ["first"] * 4 + end}, "second"]
     handle = await worker.client.start_workflow(
         Takes.run,
@@ -186,8 +184,8 @@ async def test_what_people_add_to_a_child_is_its_parents_as_well(worker: Worker,
 
 
 @pytest.mark.parametrize("budget", [pytest.param(BUDGET, id="with a budget"), pytest.param(None, id="without")])
-async def test_a_run_that_continues_keeps_its_bills(worker: Worker, budget: Budget | None) -> None:
-    """Refused attempts of the part before included."""
+async def test_a_continued_run_keeps_its_bills(worker: Worker, budget: Budget | None) -> None:
+    """Rejected attempts of the previous run included."""
     run = await taken(worker, ["first", "sleep", "second", "sleep", "second"], {"first": REFUSED}, budget, events=8)
 
     assert run.start.continued > 0
@@ -197,10 +195,10 @@ async def test_a_run_that_continues_keeps_its_bills(worker: Worker, budget: Budg
 @pytest.mark.parametrize("budget", [pytest.param(BUDGET, id="with a budget"), pytest.param(None, id="without")])
 @pytest.mark.parametrize("events", [pytest.param(None, id="in one part"), pytest.param(8, id="that continued")])
 @pytest.mark.parametrize(("at", "before"), [(1, 0), (2, 407), (4, 1_907), (6, 3_314)])
-async def test_a_fork_takes_over_the_bills_before_the_step(
+async def test_a_fork_inherits_the_bills_before_the_step(
     worker: Worker, budget: Budget | None, events: int | None, at: int, before: int
 ) -> None:
-    """All of them, and none of those after it: a fork has spent what the run had spent there."""
+    """All of them, and none after the step."""
     does = {"first": REFUSED, "second": RAISES}
     steps = ["first", "second", "sleep", {"child": ["first", "watched"]}, "sleep", "watched"]
     run = await taken(worker, steps, does, budget, events=events)
@@ -214,10 +212,10 @@ async def test_a_fork_takes_over_the_bills_before_the_step(
 @pytest.mark.parametrize(
     ("at", "bills"), [pytest.param("2", 2_500, id="later"), pytest.param("3", 1_500, id="in its first step")]
 )
-async def test_what_is_lost_in_a_fork_is_on_record_as_well(
+async def test_costs_that_a_fork_does_not_inherit_stay_in_the_ledger(
     worker: Worker, safeguards: Safeguards, at: str, bills: int
 ) -> None:
-    """The old run spent more after the step than the fork tells of at its next handoff, and that is beside it."""
+    """The old run spent more after the step than the fork reports at its next handoff."""
     run = await taken(worker, ["first", "second", "brief", "second"], {"brief": LOST})
 
     forked = await ended(worker, await fork(worker.client, run.workflow_id, at, by="ann", why="try again"))
@@ -228,8 +226,8 @@ async def test_what_is_lost_in_a_fork_is_on_record_as_well(
     assert (cost.micro_usd, cost.complete, cost.by_agent["brief"]) == (3_500 + bills, True, Decimal("0.001"))
 
 
-async def test_a_summary_in_a_fork_is_on_record(worker: Worker, safeguards: Safeguards) -> None:
-    """What the fork tells at the next handoff is less than what the old run had spent."""
+async def test_a_summary_in_a_fork_is_recorded(worker: Worker, safeguards: Safeguards) -> None:
+    """The fork's next handoff reports less than the old run had spent."""
     run = await taken(worker, ["first", "talk", "listen"])
 
     forked = await ended(worker, await fork(worker.client, run.workflow_id, "2", by="ann", why="try again"))
@@ -241,10 +239,8 @@ async def test_a_summary_in_a_fork_is_on_record(worker: Worker, safeguards: Safe
 
 
 @pytest.mark.parametrize("end", ["canceled", "terminated", "rolled back"])
-async def test_what_was_charged_until_nobody_waited_is_on_record(
-    worker: Worker, safeguards: Safeguards, end: str
-) -> None:
-    """No run tells of it any more: its worker does, also where another run goes on meanwhile."""
+async def test_charges_of_an_abandoned_stage_are_recorded(worker: Worker, safeguards: Safeguards, end: str) -> None:
+    """No run reports them; the worker does, even if another run continues meanwhile."""
     params: Any = {"steps": ["first", "second"], "does": {"second": [*LOST, {"spend": 7}]}}
     handle = await worker.client.start_workflow(
         Takes.run,
@@ -272,7 +268,7 @@ async def test_what_was_charged_until_nobody_waited_is_on_record(
 
 
 async def test_a_fork_knows_what_branches_have_spent_of_their_limits(worker: Worker) -> None:
-    """The limit of a stage holds for all of its attempts, in a fork as well."""
+    """A stage's limit covers all its attempts, also in a fork."""
     limited = Budget(initial_micro_usd=90_000, limits={"first": 1_500}, then=OnExhaustion.STOP)
     run = await taken(worker, [["first", "second"], "sleep", "first"], {"first": [{"spend": 1_500}]}, limited)
 
@@ -284,8 +280,8 @@ async def test_a_fork_knows_what_branches_have_spent_of_their_limits(worker: Wor
 
 
 @pytest.mark.parametrize("to", [1, 2, 3, 4])
-async def test_what_a_roll_back_leaves_stays_charged(worker: Worker, to: int) -> None:
-    """The budget is for the whole chain: money that is gone cannot be spent again (S3-9-c)."""
+async def test_the_cost_of_an_abandoned_part_stays_charged(worker: Worker, to: int) -> None:
+    """The budget is for the whole chain, and spent money stays spent (S3-9-c)."""
     run = await taken(worker, ["first", ["first", "second"], {"child": ["first"]}, "second"], {"first": REFUSED})
     before = paid(run)
 
@@ -297,8 +293,8 @@ async def test_what_a_roll_back_leaves_stays_charged(worker: Worker, to: int) ->
     assert (told(run), run.billed.micro_usd) == (paid(run),) * 2
 
 
-async def test_a_run_that_continues_at_once_knows_what_a_roll_back_left(worker: Worker) -> None:
-    """It may be a second old when it continues, and is rolled back to before that, twice."""
+async def test_an_early_continued_run_knows_the_abandoned_cost(worker: Worker) -> None:
+    """It is rolled back twice, to a point before it continued."""
     params: Any = {"steps": ["first", "sleep", "second", "sleep", "ask"], "events": 8}
     handle = await worker.client.start_workflow(
         Takes.run,
@@ -320,8 +316,8 @@ async def test_a_run_that_continues_at_once_knows_what_a_roll_back_left(worker: 
 
 
 @pytest.mark.parametrize("back_by", ["a roll-back of an older run", "Temporal's own reset"])
-async def test_what_a_reset_leaves_is_charged_whoever_resets(worker: Worker, back_by: str) -> None:
-    """The run reads it in the history of the part that was left, and nobody has to tell it."""
+async def test_the_cost_before_any_reset_is_charged(worker: Worker, back_by: str) -> None:
+    """The run reads it from the history of the abandoned part."""
     run = await taken(worker, ["first", "second"], {}, BUDGET)
     if back_by == "Temporal's own reset":
         request = ResetWorkflowExecutionRequest(
@@ -343,12 +339,12 @@ async def test_what_a_reset_leaves_is_charged_whoever_resets(worker: Worker, bac
 
 
 class TestRelay:
-    """A handoff brings the chain's money to another pipeline, and what is left of it back."""
+    """A handoff passes the chain's money to another pipeline and brings the rest back."""
 
     async def relayed(
         self, worker: Worker, theirs: list[str], then: list[str], budget: Budget | None, **params: Any
     ) -> list[RunRecord]:
-        """Return a run that pays, hands on, and goes on, and the run of its receiver."""
+        """Return a run that pays, hands on and continues, and the run of its receiver."""
         id = f"receiver-{uuid4()}"
         steps = ["first", {"to": id, "steps": ["receive", *theirs]}, *then]
         sender = await taken(worker, steps, params.pop("does", None), budget, agent="sender", **params)
@@ -358,10 +354,10 @@ class TestRelay:
         return (await overview(worker.client.get_workflow_handle(run.workflow_id))).remaining_micro_usd
 
     @pytest.mark.parametrize("events", [pytest.param(None, id="in one part"), pytest.param(12, id="that continue")])
-    async def test_what_the_others_spent_is_left_to_nobody(
+    async def test_money_that_others_spent_is_not_available(
         self, worker: Worker, safeguards: Safeguards, events: int | None
     ) -> None:
-        """One ceiling for the chain across pipelines; each tells its own bills, the ledger all (S3-9-a, S3-9-c)."""
+        """One limit for the chain; each run reports its own bills, the ledger all (S3-9-a, S3-9-c)."""
         theirs, then = ["first", "sleep", "second", "sleep", "back"], ["receive", "second"]
         sender, receiver = await self.relayed(worker, theirs, then, BUDGET, does={"first": REFUSED}, events=events)
 
@@ -373,8 +369,8 @@ class TestRelay:
             cost = await ledger.task_cost(sender.task_id or "")
         assert (cost.micro_usd, cost.findings) == (2_814, ())
 
-    async def test_the_receiver_stops_where_the_chain_has_spent_all(self, worker: Worker) -> None:
-        """It was started without a budget of its own; a fork of it stops there as well (S3-9-c)."""
+    async def test_the_receiver_stops_when_the_chain_has_spent_all(self, worker: Worker) -> None:
+        """It has no budget of its own; a fork of it stops as well (S3-9-c)."""
         budget = Budget(initial_micro_usd=2_500)
         _, receiver = await self.relayed(worker, ["first", "second", "second"], [], budget)
         handle = await fork(worker.client, receiver.workflow_id, "3", by="ann", why="try again")
@@ -386,7 +382,7 @@ class TestRelay:
             assert ["'second'" in failure for failure in failed] == [True]
 
     async def test_without_a_budget_nothing_is_refused(self, worker: Worker) -> None:
-        """What was spent is told on all the same."""
+        """Spend is still reported."""
         sender, receiver = await self.relayed(worker, ["first", "back"], ["receive", "second"], None)
 
         assert [await self.left(worker, run) for run in (sender, receiver)] == [None, None]
@@ -394,7 +390,7 @@ class TestRelay:
 
 
 async def test_roll_backs_do_not_overrun_the_budget(worker: Worker) -> None:
-    """A run knows what the part that it leaves has spent before it begins a stage, however often it goes back."""
+    """A run knows the cost of the abandoned part before it begins a stage, however often it is rolled back."""
     does = {"dear": [{"charge": [640_000], "end": "raise for good"}]}
     budget = Budget(initial_micro_usd=500_000)
     runs = [await taken(worker, ["first", "dear"], does, budget, patient=True) for _ in range(4)]
@@ -413,8 +409,8 @@ async def test_roll_backs_do_not_overrun_the_budget(worker: Worker) -> None:
         await worker.client.get_workflow_handle(run.workflow_id).terminate()
 
 
-async def test_what_a_run_between_two_roll_backs_paid_is_known(worker: Worker) -> None:
-    """Both go back to the same run, and the server tells the second nothing of the first."""
+async def test_the_cost_between_two_roll_backs_is_known(worker: Worker) -> None:
+    """Both reset the same run, and the server does not mention the first to the second."""
     client, id = worker.client, f"between-{uuid4()}"
     params: Any = {"steps": ["dear"], "does": {"dear": [{"charge": [100], "end": "raise for good"}]}}
     start = PipelineInput(goal="Pay", budget=BUDGET, params=params)

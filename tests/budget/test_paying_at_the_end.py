@@ -1,4 +1,4 @@
-"""A stage that was paid tells so also where something fails after its work."""
+"""A paid stage reports its cost even if something fails after its work."""
 
 import pytest
 from temporalio.client import Client
@@ -15,8 +15,10 @@ from tests.budget.paying_pipelines import PIPELINES
 from tests.budget.paying_stages import STAGES
 
 
-async def test_a_run_that_fails_before_a_busy_ledger_tells_its_bill(server: DevServer, safeguards: Safeguards) -> None:
-    """It stays in the heartbeats while the failure is put on record: the next run has it from there (S3-11-e)."""
+async def test_a_stage_that_fails_while_the_ledger_is_busy_reports_its_cost(
+    server: DevServer, safeguards: Safeguards
+) -> None:
+    """Heartbeats keep it while the failure is recorded, for the next run (S3-11-e)."""
     does = {"watched": [{"charge": [500], "end": "raise before a ledger that is busy"}, {"spend": 7}]}
 
     client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
@@ -30,17 +32,17 @@ async def test_a_run_that_fails_before_a_busy_ledger_tells_its_bill(server: DevS
 
 
 class _FullStore(MemoryArtifactStore):
-    """Takes nothing."""
+    """A store that accepts nothing."""
 
     async def put(self, data: bytes) -> str:
         raise OSError("no space left")
 
 
 @pytest.mark.parametrize("pays", [pytest.param("charge", id="charged"), pytest.param("spend", id="returned")])
-async def test_a_stage_that_fails_once_it_has_answered_tells_its_bill(
+async def test_a_stage_that_fails_after_its_answer_reports_its_cost(
     server: DevServer, safeguards: Safeguards, pays: str
 ) -> None:
-    """As where its journal cannot be kept: the agent was paid (S3-11-e)."""
+    """For example if its journal cannot be stored: the agent was paid (S3-11-e)."""
     parts = WorkerParts(artifacts=_FullStore())
     client = await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=safeguards)])
     does = {"first": [{"note": "hm", pays: [500] if pays == "charge" else 500}]}

@@ -52,9 +52,7 @@ class TestMergePatch:
         assert merged == expected
 
     @given(json_objects, json_objects)
-    def test_applying_a_patch_twice_has_no_further_effect(
-        self, target: dict[str, Any], patch: dict[str, Any]
-    ) -> None:
+    def test_applying_a_patch_twice_has_no_further_effect(self, target: dict[str, Any], patch: dict[str, Any]) -> None:
         """Redelivery is harmless for every document and patch (C-3)."""
         once = merge_patch(target, patch)
 

@@ -1,4 +1,4 @@
-"""How a patch becomes the next baton, and which patches are refused."""
+"""Applying patches: effects, findings and warnings."""
 
 import contextlib
 import copy
@@ -59,7 +59,7 @@ class TestMembers:
         ],
     )
     def test_a_field_that_is_set_replaces_the_old_value(self, patch: Any, field: str, value: Any) -> None:
-        """Merge-patch for all fields but the log (S1-patch-d, S1-patch-e, S1-design-d, S2-design-b, C-3, C-6, C-10)."""
+        """Merge-patch for all but the log (S1-patch-d, S1-patch-e, S1-design-d, S2-design-b, C-3, C-6, C-10)."""
         effect = patch_effect(START, patch)
         others = {name: getattr(START, name) for name in Baton.FIELDS if name != field}
 
@@ -68,7 +68,7 @@ class TestMembers:
 
     @given(batons, good_patches)
     def test_all_fields_but_the_log_follow_rfc_7396(self, baton: Baton, patch: dict[str, Any]) -> None:
-        """The rules on top change nothing else (S1-patch-c, C-4)."""
+        """The other rules change nothing about it (S1-patch-c, C-4)."""
         after = apply_patch(baton, patch).to_json_object()
         plain = merge_patch(baton.to_json_object(), patch)
 
@@ -76,16 +76,16 @@ class TestMembers:
             assert after[name] == plain.get(name, [])
 
     @given(batons, good_patches)
-    def test_the_same_patch_twice_is_the_same_as_once(self, baton: Baton, patch: dict[str, Any]) -> None:
-        """A patch that is delivered twice does no harm (C-2; last row of requirements part 6.2)."""
+    def test_applying_a_patch_twice_equals_applying_it_once(self, baton: Baton, patch: dict[str, Any]) -> None:
+        """A redelivered patch does no harm (C-2; last row of requirements part 6.2)."""
         once = apply_patch(baton, patch)
         twice = patch_effect(once, patch)
 
         assert twice.baton == once
         assert twice.change == {}
 
-    def test_a_record_and_its_json_do_the_same(self) -> None:
-        """A typed patch and a raw one are one thing (S1-patch-a, C-9)."""
+    def test_a_patch_and_its_json_have_the_same_effect(self) -> None:
+        """Typed and raw patches are equivalent (S1-patch-a, C-9)."""
         patch = BatonPatch(current_state=["Built"], constraints=None, artifacts=[ref("plan"), ref("diff")])
 
         assert apply_patch(START, patch) == apply_patch(START, patch.to_json_object())
@@ -119,13 +119,13 @@ class TestRefused:
         ],
     )
     def test_the_finding_names_the_member_and_nothing_is_applied(self, patch: dict[str, Any], finding: str) -> None:
-        """Never a silent loss, never half a patch (C-3, S1-patch-d; B3, B4, B6, B13)."""
+        """No silent loss and no partial patch (C-3, S1-patch-d; B3, B4, B6, B13)."""
         patched = {"decision_log": ["d2"], "work_scope": ["src"], **patch}
 
         assert findings(START, patched)[0].startswith(finding)
 
-    def test_every_fault_is_named_at_once(self) -> None:
-        """The stage can fix all of it in its next attempt (C-3)."""
+    def test_all_faults_are_reported_at_once(self) -> None:
+        """The stage can fix all of them in its next attempt (C-3)."""
         reported = findings(START, {"goal": None, "decision_log": None, "current_state": "x", "desicion_log": []})
 
         assert sorted(finding.split(":")[0] for finding in reported) == [
@@ -136,7 +136,7 @@ class TestRefused:
         ]
 
     def test_a_finding_never_repeats_the_value(self) -> None:
-        """What a stage wrote is not copied into logs and failure messages."""
+        """A stage's values are not copied into logs and failure messages."""
         assert "s3cret" not in " ".join(findings(START, {"current_state": "s3cret", "artifacts": ["s3cret"]}))
 
     @pytest.mark.parametrize(
@@ -147,15 +147,15 @@ class TestRefused:
             pytest.param({"x" * 100_000: 1}, id="an endless name"),
         ],
     )
-    def test_findings_stay_small_however_odd_the_patch(self, patch: dict[str, Any]) -> None:
-        """They go into the next attempt's input, which a payload must be able to carry."""
+    def test_findings_are_limited_in_size(self, patch: dict[str, Any]) -> None:
+        """They are part of the next attempt's input, which must fit a payload."""
         reported = findings(START, patch)
 
         assert len(reported) <= 21
         assert sum(map(len, reported)) < 10_000
 
-    def test_a_baton_that_grows_beyond_all_measure_is_refused(self) -> None:
-        """It says where the work belongs; up to the limit it is allowed (S1-prob-c, S1-size-b)."""
+    def test_a_baton_above_the_size_limit_is_rejected(self) -> None:
+        """The finding names artifacts; a baton of exactly the limit is allowed (S1-prob-c, S1-size-b)."""
         room = MAX_BYTES - len(Baton(goal="g", work_scope=[""]).model_dump_json())
         largest = apply_patch(Baton(goal="g"), {"work_scope": ["x" * room]})
 
@@ -163,8 +163,8 @@ class TestRefused:
         assert "write large content to an artifact" in findings(Baton(goal="g"), {"work_scope": ["x" * (room + 1)]})[0]
 
     @given(batons, raw_patches)
-    def test_a_patch_leaves_what_it_was_applied_to_as_it_was(self, baton: Baton, patch: dict[str, Any]) -> None:
-        """Refused or applied, and whatever becomes of the next baton (C-3; requirements part 6.2)."""
+    def test_a_patch_does_not_change_the_old_baton(self, baton: Baton, patch: dict[str, Any]) -> None:
+        """Neither when rejected nor when applied, and not by later changes (C-3; requirements part 6.2)."""
         before = baton.to_json_object(), copy.deepcopy(patch)
 
         with contextlib.suppress(PatchError):
@@ -177,21 +177,21 @@ class TestRefused:
 
 class TestWarnings:
     @pytest.mark.parametrize(("bullets", "warned"), [(0, True), (2, True), (3, False), (8, False), (9, True)])
-    def test_a_state_outside_three_to_eight_bullets_is_warned_of(self, bullets: int, warned: bool) -> None:
-        """The limit is soft: it warns and never refuses (S1-fields-d, C-1)."""
+    def test_a_state_outside_three_to_eight_bullets_is_a_warning(self, bullets: int, warned: bool) -> None:
+        """The limit is soft (S1-fields-d, C-1)."""
         effect = patch_effect(START, {"current_state": ["x"] * bullets})
 
         assert bool(effect.warnings) is warned
         assert len(effect.baton.current_state) == bullets
 
-    def test_a_single_bullet_is_one(self) -> None:
+    def test_the_warning_about_a_single_bullet_is_singular(self) -> None:
         """The warning is a sentence."""
         effect = patch_effect(START, {"current_state": ["x"]})
 
         assert effect.warnings == ["current_state: 1 bullet; 3 to 8 are best"]
 
-    def test_a_patch_that_does_not_set_the_state_is_not_warned_about_it(self) -> None:
-        """The seed's own one-bullet start draws no warning from later stages (C-1)."""
+    def test_a_patch_without_state_gets_no_warning_about_it(self) -> None:
+        """The first baton's single bullet causes no warning for later stages (C-1)."""
         assert patch_effect(START, {"work_scope": ["src"]}).warnings == []
 
 
@@ -199,11 +199,11 @@ class TestConstraints:
     @pytest.mark.parametrize(
         "patch", [{"constraints": None}, {"constraints": []}, {"constraints": ["Other"]}], ids=repr
     )
-    def test_a_constraint_that_goes_is_told(self, patch: Any) -> None:
-        """Replacing is allowed and never unseen (C-5, S1-prob-g, S1-ex-g; requirements part 6.2)."""
+    def test_a_removed_constraint_is_reported(self, patch: Any) -> None:
+        """Replacing is allowed but always visible (C-5, S1-prob-g, S1-ex-g; requirements part 6.2)."""
         assert patch_effect(START, patch).removed_constraints == ["No new service"]
 
-    def test_a_constraint_that_stays_is_not(self) -> None:
+    def test_a_kept_constraint_is_not_reported(self) -> None:
         """Adding one removes none (C-5)."""
         assert patch_effect(START, {"constraints": ["New", "No new service"]}).removed_constraints == []
 
@@ -212,7 +212,7 @@ class TestRules:
     FROZEN = PatchRules(freeze_goal=True)
 
     def test_a_frozen_goal_may_be_repeated_but_not_changed(self) -> None:
-        """A pipeline may forbid its stages to move the target (C-6)."""
+        """A pipeline may forbid its stages to change the goal (C-6)."""
         assert apply_patch(START, {"goal": "Add login"}, self.FROZEN) == START
         assert findings(START, {"goal": "Add ads"}, self.FROZEN)[0].startswith("goal: is frozen")
 
@@ -231,8 +231,8 @@ class TestRules:
             pytest.param("decision_log", {"decision_log": ["d2"]}, True, id="the log is protected anyway"),
         ],
     )
-    def test_a_protected_field_only_gains(self, field: str, patch: Any, allowed: bool) -> None:
-        """A pipeline may make hard rules stay hard (C-5, S1-prob-g)."""
+    def test_entries_of_a_protected_field_cannot_be_removed(self, field: str, patch: Any, allowed: bool) -> None:
+        """A pipeline can protect its hard rules (C-5, S1-prob-g)."""
         rules = PatchRules(protected=frozenset({field}))
         start = ReviewBaton(**{**START.__dict__, "quality_signals": {"a": 1}})
 
@@ -241,8 +241,8 @@ class TestRules:
         else:
             assert findings(start, patch, rules)[0].startswith(f"{field}: is protected")
 
-    def test_protecting_a_field_that_does_not_exist_is_an_error(self) -> None:
-        """A typing mistake would protect nothing, unseen."""
+    def test_protecting_an_unknown_field_is_an_error(self) -> None:
+        """A typo would protect nothing."""
         with pytest.raises(ValueError, match="constraint"):
             patch_effect(START, {}, PatchRules(protected=frozenset({"constraint"})))
 
@@ -254,15 +254,15 @@ class TestRules:
         ],
     )
     def test_an_artifact_id_never_names_other_bytes(self, rules: PatchRules) -> None:
-        """Artifacts are immutable: a new version takes a new id, even once the old one is dropped (C-11, S1-cmp-f)."""
+        """A new version needs a new id, even if the old reference was dropped (C-11, S1-cmp-f)."""
         id = "old" if rules.known_artifacts else "plan"
 
         reported = findings(START, {"artifacts": [ref(id, "1").model_dump(mode="json")]}, rules)
 
         assert reported[0].startswith(f"artifacts: {id!r} already names other bytes (000000000000…, now 111111111111…)")
 
-    def test_one_patch_cannot_give_two_meanings_to_an_id(self) -> None:
-        """The rule holds within a patch too (C-11)."""
+    def test_one_patch_cannot_use_an_id_for_two_artifacts(self) -> None:
+        """The rule also holds within a patch (C-11)."""
         twice = [ref("new", "1").model_dump(mode="json"), ref("new", "2").model_dump(mode="json")]
 
         assert "'new' already names other bytes" in findings(START, {"artifacts": twice})[0]
@@ -298,27 +298,27 @@ class TestFurtherFields:
             pytest.param({"severity": "high"}, "severity", Severity.HIGH, id="an enum comes as a text"),
         ],
     )
-    def test_merge_patch_reaches_into_objects(self, patch: Any, field: str, value: Any) -> None:
-        """The original replaced objects whole, and lost the score history its own gate read (C-4; B5)."""
+    def test_objects_are_merged_member_by_member(self, patch: Any, field: str, value: Any) -> None:
+        """The original replaced objects and lost the score history that its own gate read (C-4; B5)."""
         effect = patch_effect(self.START, patch)
 
         assert getattr(effect.baton, field) == value
         assert merge_patch(self.START.to_json_object(), effect.change) == effect.baton.to_json_object()
 
-    def test_a_time_comes_as_a_text(self) -> None:
-        """A patch is JSON, and JSON has no times."""
+    def test_a_time_is_a_string(self) -> None:
+        """A patch is JSON, which has no times."""
         after = apply_patch(self.START, {"due": "2026-12-01T00:00:00Z"})
 
         assert after.due is not None
         assert after.to_json_object()["due"] == "2026-12-01T00:00:00Z"
 
-    def test_a_number_that_has_no_digest_is_refused(self) -> None:
-        """Else a later approval could not be bound to the baton, and the pipeline would stop there."""
+    def test_a_number_without_a_digest_is_rejected(self) -> None:
+        """Otherwise a later approval could not be bound to the baton."""
         assert "safe integer" in findings(self.START, {"quality_signals": {"n": 2**60}})[0]
         assert "baton: " in findings(self.START, {"quality_signals": {"n": float("nan")}})[0]
 
-    def test_a_reader_takes_members_it_does_not_know(self) -> None:
-        """A history of any team's pipeline can be read (S1-design-i)."""
+    def test_a_reader_accepts_unknown_members(self) -> None:
+        """The history of any baton type can be read (S1-design-i)."""
         after = apply_patch(AnyBaton(goal="g"), {"quality_signals": {"craft": 6}})
 
         assert after.to_json_object()["quality_signals"] == {"craft": 6}
@@ -335,23 +335,23 @@ class TestWithoutEcho:
         ],
         ids=repr,
     )
-    def test_only_new_decisions_are_left(self, patch: Any, left: Any) -> None:
-        """What is wrong stays wrong, for the merge to refuse (C-2)."""
+    def test_only_new_decisions_remain(self, patch: Any, left: Any) -> None:
+        """Invalid logs stay invalid, for the merge to reject (C-2)."""
         assert without_echo(["d1"], patch) == left
 
 
-class TestUndeclared:
-    def test_a_stage_that_declares_nothing_may_write_all(self) -> None:
-        """Declaring is a choice."""
+class TestUndeclaredWrites:
+    def test_a_stage_without_a_declaration_may_write_all_fields(self) -> None:
+        """Declaring is optional."""
         assert undeclared_writes({"goal": "x"}, None) == []
 
-    def test_a_field_outside_the_declaration_is_named(self) -> None:
-        """A stage keeps to what it said it writes."""
+    def test_an_undeclared_field_is_a_finding(self) -> None:
+        """A stage may write declared fields only."""
         reported = undeclared_writes({"goal": "x", "work_scope": []}, frozenset({"work_scope"}))
 
         assert [finding.split(":")[0] for finding in reported] == ["goal"]
         assert "declared: work_scope" in reported[0]
 
-    def test_findings_stay_small(self) -> None:
-        """They go into the next attempt's input."""
+    def test_findings_about_many_fields_are_limited(self) -> None:
+        """They are part of the next attempt's input."""
         assert len(undeclared_writes({f"x{n}": 1 for n in range(5_000)}, frozenset())) == 21

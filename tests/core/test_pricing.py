@@ -1,4 +1,4 @@
-"""Tokens as providers report them, and what they cost."""
+"""Token usage as reported by providers, and its price."""
 
 from decimal import Decimal
 from typing import Any
@@ -113,16 +113,16 @@ FORMS: dict[str, tuple[dict[str, Any], Usage | None]] = {
 
 
 class TestRead:
-    def test_every_providers_form(self) -> None:
-        """Totals include what is reported beside them, so that each token is charged once."""
+    def test_every_providers_format_is_read(self) -> None:
+        """Totals include separately reported tokens, so each token is charged once."""
         assert {name: Usage.read(told) for name, (told, _) in FORMS.items()} == {
             name: usage for name, (_, usage) in FORMS.items()
         }
 
 
 class TestThen:
-    def test_chunks_that_restate_the_whole_and_chunks_that_add(self) -> None:
-        """Usage that is cumulative, or sent twice, is counted once."""
+    def test_cumulative_and_incremental_chunks_are_counted_once(self) -> None:
+        """Repeated usage is not added up."""
         cumulative = [Usage(input=1_000, output=n) for n in (0, 10, 100, 100)]
         adding = [Usage(input=1_000), Usage(output=60), Usage(output=40)]
         for chunks in (cumulative, adding):
@@ -134,14 +134,14 @@ class TestThen:
 
 class TestPrice:
     @given(st.integers(0, 10**7), st.integers(0, 10**6))
-    def test_it_is_never_rounded_down(self, read: int, written: int) -> None:
-        """A budget never gains by rounding (S3-9-b)."""
+    def test_a_price_is_never_rounded_down(self, read: int, written: int) -> None:
+        """A budget gains nothing by rounding (S3-9-b)."""
         exact = Decimal("0.10") * read + Decimal("0.40") * written
 
         assert 0 <= Price(input=0.1, output=0.4).micro_usd(Usage(input=read, output=written)) - exact < 1
 
     def test_each_kind_of_token_has_its_price(self) -> None:
-        """Cached input, cache writes and reasoning cost what a plain token costs, unless they have their own price."""
+        """Cached input, cache writes and reasoning cost the same as plain tokens by default."""
         usage = Usage(input=1_000, output=100, cached_input=600, cache_write=300, reasoning=40)
         plain = Price(input=10, output=100)
         full = Price(input=10, output=100, cached_input=1, cache_write=Decimal("12.5"), reasoning=200)

@@ -1,4 +1,4 @@
-"""The pattern as it was published: four agents, one baton, told stage by stage on a real server (S1, S2)."""
+"""The published pattern on a real server: four agents hand on one baton, stage by stage (S1, S2)."""
 
 import json
 from collections.abc import AsyncIterator
@@ -40,7 +40,7 @@ CODE = "function login() { /* … */ }\n" * 12_000
 
 @stage
 async def planner(context: StageContext[Baton]) -> StageResult:
-    """Decide, and say why."""
+    """Decide, with a reason."""
     plan = "Step one: routes. " * 300
     await context.artifacts.write("plan-1", plan, type="plan", path="docs/plan.md")
     patch = BatonPatch(
@@ -56,7 +56,7 @@ async def planner(context: StageContext[Baton]) -> StageResult:
 
 @stage
 async def implementer(context: StageContext[Baton]) -> StageResult:
-    """Build; answer the question that the planner left open."""
+    """Build, and answer the planner's open question."""
     await context.artifacts.write("code-1", CODE, type="code", path="src/auth/login.ts")
     patch = BatonPatch(
         current_state=["Auth routes created", "Tokens expire after a day", "Tests not run yet"],
@@ -68,7 +68,7 @@ async def implementer(context: StageContext[Baton]) -> StageResult:
 
 @stage
 async def tester(context: StageContext[Baton]) -> StageResult:
-    """Test; claim, by mistake, that nothing was decided before."""
+    """Test, and wrongly contradict an earlier decision."""
     patch = BatonPatch(
         current_state=["Auth routes created", "Tests passing", "Review is open"],
         decision_log=["Sessions would have been simpler"],
@@ -110,8 +110,8 @@ def prompts(run: PipelineRun) -> list[str]:
 
 
 class TestWhatTheNextAgentKnows:
-    async def test_it_reads_why_and_not_only_what(self, told: PipelineRun) -> None:
-        """Decisions, constraints and open questions of the planner reach the implementer (S1-prob-d, S2-prob-b)."""
+    async def test_it_reads_reasons_as_well(self, told: PipelineRun) -> None:
+        """The implementer gets the planner's decisions, constraints and questions (S1-prob-d, S2-prob-b)."""
         for told_why in (
             "Chose JWT over sessions for statelessness",
             "No breaking changes",
@@ -119,20 +119,20 @@ class TestWhatTheNextAgentKnows:
         ):
             assert told_why in prompts(told)[1]
 
-    async def test_it_reads_what_was_done_already(self, told: PipelineRun) -> None:
-        """The tester reads what exists and what is answered, so it repeats neither (S1-prob-e, S2-prob-c)."""
+    async def test_it_reads_what_was_done(self, told: PipelineRun) -> None:
+        """The tester reads the results and answers, so it repeats neither (S1-prob-e, S2-prob-c)."""
         assert "Auth routes created" in prompts(told)[2]
         assert "Refresh tokens expire after a day" in prompts(told)[2]
         assert "Should refresh tokens expire?" not in prompts(told)[2]
 
-    async def test_a_contradiction_stands_beside_the_decision_and_not_in_its_place(self, told: PipelineRun) -> None:
-        """The reviewer still reads the decision that the tester spoke against (S1-prob-f, S2-cmp-b)."""
+    async def test_a_contradiction_does_not_replace_the_decision(self, told: PipelineRun) -> None:
+        """The reviewer still reads the contradicted decision (S1-prob-f, S2-cmp-b)."""
         assert prompts(told)[3].index("Chose JWT over sessions") < prompts(told)[3].index(
             "Sessions would have been simpler"
         )
 
-    async def test_the_work_itself_costs_the_prompt_nothing(self, told: PipelineRun) -> None:
-        """90,000 tokens are referred to; the baton stays small (S1-cmp-a, S2-cmp-a, S2-prob-a, S2-ex-a)."""
+    async def test_work_products_cost_no_prompt_tokens(self, told: PipelineRun) -> None:
+        """References stand for 90,000 tokens; the baton stays small (S1-cmp-a, S2-cmp-a, S2-prob-a, S2-ex-a)."""
         assert estimate_tokens(CODE) > 80_000
         assert "code-1 (code, " in prompts(told)[3]
         assert "function login" not in prompts(told)[3]
@@ -140,13 +140,13 @@ class TestWhatTheNextAgentKnows:
 
 
 class TestTheRelay:
-    async def test_each_stage_patches_the_baton_with_what_happened(self, told: PipelineRun) -> None:
-        """One entry for each stage, each with its patch, in order (S1-concept-b, S1-cmp-e)."""
+    async def test_each_stage_patches_the_baton(self, told: PipelineRun) -> None:
+        """One entry for each stage with its patch, in order (S1-concept-b, S1-cmp-e)."""
         assert [entry.stage_id for entry, _ in told.record.history] == ["planner", "implementer", "tester", "reviewer"]
         assert all(entry.patch for entry, _ in told.record.history)
 
-    async def test_it_goes_on_until_the_pipeline_completes(self, told: PipelineRun) -> None:
-        """The baton after one stage is what the next is handed, to the last (S1-loop-b, S2-how-4)."""
+    async def test_the_baton_passes_through_all_stages(self, told: PipelineRun) -> None:
+        """Each stage gets the baton that the previous one left (S1-loop-b, S2-how-4)."""
         batons = [baton for _, baton in told.record.history]
         for baton, prompt in zip(batons, prompts(told)[1:], strict=False):
             assert all(bullet in prompt for bullet in baton.current_state)
@@ -155,18 +155,18 @@ class TestTheRelay:
 
 class TestTheFields:
     @pytest.mark.parametrize("name", PUBLISHED)
-    def test_the_published_example_of_each_field_is_taken_as_it_is(self, name: str) -> None:
-        """It is kept, word for word, through JSON (S1-fields-c, S1-fields-e, S1-fields-f, S1-fields-g, S1-fields-j)."""
+    def test_the_published_examples_are_kept_verbatim(self, name: str) -> None:
+        """Through JSON, word for word (S1-fields-c, S1-fields-e, S1-fields-f, S1-fields-g, S1-fields-j)."""
         baton = Baton.model_validate_json(json.dumps({"goal": "g", name: PUBLISHED[name]}))
         assert json.loads(baton.model_dump_json())[name] == PUBLISHED[name]
 
-    def test_they_are_the_eight_of_the_page_in_its_order(self) -> None:
-        """Their names and order on the wire are those that were published (S2-fields-a)."""
+    def test_the_fields_have_the_published_names_and_order(self) -> None:
+        """In JSON as well (S2-fields-a)."""
         page = "goal current_state decision_log constraints work_scope artifacts open_questions acceptance"
         assert list(Baton(goal="g").to_json_object()) == page.split()
 
-    def test_a_patch_is_nothing_but_a_merge_patch(self) -> None:
-        """Without new decisions, the plain algorithm of RFC 7396 gives the very same JSON (S2-simple-a)."""
+    def test_a_patch_is_a_plain_merge_patch(self) -> None:
+        """Without new decisions, RFC 7396 gives the same JSON (S2-simple-a)."""
         baton = Baton.model_validate_json(json.dumps(PUBLISHED))
         patch: dict[str, JsonValue] = {"current_state": ["Merged"], "open_questions": [], "goal": "Keep OAuth2 working"}
         assert apply_patch(baton, patch).to_json_object() == merge_patch(baton.to_json_object(), patch)

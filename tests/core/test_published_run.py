@@ -1,4 +1,4 @@
-"""The four-stage run that the pattern's own text shows (S1 L66-82), played through the pipeline's state."""
+"""The four-stage run of the pattern's text (S1 L66-82), applied to the pipeline's state."""
 
 from datetime import timedelta
 from typing import Any
@@ -60,11 +60,11 @@ def run() -> PipelineState:
 
 class TestPublishedRun:
     def test_it_starts_from_the_goal(self, run: PipelineState) -> None:
-        """Seeded from the feature description (S1-init-a, S1-init-c, S2-how-1; B14)."""
+        """The first baton is created from the feature description (S1-init-a, S1-init-c, S2-how-1; B14)."""
         assert run.initial == Baton(goal="Initialize deenup", current_state=["Workflow starting"])
 
-    def test_every_stages_decision_is_kept_and_the_last_state_only(self, run: PipelineState) -> None:
-        """All four decisions in order, the last one's state (S1-ex-a, S1-ex-b, S1-ex-c, S1-ex-d, S1-ex-f)."""
+    def test_all_decisions_and_the_last_state_are_kept(self, run: PipelineState) -> None:
+        """Four decisions in order, and the state of the last stage (S1-ex-a, S1-ex-b, S1-ex-c, S1-ex-d, S1-ex-f)."""
         assert run.baton.decision_log == [
             "Confirmed project is empty",
             "Chose React Native, selected Supabase",
@@ -74,13 +74,13 @@ class TestPublishedRun:
         assert run.baton.current_state == ["Project fully initialized and verified"]
         assert run.baton.work_scope == ["CLAUDE.md", "README.md"]
 
-    def test_a_constraint_that_the_last_stage_replaced_is_told(self, run: PipelineState) -> None:
-        """Replace semantics are followed to the letter, and what goes is in the history (S1-ex-g, C-5)."""
+    def test_the_removed_constraint_is_in_the_history(self, run: PipelineState) -> None:
+        """Replacing follows the document, and the history names what was removed (S1-ex-g, C-5)."""
         assert run.baton.constraints == ["Source validation non-negotiable for Islamic content"]
         assert [entry.removed_constraints for entry in run.entries] == [[], [], [], ["Solo developer, zero budget"]]
 
     def test_each_stage_reads_what_its_predecessors_left(self, run: PipelineState) -> None:
-        """The page of every stage shows earlier decisions and the state now (S1-ex-e, S1-loop-a, S1-concept-c)."""
+        """Each page shows earlier decisions and the current state (S1-ex-e, S1-loop-a, S1-concept-c)."""
         before = [run.initial, *(baton for _, baton in snapshots(run.initial, run.entries))]
 
         for number, (stage, patch) in enumerate(RUN):
@@ -96,14 +96,14 @@ class TestPublishedRun:
             (stage, AT + timedelta(minutes=seq), patch) for seq, (stage, patch) in enumerate(RUN, 1)
         ]
 
-    def test_understanding_can_be_followed_step_by_step(self, run: PipelineState) -> None:
-        """A full snapshot after each patch (S1-patch-f, S1-design-e, S1-design-i)."""
+    def test_every_patch_has_a_snapshot(self, run: PipelineState) -> None:
+        """The full baton after each patch (S1-patch-f, S1-design-e, S1-design-i)."""
         states = [baton.current_state for _, baton in snapshots(run.initial, run.entries)]
 
         assert states == [patch["current_state"] for _, patch in RUN]
 
-    def test_it_can_be_protected_from_losing_a_constraint(self) -> None:
-        """A pipeline may decide that hard rules stay (C-5, S1-prob-g)."""
+    def test_constraints_can_be_protected(self) -> None:
+        """A pipeline may keep its hard rules (C-5, S1-prob-g)."""
         state = PipelineState(Baton(goal="g"), PatchRules(protected=frozenset({"constraints"})))
         for seq, (stage, patch) in enumerate(RUN[:3], 1):
             state.record_stage(returned(stage, seq, patch), AT)

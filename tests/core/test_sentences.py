@@ -1,4 +1,4 @@
-"""Sentences in three languages, found in one pass."""
+"""Splitting text into sentences, in three languages and in one pass."""
 
 import pytest
 from hypothesis import given
@@ -27,21 +27,21 @@ class TestSentences:
             pytest.param(" \n\t\n", [], id="blanks"),
         ],
     )
-    def test_a_text_is_taken_apart(self, text: str, expected: list[str]) -> None:
-        """Where it is not clear, the text stays together."""
+    def test_a_text_is_split_into_sentences(self, text: str, expected: list[str]) -> None:
+        """Unclear cases stay together."""
         assert split_sentences(text) == expected
 
     @given(st.text(st.sampled_from("aB1.!?。 \n\t-\"')»ß\u2028"), max_size=60) | st.text(max_size=60))
-    def test_every_sentence_is_a_part_of_the_text_and_every_word_is_in_one(self, text: str) -> None:
-        """Nothing is invented and nothing lost but marks of lists and headings (S3-11-c)."""
+    def test_sentences_hold_exactly_the_words_of_the_text(self, text: str) -> None:
+        """Only marks of lists and headings are dropped (S3-11-c)."""
         parts = split_sentences(text)
 
         assert all(sentence in text and sentence.strip() == sentence != "" for sentence in parts)
         assert sum(map(len, "".join(parts).split())) >= len([sign for sign in text if sign.isalnum()])
 
     @pytest.mark.parametrize("text", ["word " * 999, "x" * 2_500, "x" * 2_500 + " y"], ids=["words", "one", "both"])
-    def test_a_text_without_an_end_is_cut(self, text: str) -> None:
-        """A log without a full stop is not one sentence."""
+    def test_a_text_without_sentence_ends_is_cut(self, text: str) -> None:
+        """A log without full stops is not one sentence."""
         parts = split_sentences(text)
 
         assert max(map(len, parts)) <= MAX_SENTENCE_LENGTH

@@ -1,4 +1,4 @@
-"""The state of a pipeline, fed with what steps return."""
+"""The state of a pipeline as steps are recorded."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def state_of(start: Baton | None = None, **rules: Any) -> PipelineState:
 
 
 def resumed(state: PipelineState) -> PipelineState:
-    """Return the state of a run that was handed the outcomes of another, over the wire."""
+    """Return the state of a run that starts with another's outcomes, through JSON."""
     other = PipelineState(state.initial, state.rules)
     for outcome in state.outcomes:
         other.restore(Outcome.model_validate_json(outcome.model_dump_json()))
@@ -28,7 +28,7 @@ def resumed(state: PipelineState) -> PipelineState:
 
 
 def same(one: PipelineState, other: PipelineState) -> bool:
-    """Return whether two states are alike in all that matters."""
+    """Return whether two states are equal in everything that matters."""
     names = ("baton", "entries", "outcomes", "spend")
     return (
         all(getattr(one, name) == getattr(other, name) for name in names) and one.stage_rules() == other.stage_rules()
@@ -36,8 +36,8 @@ def same(one: PipelineState, other: PipelineState) -> bool:
 
 
 class TestRecordStage:
-    def test_a_refused_patch_changes_nothing(self) -> None:
-        """No entry, no outcome, no spend, no half a patch (C-3)."""
+    def test_a_rejected_patch_changes_nothing(self) -> None:
+        """No entry, outcome or spend, and no partial patch (C-3)."""
         state = state_of()
         bad = returned("plan", 1, {"work_scope": ["src"], "goal": None}, spend=Spend(micro_usd=5))
 
@@ -45,16 +45,16 @@ class TestRecordStage:
             state.record_stage(bad, AT)
         assert same(state, state_of())
 
-    def test_the_raw_patch_and_what_it_did_are_both_kept(self) -> None:
-        """A log that was sent back whole is told apart from its one new entry (C-2)."""
+    def test_the_patch_and_its_effect_are_both_recorded(self) -> None:
+        """A repeated log differs from its one new entry (C-2)."""
         state = state_of()
         (entry,) = state.record_stage(returned("plan", 1, {"decision_log": ["d1", "d2"]}), AT).entries
 
         assert entry.patch == {"decision_log": ["d1", "d2"]}
         assert entry.effective == {"decision_log": ["d2"]}
 
-    def test_a_step_in_between_that_changed_nothing_overtook_nothing(self) -> None:
-        """Read back, where it leaves the very same baton, the entry is the same."""
+    def test_a_concurrent_step_without_effect_causes_no_warning(self) -> None:
+        """A reader, for whom the baton is the same object, records the same entry."""
         state = state_of(Baton(goal="g", decision_log=["d1", "d2"]))
         base = state.baton
         nothing = PipelineResult(task_id="t", steps=1, baton=state.baton.to_json_object())
@@ -65,11 +65,11 @@ class TestRecordStage:
         read.restore(state.outcomes[0])
         assert read.record_stage(returned("plan", 2, {"decision_log": ["d1"]}), AT, base=read.initial) == outcome
 
-    def test_the_change_is_kept_only_where_it_differs(self) -> None:
+    def test_the_change_is_recorded_only_if_it_differs(self) -> None:
         assert state_of().record_stage(returned("plan", 1, {"work_scope": ["src"]}), AT).entries[0].change is None
 
     def test_an_empty_patch_is_recorded(self) -> None:
-        """Every stage is in the history (C-10)."""
+        """The history has every stage (C-10)."""
         state = state_of()
         state.record_stage(returned("plan", 1, {}, output={"ok": True}), AT)
 
@@ -77,7 +77,7 @@ class TestRecordStage:
         assert state.outcomes[0].value == {"ok": True}
 
     def test_spend_adds_up(self) -> None:
-        """The pipeline knows what its steps cost together."""
+        """The state has the total cost of its steps."""
         state = state_of()
         for seq in (1, 2):
             state.record_stage(returned("plan", seq, {}, spend=Spend(micro_usd=5, prompt_tokens=seq)), AT)
@@ -86,7 +86,7 @@ class TestRecordStage:
 
     @pytest.mark.parametrize("between", [{"artifacts": []}, {"artifacts": None}], ids=repr)
     def test_an_id_keeps_its_hash_after_its_reference_was_dropped(self, between: Any) -> None:
-        """A dropped artifact is still immutable, in a resumed run too (C-11, S1-cmp-f)."""
+        """A dropped artifact is still immutable, also in a resumed run (C-11, S1-cmp-f)."""
         state = state_of()
         state.record_stage(returned("plan", 1, {"artifacts": [ref("a").model_dump(mode="json")]}), AT)
         state.record_stage(returned("tidy", 2, between), AT)
@@ -97,15 +97,15 @@ class TestRecordStage:
                 one.record_stage(reused, AT)
             one.record_stage(returned("plan", 3, {"artifacts": [ref("a").model_dump(mode="json")]}), AT)
 
-    def test_artifacts_that_the_rules_know_are_immutable_too(self) -> None:
-        """A pipeline may begin with ids that are taken elsewhere (C-11)."""
+    def test_artifacts_in_the_rules_are_immutable(self) -> None:
+        """A pipeline may start with ids that are used elsewhere (C-11)."""
         state = state_of(known_artifacts={"a": "0" * 64})
 
         with pytest.raises(PatchError, match="'a' already names other bytes"):
             state.record_stage(returned("plan", 1, {"artifacts": [ref("a", "1").model_dump(mode="json")]}), AT)
 
-    def test_protecting_a_field_that_does_not_exist_is_an_error(self) -> None:
-        """It shows when the pipeline is made, not when the field is lost."""
+    def test_protecting_an_unknown_field_is_an_error(self) -> None:
+        """It shows when the pipeline is constructed."""
         with pytest.raises(ValueError, match="no such field"):
             state_of(protected=frozenset({"constrains"}))
 
@@ -114,21 +114,21 @@ class TestConcurrentStages:
     START = Baton(goal="g", decision_log=["d1"], artifacts=[ref("a")], work_scope=["src"])
 
     def recorded(self, first: dict[str, Any], second: dict[str, Any]) -> tuple[PipelineState, HistoryEntry]:
-        """Return the state and second entry after two stages that were both handed the start."""
+        """Return the state and the second entry after two stages that both got the first baton."""
         state = state_of(self.START)
         state.record_stage(returned("one", 1, first), AT, base=self.START)
         outcome = state.record_stage(returned("two", 2, second), AT, base=self.START)
         return state, outcome.entries[0]
 
-    def test_a_log_sent_back_whole_adds_its_new_entries_only(self) -> None:
-        """Even though another stage has decided something in between (C-2)."""
+    def test_a_repeated_log_adds_only_its_new_entries(self) -> None:
+        """Even if another stage has decided something meanwhile (C-2)."""
         state, entry = self.recorded({"decision_log": ["d2"]}, {"decision_log": ["d1", "d3"], "acceptance": ["x"]})
 
         assert state.baton.decision_log == ["d1", "d2", "d3"]
         assert entry.warnings == []
 
-    def test_both_stages_artifacts_stay(self) -> None:
-        """Each sent back what it was handed and its own."""
+    def test_the_artifacts_of_both_stages_are_kept(self) -> None:
+        """Each returned the artifacts it got and its own."""
         first, second = ([ref("a"), ref(name)] for name in ("b", "c"))
         state, entry = self.recorded(
             {"artifacts": [ref.model_dump(mode="json") for ref in first]},
@@ -138,15 +138,15 @@ class TestConcurrentStages:
         assert [ref.id for ref in state.baton.artifacts] == ["a", "b", "c"]
         assert entry.warnings == []
 
-    def test_a_field_that_both_wrote_is_warned_of(self) -> None:
-        """The later one stands, and the history says that it replaced something it had not seen."""
+    def test_a_field_that_both_wrote_is_a_warning(self) -> None:
+        """The later value counts, and the history says that it replaced another one."""
         state, entry = self.recorded({"work_scope": ["a"]}, {"work_scope": ["b"]})
 
         assert state.baton.work_scope == ["b"]
         assert entry.warnings == ["work_scope: a concurrent step wrote it too; this patch replaced that"]
 
-    def test_two_meanings_of_an_id_are_refused(self) -> None:
-        """Both named a new artifact alike (C-11)."""
+    def test_one_id_for_two_artifacts_is_rejected(self) -> None:
+        """Both stages used the same id for a new artifact (C-11)."""
         with pytest.raises(PatchError, match="'b' already names other bytes"):
             self.recorded(
                 {"artifacts": [ref("b", "1").model_dump(mode="json")]},
@@ -155,8 +155,8 @@ class TestConcurrentStages:
 
 
 class TestRecordFanOut:
-    def test_branches_are_recorded_and_their_merge_is_the_one_change(self) -> None:
-        """An entry for each branch with its own patch, and one for what happened."""
+    def test_branches_are_recorded_and_the_merge_is_the_only_change(self) -> None:
+        """One entry for each branch with its own patch, and one for the merge."""
         state = state_of()
         branches = [
             returned("test", 3, {"decision_log": ["d1", "t"], "work_scope": ["a"]}, spend=Spend(micro_usd=1)),
@@ -176,15 +176,15 @@ class TestRecordFanOut:
         assert outcome.value == [None, "fine"]
         assert state.spend == Spend(micro_usd=1)
 
-    def test_a_branch_that_only_repeated_the_log_is_warned_of(self) -> None:
-        """Nothing is left out silently (C-2)."""
+    def test_a_branch_that_only_repeated_the_log_is_a_warning(self) -> None:
+        """Nothing is dropped silently (C-2)."""
         state = state_of(Baton(goal="g", decision_log=["d1", "d2"]))
         state.record_fan_out(1, "a+b", [returned("a", 1, {"decision_log": ["d1"]}), returned("b", 1, {})], AT)
 
         assert "nothing was added" in state.entries[0].warnings[0]
         assert state.baton.decision_log == ["d1", "d2"]
 
-    def test_the_order_of_the_branches_decides_and_not_who_ended_first(self) -> None:
+    def test_branches_merge_in_call_order(self) -> None:
         """The same fan-out gives the same baton on every run."""
         patches = {"a": {"work_scope": ["a"]}, "b": {"work_scope": ["b"]}}
         state = state_of()
@@ -204,7 +204,7 @@ class TestRecordFanOut:
             pytest.param([{"work_scope": ["x"]}, {"work_scope": [1]}], id="the union is no list of texts"),
         ],
     )
-    def test_what_cannot_be_merged_changes_nothing(self, patches: list[dict[str, Any]]) -> None:
+    def test_branches_that_cannot_be_merged_change_nothing(self, patches: list[dict[str, Any]]) -> None:
         """All branches or none (C-3, C-11)."""
         state = state_of()
 
@@ -215,7 +215,7 @@ class TestRecordFanOut:
 
 class TestOtherSteps:
     def test_an_approval_is_recorded_and_changes_no_field(self) -> None:
-        """Who decided, when and why is part of the history."""
+        """The history has who decided, when and why."""
         state = state_of()
         decided = Decided(
             approval="release",
@@ -233,7 +233,7 @@ class TestOtherSteps:
         assert (state.entries[0].stage_id, state.entries[0].by, state.entries[0].why) == ("release", "ann", "green")
         assert Decided.model_validate(outcome.value, strict=False) == decided
 
-    def test_a_childs_change_obeys_the_parents_rules(self) -> None:
+    def test_a_childs_patch_obeys_the_parents_rules(self) -> None:
         """A child is a step like any other (C-6)."""
         state = state_of(freeze_goal=True)
         result = PipelineResult(task_id="t", baton={"goal": "x"}, steps=2, spend=Spend(micro_usd=7))
@@ -245,7 +245,7 @@ class TestOtherSteps:
             state.record_child(2, "sub", result, {"goal": "x"}, AT)
 
     def test_a_persons_edit_is_recorded_with_their_name(self) -> None:
-        """An edit is a change like any other, and whose it was is known."""
+        """An edit is a change like any other, with its author."""
         state = state_of()
         state.record_stage(returned("plan", 4, {}), AT)
         entry = state.record_edit({"constraints": ["x"], "decision_log": ["e"]}, AT, "ann", "wrong turn").entries[0]
@@ -256,7 +256,7 @@ class TestOtherSteps:
             state.record_edit({"decision_log": None}, AT, "ann", "erase")
 
     def test_a_failure_is_an_outcome_that_changes_nothing(self) -> None:
-        """A run that went on by another way is resumed the same way."""
+        """A run that handled the failure is resumed in the same way."""
         state = state_of()
         outcome = state.record_failure(1, "plan", StepKind.STAGE, "it broke")
 
@@ -277,7 +277,7 @@ STEPS = st.lists(
 
 
 def played(steps: list[tuple[str, Any]], check: Any = None) -> PipelineState:
-    """Return the state after all steps, refused ones left out; ``check`` is called after each."""
+    """Return the state after all steps that are accepted; ``check`` is called after each."""
     state = state_of(Baton(goal="g", decision_log=["d1"], artifacts=[ref("art-1")]))
     strategies = dict.fromkeys(Baton.FIELDS, MergeStrategy.LAST)
     for seq, (kind, what) in enumerate(steps, 1):
@@ -315,7 +315,7 @@ class TestProperties:
 
     @given(STEPS)
     def test_the_history_gives_the_baton_after_every_step(self, steps: list[tuple[str, Any]]) -> None:
-        """Snapshots follow from the entries exactly (S1-patch-f, S1-design-i)."""
+        """Snapshots follow exactly from the entries (S1-patch-f, S1-design-i)."""
         after: list[tuple[int, Baton]] = []
         state = played(steps, lambda now: after.append((len(now.entries), now.baton)))
         batons = [state.initial, *(baton for _, baton in snapshots(state.initial, state.entries))]
@@ -326,13 +326,13 @@ class TestProperties:
 
     @given(STEPS)
     def test_outcomes_restore_the_same_state(self, steps: list[tuple[str, Any]]) -> None:
-        """A run that is handed the outcomes of another is where that one was, artifact ids included."""
+        """A resumed run has the same state as the original, artifact ids included."""
         state = played(steps)
 
         assert same(resumed(state), state)
 
     @given(STEPS)
-    def test_a_reader_that_knows_no_type_arrives_at_the_same_baton(self, steps: list[tuple[str, Any]]) -> None:
+    def test_a_reader_without_the_type_gets_the_same_baton(self, steps: list[tuple[str, Any]]) -> None:
         """The command line shows what the workflow has (S1-design-i)."""
         state = played(steps)
         reader = PipelineState(AnyBaton.from_json_object(state.initial.to_json_object()))
@@ -341,8 +341,8 @@ class TestProperties:
 
         assert reader.baton.to_json_object() == state.baton.to_json_object()
 
-    def test_a_teams_own_baton_is_restored_with_its_type(self) -> None:
-        """Times and enums are themselves again."""
+    def test_a_derived_baton_is_restored_with_its_type(self) -> None:
+        """Times and enums are parsed again."""
         state = state_of(ReviewBaton(goal="g"))
         state.record_stage(returned("s", 1, {"due": "2026-12-01T00:00:00Z", "quality_signals": {"a": 1}}), AT)
         state.record_stage(returned("s", 2, {"severity": "high", "quality_signals": {"a": True, "b": None}}), AT)
