@@ -51,7 +51,7 @@ def waiting(*pending: Pending, tries: int = 1) -> Waits:
 
 class TestBaton:
     def test_the_state_that_no_stage_wrote_is_left_out(self) -> None:
-        """A run that has ended was said to be starting."""
+        """A run that has ended is not shown as starting."""
         first = PipelineInput(goal="Add login", baton={"constraints": ["No new database"]}).first_baton()
 
         assert shown(stack(*baton_rows(first))) == ["Goal: Add login", "", "Constraints:", "· No new database"]
@@ -59,49 +59,49 @@ class TestBaton:
 
 
 class TestWaitsCard:
-    def test_a_run_whose_build_is_gone_names_it_and_what_helps(self) -> None:
-        """Nothing else tells the operator: workers of other builds are there, and are not given the run."""
-        gone = Waits([], "baton", has_worker=False, build=Build("delivery", "2026-05-01"))
+    def test_a_run_whose_build_has_no_workers_names_it_with_a_remedy(self) -> None:
+        """Workers of other builds are polling, but do not get the run."""
+        waits = Waits([], "baton", has_worker=False, build=Build("delivery", "2026-05-01"))
 
-        told = " ".join(shown(waits_card(run(), gone)))
+        text = " ".join(shown(waits_card(run(), waits)))
 
-        assert "No worker of build 2026-05-01, to which the run is pinned" in told
-        assert "--versioning-override-deployment-name delivery --versioning-override-build-id BUILD" in told
+        assert "No worker of build 2026-05-01, to which the run is pinned" in text
+        assert "--versioning-override-deployment-name delivery --versioning-override-build-id BUILD" in text
 
     def test_a_run_that_waits_for_the_current_build_names_it(self) -> None:
-        """Workers of another build are there, and are given nothing as long as that one is current."""
+        """Workers of another build get no runs."""
         unchosen = Waits([], "baton", has_worker=False, unchosen=Unchosen("delivery", "two", current="one"))
 
-        told = shown(waits_card(run(), unchosen))
+        text = shown(waits_card(run(), unchosen))
 
-        assert "none is of the current build one, so none is given the run" in " ".join(told)
-        assert told[-1].endswith("set-current-version --deployment-name delivery --build-id two")
+        assert "none is of the current build one, so none is given the run" in " ".join(text)
+        assert text[-1].endswith("set-current-version --deployment-name delivery --build-id two")
 
-    def test_a_handoff_that_waits_stands_in_place_of_its_stage(self) -> None:
-        """The stage has not begun, and will not before somebody decides."""
-        held = run(SCORE, timers=[Timer("step 2: deadline of handoff f47ac10b", BEGAN, UNTIL)])
-        lines = shown(waits_card(held, waiting(Pending(2, "score", StepKind.STAGE, BEGAN))))
+    def test_a_waiting_handoff_replaces_its_stage(self) -> None:
+        """The stage does not start before a decision."""
+        record = run(SCORE, timers=[Timer("step 2: deadline of handoff f47ac10b", BEGAN, UNTIL)])
+        lines = shown(waits_card(record, waiting(Pending(2, "score", StepKind.STAGE, BEGAN))))
 
         assert lines[0].startswith("Waits for a person until ")
         assert lines[0].endswith("step 2 score was not accepted: BUDGET.")
         assert lines[1:] == ["baton inbox show r-1"]
-        assert standing(held).status == "PENDING_HANDOFF"
+        assert standing(record).status == "PENDING_HANDOFF"
 
-    def test_one_that_was_never_sent_has_no_name(self) -> None:
+    def test_a_handoff_that_was_never_sent_has_no_name(self) -> None:
         """Its step is not in the history yet."""
-        held = run(timers=[Timer("step 2: deadline of handoff f47ac10b", BEGAN, UNTIL)])
+        record = run(timers=[Timer("step 2: deadline of handoff f47ac10b", BEGAN, UNTIL)])
 
-        assert shown(waits_card(held, waiting()))[0].endswith("the handoff to step 2 was not accepted.")
+        assert shown(waits_card(record, waiting()))[0].endswith("the handoff to step 2 was not accepted.")
 
-    def test_a_sleep_is_told_once(self) -> None:
-        """With what it is for and when it ends; its timer is not told beside it."""
+    def test_a_sleep_is_shown_once(self) -> None:
+        """With its purpose and its end; its timer is not listed again."""
         pending = Pending(2, "until the next look", StepKind.SLEEP, BEGAN, UNTIL)
         timer = Timer("step 2: sleeps: until the next look", BEGAN, UNTIL)
         [line] = shown(waits_card(run(timers=[timer]), waiting(pending)))
         assert line.startswith("Sleeps in step 2 until the next look until ")
 
-    def test_other_timers_are_told_by_their_names(self) -> None:
-        """The answer of another pipeline, or a pause of the pipeline's own; an approval's deadline is told with it."""
+    def test_other_timers_are_shown_by_name(self) -> None:
+        """The answer of another pipeline, or a pipeline's own pause; an approval shows its own deadline."""
         timers = [
             Timer("answer to handoff f47ac10b, attempt 1", BEGAN, UNTIL),
             Timer("", BEGAN, UNTIL),
@@ -114,8 +114,8 @@ class TestWaitsCard:
             "Waits for a timer",
         ]
 
-    def test_a_child_is_told_with_how_it_stands_and_where_to_look(self) -> None:
-        """What a child waits for is in its own run."""
+    def test_a_child_is_shown_with_its_status_and_a_command(self) -> None:
+        """What it waits for is in its own run."""
         step = Step(2, "Research", StepKind.CHILD, StepStatus.RUNNING, BEGAN)
         child = "r-1.Research.step2.89327917"
 
@@ -130,8 +130,8 @@ class TestWaitsCard:
 
 
 class TestHeading:
-    def test_code_that_cannot_go_on_is_told_with_how_often_it_failed(self) -> None:
-        """The reason is the worker's own; what follows from it is said as well."""
+    def test_a_suspended_run_shows_how_often_it_failed(self) -> None:
+        """With the worker's reason, and what follows from it."""
         stuck = run(suspended="NotFoundError: no such pipeline")
         lines = shown(heading(stuck, waiting(tries=4)))
 
@@ -140,28 +140,28 @@ class TestHeading:
         assert "failed: NotFound" in shown(heading(stuck))[-1]
 
     @pytest.mark.parametrize(
-        ("status", "why", "told"),
+        ("status", "why", "text"),
         [
             (RunStatus.FAILED, "StageFailedError: no", "Failed: StageFailedError: no."),
             (RunStatus.TERMINATED, "not needed any more", "Terminated: not needed any more."),
             (RunStatus.CANCELED, "not needed (by ann)", "Canceled: not needed (by ann)."),
         ],
     )
-    def test_a_run_that_somebody_ended_has_not_failed(self, status: RunStatus, why: str, told: str) -> None:
-        """The reason of whoever terminated it stood there as if it were why it failed."""
-        assert shown(heading(run(status=status, failure=why, ended=UNTIL)))[-1].startswith(told)
+    def test_a_terminated_run_has_not_failed(self, status: RunStatus, why: str, text: str) -> None:
+        """The reason of the termination is not shown as a failure."""
+        assert shown(heading(run(status=status, failure=why, ended=UNTIL)))[-1].startswith(text)
 
-    def test_of_a_run_that_was_rolled_back_the_time_since_counts(self) -> None:
-        """It may have lain there for days before; `baton list` has the same length."""
-        again = run(reset=UNTIL, ended=UNTIL + timedelta(seconds=2), status=RunStatus.COMPLETED)
+    def test_the_duration_of_a_rolled_back_run_counts_from_the_roll_back(self) -> None:
+        """As in `baton list`."""
+        record = run(reset=UNTIL, ended=UNTIL + timedelta(seconds=2), status=RunStatus.COMPLETED)
 
-        assert re.search(r" · reset .*\d\d:\d\d:\d\d · took 2\.0 s · ", shown(heading(again))[2])
-        assert standing(again).sentence == "Completed: 0 steps in 2.0 s."
+        assert re.search(r" · reset .*\d\d:\d\d:\d\d · took 2\.0 s · ", shown(heading(record))[2])
+        assert standing(record).sentence == "Completed: 0 steps in 2.0 s."
 
 
 class TestRepairHints:
-    def test_they_lead_to_the_step_that_the_run_failed_of(self) -> None:
-        """Not to an earlier one, after which the pipeline's code went on by another way."""
+    def test_they_name_the_step_that_failed_the_run(self) -> None:
+        """Not an earlier failure that the pipeline handled."""
         steps = [
             Step(1, "by_model", StepKind.STAGE, StepStatus.FAILED, failure="RuntimeError: the model is down"),
             Step(2, "by_rules", StepKind.STAGE, StepStatus.DONE),
@@ -177,14 +177,14 @@ class TestRepairHints:
         assert "baton fork r-1 --at 3 " in anew
         [again, _] = hints(run(*steps, status=RunStatus.FAILED, failure="ValueError: of its own"))
         assert "--to 1 " in again, "where no step says it, the first is where things began to go wrong"
-        asked = Step(6, "release manager", StepKind.APPROVAL, StepStatus.DONE, approved=False)
+        step = Step(6, "release manager", StepKind.APPROVAL, StepStatus.DONE, approved=False)
         why = "ApprovalDeniedError: 'release manager' was denied by ann: no"
-        [again, _] = hints(run(*steps, asked, status=RunStatus.FAILED, failure=why))
+        [again, _] = hints(run(*steps, step, status=RunStatus.FAILED, failure=why))
         assert "--to 6 " in again, "who denied may be asked again"
 
 
 class TestOutput:
-    def test_a_large_one_is_cut_and_the_command_for_the_rest_is_named(self) -> None:
+    def test_a_large_output_is_cut_with_a_command_for_the_rest(self) -> None:
         """A terminal is not flooded."""
         for size in (10, 5_000_000):
             result = PipelineResult(task_id="t", baton={"goal": "Add login"}, steps=1, output="x" * size)
@@ -193,13 +193,13 @@ class TestOutput:
             assert ("baton show r-1/run-1 --json" in lines) is (size > 10)
 
 
-def test_the_question_stands_apart_from_what_is_shown() -> None:
-    """A question below a shown text cannot be read as the text's last line."""
-    asked = Waiting(
+def test_the_question_is_separate_from_the_exhibits() -> None:
+    """It cannot be read as the last line of an exhibit."""
+    step = Waiting(
         kind="approval", name="boss", seq=3, since=BEGAN, asks="Send it?", shows=[Exhibit.of("Dear Acme", "letter")]
     )
 
-    assert [shown(row) for row in approval_rows("r-1", asked)] == [
+    assert [shown(row) for row in approval_rows("r-1", step)] == [
         ["letter:"],
         ["│ Dear Acme"],
         ["the question:"],
@@ -215,8 +215,8 @@ def test_the_question_stands_apart_from_what_is_shown() -> None:
         pytest.param(380_000, "$0.12 of $0.50 left", id="much is spent"),
     ],
 )
-def test_a_budget_that_was_spent_of_is_not_said_to_be_whole(spent: int, says: str) -> None:
-    """What is left differs from the budget where it does."""
+def test_a_partly_spent_budget_shows_what_is_left(spent: int, says: str) -> None:
+    """Unless nothing was spent."""
     start = PipelineInput(goal="Add login", budget=Budget(initial_micro_usd=500_000))
     record = RunRecord("r-1", "run-1", "Delivery", start, PipelineState(Baton(goal="Add login")), began=BEGAN)
     record.billed = Spend(micro_usd=spent)
@@ -224,8 +224,8 @@ def test_a_budget_that_was_spent_of_is_not_said_to_be_whole(spent: int, says: st
     assert says in " ".join(shown(heading(record)))
 
 
-def test_a_cancelled_run_is_said_to_be_so_once() -> None:
-    """The status says it; a line with the same word would say nothing."""
+def test_a_cancelled_run_is_reported_once() -> None:
+    """The status says it."""
     lines = shown(heading(run(status=RunStatus.CANCELED, failure="canceled")))
 
     assert " ".join(lines).lower().count("canceled") == 1

@@ -13,7 +13,7 @@ from baton.artifacts.store import open_store
 from baton.cli.doctor import Finding, Mark, _await_finding, check_protection, check_settings, check_store
 
 
-class TestTrust:
+class TestProtection:
     @pytest.mark.parametrize(
         ("settings", "mark"),
         [
@@ -24,20 +24,22 @@ class TestTrust:
             pytest.param({"target_host": "temporal.example.com:7233", "api_key": "k"}, Mark.OK, id="an API key"),
         ],
     )
-    def test_an_open_way_to_another_machine_is_warned_of(self, settings: dict[str, Any], mark: Mark) -> None:
-        """Without TLS whoever is on the way reads batons and decides."""
+    def test_an_unprotected_connection_to_another_machine_is_a_warning(
+        self, settings: dict[str, Any], mark: Mark
+    ) -> None:
+        """Without TLS anyone on the network reads batons and decides."""
         assert check_protection(settings).mark is mark
 
 
 class TestSettings:
-    def test_a_variable_that_nothing_reads_is_named_with_what_it_resembles(self) -> None:
-        """It was ignored without a word, and the default was used."""
-        found = check_settings(["BATON_LEDGR", "BATON_KEY_SEAL", "BATON_ZZZ", "BATON_USER", "LEDGR"])
+    def test_an_unknown_variable_is_named_with_a_similar_one(self) -> None:
+        """A typo would otherwise select the default silently."""
+        finding = check_settings(["BATON_LEDGR", "BATON_KEY_SEAL", "BATON_ZZZ", "BATON_USER", "LEDGR"])
 
-        assert found.mark is Mark.WARN
-        assert "BATON_LEDGR is unknown (did you mean BATON_LEDGER?)" in found.found
-        assert "BATON_KEY_SEAL is unknown (did you mean BATON_KEYS?)" in found.found
-        assert found.found.endswith("BATON_ZZZ is unknown")
+        assert finding.mark is Mark.WARN
+        assert "BATON_LEDGR is unknown (did you mean BATON_LEDGER?)" in finding.found
+        assert "BATON_KEY_SEAL is unknown (did you mean BATON_KEYS?)" in finding.found
+        assert finding.found.endswith("BATON_ZZZ is unknown")
 
     def test_each_variable_that_is_read_somewhere_is_known(self) -> None:
         """Here, in the compose file, and by the shipped pipelines."""
@@ -51,8 +53,8 @@ class TestSettings:
 
 
 class TestStore:
-    async def test_a_folder_that_can_be_written_is_fine(self, tmp_path: Path) -> None:
-        """It is written to, because only that proves it."""
+    async def test_a_writable_folder_is_ok(self, tmp_path: Path) -> None:
+        """It is checked by writing to it."""
         assert (await check_store(str(tmp_path / "artifacts"), open_store)).mark is Mark.OK
 
     @pytest.mark.parametrize(
@@ -63,29 +65,29 @@ class TestStore:
             pytest.param("nosuch://bucket", Mark.FAIL, id="a URL of no store"),
         ],
     )
-    async def test_one_that_keeps_nothing_is_named_with_a_remedy(self, tmp_path: Path, where: str, mark: Mark) -> None:
-        """What to do about it stands beside it."""
+    async def test_an_unusable_store_is_named_with_a_remedy(self, tmp_path: Path, where: str, mark: Mark) -> None:
+        """The finding says what to do."""
         file = tmp_path / "file"
         file.touch()
 
-        found = await check_store(where.format(file=file), open_store)
+        finding = await check_store(where.format(file=file), open_store)
 
-        assert found.mark is mark
-        assert found.remedy
+        assert finding.mark is mark
+        assert finding.remedy
 
-    async def test_one_without_room_fails(self, tmp_path: Path) -> None:
-        """It is written to each time: what an earlier check put there proves nothing."""
+    async def test_a_full_disk_fails(self, tmp_path: Path) -> None:
+        """Each check writes new bytes, since old ones prove nothing."""
         where = str(tmp_path / "artifacts")
         assert (await check_store(where, open_store)).mark is Mark.OK
-        before = resource.getrlimit(resource.RLIMIT_FSIZE)
-        ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))  # as a disk that is full
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # as a disk that is full
         try:
-            full = await check_store(where, open_store)
+            finding = await check_store(where, open_store)
         finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
-            signal.signal(signal.SIGXFSZ, ignored)
-        assert (full.mark, bool(full.remedy)) == (Mark.FAIL, True)
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            signal.signal(signal.SIGXFSZ, handler)
+        assert (finding.mark, bool(finding.remedy)) == (Mark.FAIL, True)
 
 
 class TestTheServersAnswers:
@@ -98,13 +100,13 @@ class TestTheServersAnswers:
             pytest.param(RPCStatusCode.UNKNOWN, "the server's log", id="it does not know why itself"),
         ],
     )
-    async def test_the_remedy_is_for_what_it_says(self, status: RPCStatusCode, words: str) -> None:
-        """Whose disk is full is not sent to look for rights."""
+    async def test_the_remedy_fits_the_servers_error(self, status: RPCStatusCode, words: str) -> None:
+        """A full disk of the server is not reported as missing permissions."""
 
         async def asking() -> Finding:
             raise RPCError("shard status unknown", status, b"")
 
-        found = await _await_finding("runs", asking())
+        finding = await _await_finding("runs", asking())
 
-        assert (found.mark, found.found) == (Mark.FAIL, "shard status unknown")
-        assert words in (found.remedy or "")
+        assert (finding.mark, finding.found) == (Mark.FAIL, "shard status unknown")
+        assert words in (finding.remedy or "")

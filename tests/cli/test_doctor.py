@@ -40,18 +40,18 @@ from tests.support import GOAL, LIMIT, start, until_waiting
 
 async def seen(client: Client, queue: str) -> Finding:
     """Return what is found once the worker's first poll has reached the server; the test's timeout bounds it."""
-    while (found := await check_workers(client, queue)).found.startswith("no worker"):  # noqa: ASYNC110 - it has to be asked
+    while (finding := await check_workers(client, queue)).found.startswith("no worker"):  # noqa: ASYNC110 - it has to be asked
         await asyncio.sleep(0.1)
-    return found
+    return finding
 
 
-async def test_a_namespace_tells_how_long_it_keeps_runs(client: Client) -> None:
-    """The development server keeps them for one day, which is said as people say it."""
+async def test_the_retention_of_the_namespace_is_shown(client: Client) -> None:
+    """The development server keeps closed runs for one day."""
     assert (await check_namespace(client)).found == "'default' keeps closed runs for 1 day"
 
 
-async def test_one_that_is_there_is_fine(client: Client) -> None:
-    """A queue that nobody works for is named with a remedy."""
+async def test_a_polling_worker_is_ok(client: Client) -> None:
+    """A queue without workers is named with a remedy."""
     async with pipeline_worker(client, [Lines], STAGES) as worker:
         assert (await seen(client, worker.task_queue)).mark is Mark.OK
     idle = await check_workers(client, "idle-queue")
@@ -59,69 +59,69 @@ async def test_one_that_is_there_is_fine(client: Client) -> None:
 
 
 async def test_open_runs_without_workers_are_a_failure(client: Client) -> None:
-    """Nothing of them moves, so the exit code says it; a queue that nobody uses is a warning."""
+    """They cannot progress; an unused queue is only a warning."""
     name = f"idle-{uuid.uuid4()}"
     handle = await client.start_workflow(
         Gated.run, PipelineInput(goal=GOAL), id=name, task_queue=name, execution_timeout=LIMIT
     )
-    while (found := await check_workers(client, name)).mark is Mark.WARN:  # noqa: ASYNC110 - the index comes later
+    while (finding := await check_workers(client, name)).mark is Mark.WARN:  # noqa: ASYNC110 - the index comes later
         await asyncio.sleep(0.05)
     await handle.terminate()
 
-    assert (found.mark, bool(found.remedy), "1 open run" in found.found) == (Mark.FAIL, True, True)
+    assert (finding.mark, bool(finding.remedy), "1 open run" in finding.found) == (Mark.FAIL, True, True)
 
 
-async def test_a_run_whose_stage_fails_again_and_again_is_a_failure(own_server: DevServer) -> None:
-    """Whatever stops it, a full disk for example: doctor says what, of which run, and how to see more."""
+async def test_a_run_whose_stage_fails_repeatedly_is_a_failure(own_server: DevServer) -> None:
+    """The finding names the reason, the run, and how to see more."""
     client = await Client.connect(own_server.address, plugins=[BatonPlugin(safeguards="off")])
     async with pipeline_worker(client, [Stumbles], LINEAR_STAGES) as worker:
         handle = await start(worker, Stumbles.run, stumbles=10_000)
-        while (found := await check_blocked_runs(client)).mark is Mark.OK:  # noqa: ASYNC110 - no event tells of an attempt
+        while (finding := await check_blocked_runs(client)).mark is Mark.OK:  # noqa: ASYNC110 - no event tells of an attempt
             await asyncio.sleep(0.05)
         await handle.terminate()
 
-    assert (found.mark, found.remedy) == (Mark.FAIL, f"baton show {handle.id}")
-    assert "the model does not answer" in found.found
+    assert (finding.mark, finding.remedy) == (Mark.FAIL, f"baton show {handle.id}")
+    assert "the model does not answer" in finding.found
 
 
 async def test_runs_that_wait_for_an_approval_are_counted(own_server: DevServer) -> None:
-    """As those with a handoff for a person are: nothing of them moves until somebody answers."""
+    """Like those with a handoff that waits for a person."""
     client = await Client.connect(own_server.address, plugins=[BatonPlugin(safeguards="off")])
     async with pipeline_worker(client, [Gated], LINEAR_STAGES) as worker:
         handle = await start(worker, Gated.run)
         await until_waiting(handle, "release manager")
-        while (found := await check_waiting_runs(client)).mark is Mark.OK:  # noqa: ASYNC110 - the index comes later
+        while (finding := await check_waiting_runs(client)).mark is Mark.OK:  # noqa: ASYNC110 - the index comes later
             await asyncio.sleep(0.05)
         await handle.terminate()
 
-    assert (found.mark, found.remedy) == (Mark.WARN, "baton inbox")
-    assert found.found.startswith("1 run ")
+    assert (finding.mark, finding.remedy) == (Mark.WARN, "baton inbox")
+    assert finding.found.startswith("1 run ")
 
 
-async def test_a_ledger_that_lacks_what_runs_were_told_is_a_failure(
+async def test_a_ledger_without_the_records_of_receipts_is_a_failure(
     own_server: DevServer, store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Deleted under its workers, cut, or another one: no receipt of a run may be missing in it."""
+    """Deleted under its workers, cut, or another ledger."""
     safeguards = Safeguards.development(tmp_path)
     plugin = BatonPlugin(WorkerParts(artifacts=store), safeguards=safeguards)
     client = await Client.connect(own_server.address, plugins=[plugin])
     monkeypatch.setenv("BATON_LEDGER", str(safeguards.ledger))
     async with pipeline_worker(client, [Linear], LINEAR_STAGES) as worker:
         await (await start(worker, Linear.run)).result()
-    while (whole := await check_ledger_records(client)).found == "no run here is on record":  # noqa: ASYNC110 - the index comes later
+    while (complete := await check_ledger_records(client)).found == "no run here is on record":  # noqa: ASYNC110 - the index comes later
         await asyncio.sleep(0.05)
     for file in tmp_path.glob("ledger.db*"):  # noqa: ASYNC240 - a folder of a test
         file.unlink()
-    gone = await check_ledger_records(client)
+    deleted = await check_ledger_records(client)
     async with Ledger(safeguards.ledger):
         pass
     empty = await check_ledger_records(client)
 
-    assert [whole.mark, gone.mark, empty.mark] == [Mark.OK, Mark.FAIL, Mark.FAIL]
+    assert [complete.mark, deleted.mark, empty.mark] == [Mark.OK, Mark.FAIL, Mark.FAIL]
 
 
-async def test_a_build_that_is_given_no_runs_is_named(client: Client) -> None:
-    """The first versioned worker waits for its build to be made current; until then no run begins."""
+async def test_a_build_without_routed_runs_is_a_warning(client: Client) -> None:
+    """A versioned worker gets no runs until its build is made current."""
     name = f"builds-{uuid.uuid4()}"
     version = WorkerDeploymentVersion(deployment_name=name, build_id="one")
     config = WorkerDeploymentConfig(
@@ -129,8 +129,8 @@ async def test_a_build_that_is_given_no_runs_is_named(client: Client) -> None:
     )
     worker = Worker(client, task_queue=name, workflows=[Lines], activities=STAGES, deployment_config=config)
     async with worker:
-        found = await seen(client, name)
-        assert (found.mark, found.remedy) == (
+        finding = await seen(client, name)
+        assert (finding.mark, finding.remedy) == (
             Mark.WARN,
             f"temporal worker deployment set-current-version --deployment-name {name} --build-id one",
         )
@@ -144,8 +144,10 @@ async def test_a_build_that_is_given_no_runs_is_named(client: Client) -> None:
             await asyncio.sleep(0.1)
 
 
-async def test_runs_whose_build_is_gone_are_told(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything else looks well then: workers of other builds may be there."""
+async def test_runs_pinned_to_a_build_without_workers_are_a_warning(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers of other builds may be running."""
     name = f"builds-{uuid.uuid4()}"
     async with versioned_worker(client, name, "one", VersioningBehavior.PINNED):
         await make_current(client, name, "one")
@@ -153,26 +155,28 @@ async def test_runs_whose_build_is_gone_are_told(client: Client, monkeypatch: py
             Gated.run, PipelineInput(goal=GOAL), id=name, task_queue=name, execution_timeout=LIMIT
         )
         await until_waiting(handle, "release manager")
-        there = await seen(client, name)
+        with_worker = await seen(client, name)
         monkeypatch.setattr(client_waiting, "WORKER_SILENCE", timedelta(0))  # its worker was never there
-        while (gone := await seen(client, name)).mark is Mark.OK:  # noqa: ASYNC110 - the index comes later
+        while (without_worker := await seen(client, name)).mark is Mark.OK:  # noqa: ASYNC110 - the index comes later
             await asyncio.sleep(0.1)
 
-    assert there.mark is Mark.OK
-    assert (gone.mark, gone.found) == (
+    assert with_worker.mark is Mark.OK
+    assert (without_worker.mark, without_worker.found) == (
         Mark.WARN,
         f"1 run is pinned to builds without workers, such as {name!r} to 'one': they cannot continue",
     )
-    assert gone.remedy == f"start workers of such a build, or move its runs: `baton show {name}` says how"
+    assert without_worker.remedy == f"start workers of such a build, or move its runs: `baton show {name}` says how"
 
 
-async def test_keys_that_do_not_read_the_runs_are_told(server: DevServer, store: ArtifactStore, tmp_path: Path) -> None:
-    """They look well by themselves: it is what the workers wrote that they do not open."""
+async def test_keys_that_cannot_decode_the_runs_are_a_failure(
+    server: DevServer, store: ArtifactStore, tmp_path: Path
+) -> None:
+    """The keys are valid, but not those of the workers."""
     own = Safeguards.development(tmp_path / "own", encrypt=True)
     other = Safeguards.development(tmp_path / "other", encrypt=True)
     writer, stranger = [
-        await Client.connect(server.address, plugins=[BatonPlugin(WorkerParts(artifacts=store), safeguards=one)])
-        for one in (own, other)
+        await Client.connect(server.address, plugins=[BatonPlugin(WorkerParts(artifacts=store), safeguards=safeguards)])
+        for safeguards in (own, other)
     ]
     name = f"keys-{uuid.uuid4()}"
     handle = await writer.start_workflow(

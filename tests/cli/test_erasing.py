@@ -64,14 +64,14 @@ def desk(tmp_path: Path) -> Desk:
 
 
 class TestErase:
-    def test_it_tells_what_it_found_and_removed(self, desk: Desk) -> None:
+    def test_it_reports_what_it_removed(self, desk: Desk) -> None:
         """Keys, places and tasks are counted, and the request is named (S3-12.3-a)."""
-        told = desk(SUBJECT, "--yes", "--request-id", "r-1")
+        result = desk(SUBJECT, "--yes", "--request-id", "r-1")
 
-        assert told.exit_code == 0
-        assert "erased sub-" in told.stdout
-        assert "(r-1)\n  1 key destroyed, 4 places forgotten\n  recorded now in 2 tasks" in told.stdout
-        assert SUBJECT not in told.output
+        assert result.exit_code == 0
+        assert "erased sub-" in result.stdout
+        assert "(r-1)\n  1 key destroyed, 4 places forgotten\n  recorded now in 2 tasks" in result.stdout
+        assert SUBJECT not in result.output
         assert "already at" in desk(SUBJECT, "--yes").stdout
 
     def test_programs_get_the_report(self, desk: Desk) -> None:
@@ -83,7 +83,7 @@ class TestErase:
         assert desk.json(SUBJECT, "--yes")["repeated"] is True
 
     def test_each_task_has_its_record(self, desk: Desk) -> None:
-        """The record names the person who erased, and the pseudonym (S3-12.3-d, C-24)."""
+        """The record names who erased, and the pseudonym (S3-12.3-d, C-24)."""
         subject = desk.json(SUBJECT, "--yes", "--request-id", "r-1")["subject"]
 
         async def look() -> None:
@@ -95,28 +95,28 @@ class TestErase:
 
         run(look())
 
-    def test_a_subject_can_be_read_from_the_input(self, desk: Desk) -> None:
-        """So the name is in no shell's history."""
+    def test_a_subject_can_be_read_from_stdin(self, desk: Desk) -> None:
+        """The name stays out of the shell's history."""
         assert "holds no data" not in desk("-", "--dry-run", input=f"\ufeff{SUBJECT}\r\n").stdout
         assert "1 key destroyed" in desk("-", "--yes", input=f"{SUBJECT}\n").stdout
 
     def test_without_a_terminal_and_without_yes_nothing_is_erased(self, desk: Desk) -> None:
-        """Nobody confirmed it; with --json it is the same."""
+        """Nobody confirmed it; the same with --json."""
         for words in ((), ("--json",)):
             refused = desk(SUBJECT, *words)
             assert (refused.exit_code, refused.stdout) == (2, "")
         assert len(desk.json(SUBJECT, "--dry-run")["places"]) == 4
 
-    def test_a_dry_run_shows_and_erases_nothing(self, desk: Desk) -> None:
-        """The index tells where data of the subject is (S3-12.3-c)."""
-        shown = desk(SUBJECT, "--dry-run").stdout
+    def test_a_dry_run_only_shows_the_places(self, desk: Desk) -> None:
+        """The index has the places of the subject's data (S3-12.3-c)."""
+        output = desk(SUBJECT, "--dry-run").stdout
 
-        assert [line.split() for line in shown.splitlines()[2:]] == [["t-1", "2"], ["t-2", "2"]]
+        assert [line.split() for line in output.splitlines()[2:]] == [["t-1", "2"], ["t-2", "2"]]
         assert len(desk.json(SUBJECT, "--dry-run")["places"]) == 4
         assert "holds no data" in desk("nobody", "--dry-run").stdout
 
     def test_a_held_subject_is_refused(self, desk: Desk) -> None:
-        """Exit code 1, the reason is told, and after the release it goes (S3-12.3-a)."""
+        """Exit code 1 with the reason; after the release it is erased (S3-12.3-a)."""
         assert desk(SUBJECT, "--hold").exit_code == 2
         assert "is under a legal hold" in desk(SUBJECT, "--hold", "--why", "case 12").stdout
         refused = desk(SUBJECT, "--yes")
@@ -125,21 +125,21 @@ class TestErase:
         assert desk.json(SUBJECT, "--release", "--why", "settled")["status"] == "NOT_HELD"
         assert desk(SUBJECT, "--yes").exit_code == 0
 
-    def test_somebody_unknown_is_told_as_such(self, desk: Desk) -> None:
-        """Nothing was erased, and that is no failure (S3-12.3-a)."""
-        told = desk("nobody", "--yes")
+    def test_an_unknown_subject_is_reported(self, desk: Desk) -> None:
+        """Nothing was erased, and that is not a failure (S3-12.3-a)."""
+        result = desk("nobody", "--yes")
 
-        assert (told.exit_code, "nothing was erased" in told.stdout) == (0, True)
+        assert (result.exit_code, "nothing was erased" in result.stdout) == (0, True)
 
     def test_without_a_ledger_nothing_is_erased(self, desk: Desk) -> None:
-        """An erasure that could not be put on record does not begin (S3-12.3-d)."""
-        told = desk(SUBJECT, "--yes", BATON_LEDGER=str(desk.folder / "none.db"))
+        """An erasure that cannot be recorded does not start (S3-12.3-d)."""
+        result = desk(SUBJECT, "--yes", BATON_LEDGER=str(desk.folder / "none.db"))
 
-        assert (told.exit_code, "none.db" in told.stderr) == (1, True)
+        assert (result.exit_code, "none.db" in result.stderr) == (1, True)
         assert len(desk.json(SUBJECT, "--dry-run")["places"]) == 4
 
-    def test_contradictions_are_refused(self, desk: Desk) -> None:
-        """A hold is no dry run, and nobody is erased without a name (S3-12.3-a)."""
+    def test_contradictory_options_are_refused(self, desk: Desk) -> None:
+        """A hold with a dry run, or no name (S3-12.3-a)."""
         assert desk(SUBJECT, "--hold", "--why", "x", "--dry-run").exit_code == 2
         assert desk("-", "--yes", input="\n").exit_code == 2
         assert desk("  ", "--yes").exit_code == 2

@@ -24,15 +24,15 @@ def is_empty(folder: Path) -> bool:
 
 
 class TestKeys:
-    def test_none_are_made_by_looking(self, folder: Path) -> None:
-        """A worker makes them, on a developer's machine."""
-        found = guard_checks.check_keys({})
+    def test_checking_creates_no_keys(self, folder: Path) -> None:
+        """Only a worker creates them, on a developer's machine."""
+        finding = guard_checks.check_keys({})
 
-        assert (found.mark, found.found.partition(";")[0]) == (Mark.OK, "none yet")
-        assert "a worker with safeguards" in found.found
+        assert (finding.mark, finding.found.partition(";")[0]) == (Mark.OK, "none yet")
+        assert "a worker with safeguards" in finding.found
         assert is_empty(folder)
 
-    def test_those_of_a_developers_machine_are_called_that(self, folder: Path) -> None:
+    def test_a_developers_keys_are_reported_as_such(self, folder: Path) -> None:
         """In production they are refused, and so are none."""
         assert guard_checks.check_keys({"BATON_ENV": "production"}).mark is Mark.FAIL
         Keyring.development(Path(".baton"), {})
@@ -40,29 +40,29 @@ class TestKeys:
         assert "developer's machine" in guard_checks.check_keys({}).found
         assert guard_checks.check_keys({"BATON_ENV": "production"}).mark is Mark.FAIL
 
-    def test_a_file_that_is_not_there_is_told_with_its_remedy(self, folder: Path) -> None:
-        """Before a worker ends of it."""
-        found = guard_checks.check_keys({"BATON_KEYS": "keys.toml"})
+    def test_a_missing_file_has_a_remedy(self, folder: Path) -> None:
+        """The check finds it before a worker fails."""
+        finding = guard_checks.check_keys({"BATON_KEYS": "keys.toml"})
 
-        assert (found.mark, "keys.toml" in found.found) == (Mark.FAIL, True)
-        assert "make them with `baton keys new keys.toml`" in found.found
+        assert (finding.mark, "keys.toml" in finding.found) == (Mark.FAIL, True)
+        assert "make them with `baton keys new keys.toml`" in finding.found
 
-    def test_a_purpose_without_a_current_key_is_told(self, folder: Path) -> None:
-        """A worker would seal, and could encrypt nothing."""
+    def test_a_purpose_without_a_current_key_fails(self, folder: Path) -> None:
+        """A worker could not encrypt."""
         write_file(folder / "one.toml", KeyFile((Key.generate(Purpose.SEAL, datetime.now(UTC)),)), replace=False)
-        found = guard_checks.check_keys({"BATON_KEYS": str(folder / "one.toml")})
+        finding = guard_checks.check_keys({"BATON_KEYS": str(folder / "one.toml")})
 
-        assert (found.mark, "no current key to" in found.found) == (Mark.FAIL, True)
+        assert (finding.mark, "no current key to" in finding.found) == (Mark.FAIL, True)
 
 
 class TestLedger:
-    async def test_none_is_made_by_looking(self, folder: Path) -> None:
-        """A worker makes it."""
+    async def test_checking_creates_no_ledger(self, folder: Path) -> None:
+        """Only a worker creates it."""
         assert (await guard_checks.check_ledger()).mark is Mark.OK
         assert is_empty(folder)
 
-    async def test_one_of_another_name_is_told(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Its records would be refused, and runs wait."""
+    async def test_a_ledger_with_another_name_fails(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its records would be refused, and runs would wait."""
         async with Ledger(folder / "ledger.db", LedgerOptions(name="ours")):
             pass
         monkeypatch.setenv("BATON_LEDGER", "ledger.db")
@@ -72,22 +72,24 @@ class TestLedger:
         assert (await guard_checks.check_ledger()).mark is Mark.OK
 
     @pytest.mark.parametrize("where", ["file/ledger.db", "nosuch://ledger"])
-    async def test_what_is_none_is_told(self, folder: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-        """With what it does to runs."""
+    async def test_a_file_that_is_not_a_ledger_fails(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, where: str
+    ) -> None:
+        """The remedy names the consequence for runs."""
         (folder / "file").mkdir()
         (folder / "file" / "ledger.db").write_bytes(b"no database" * 100)
         monkeypatch.setenv("BATON_LEDGER", where)
 
-        found = await guard_checks.check_ledger()
+        finding = await guard_checks.check_ledger()
 
-        assert (found.mark, bool(found.remedy)) == (Mark.FAIL, True)
+        assert (finding.mark, bool(finding.remedy)) == (Mark.FAIL, True)
 
-    async def test_other_keys_than_those_that_signed_it_fail(self, folder: Path) -> None:
+    async def test_keys_that_did_not_sign_it_fail(self, folder: Path) -> None:
         """A worker started with them would be refused."""
         async with Ledger(Path(".baton/ledger.db"), LedgerOptions(signer=Keyring.generate().signer())) as ledger:
             await ledger.append(entry(0))
         Keyring.development(Path(".baton"), {})
 
-        found = await guard_checks.check_ledger()
+        finding = await guard_checks.check_ledger()
 
-        assert (found.mark, "BATON_KEYS" in (found.remedy or "")) == (Mark.FAIL, True)
+        assert (finding.mark, "BATON_KEYS" in (finding.remedy or "")) == (Mark.FAIL, True)

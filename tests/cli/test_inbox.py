@@ -69,22 +69,22 @@ class TestGroup:
         ],
     )
     def test_it_asks_the_server(self, line: list[str]) -> None:
-        """So the command was found; here nobody answers, which is exit code 3."""
-        done = baton(*line)
+        """The command exists; without a server it ends with 3."""
+        result = baton(*line)
 
-        assert (done.exit_code, done.stdout) == (3, "")
-        assert "no Temporal server answers" in done.stderr
+        assert (result.exit_code, result.stdout) == (3, "")
+        assert "no Temporal server answers" in result.stderr
 
     def test_its_help_names_the_commands(self) -> None:
-        """Help is for the group, although alone it lists."""
-        done = baton("inbox", "--help")
+        """`--help` is about the group, though without a command it lists."""
+        result = baton("inbox", "--help")
 
-        assert done.exit_code == 0
+        assert result.exit_code == 0
         names = ("list", "show", "release", "requeue", "edit", "top-up", "abandon")
-        assert [name for name in names if f" {name} " not in done.output] == []
+        assert [name for name in names if f" {name} " not in result.output] == []
 
     @pytest.mark.parametrize(
-        ("line", "said"),
+        ("line", "message"),
         [
             pytest.param(["inbox", "lst"], "No such command", id="a command that is none"),
             pytest.param(["inbox", "--nope"], "No such option", id="an option that is none"),
@@ -105,28 +105,28 @@ class TestGroup:
             ),
         ],
     )
-    def test_a_wrong_line_ends_with_2(self, line: list[str], said: str) -> None:
-        """And says why, before any server is asked."""
-        done = baton(*line)
+    def test_a_wrong_line_ends_with_2(self, line: list[str], message: str) -> None:
+        """It says why, before any server is asked."""
+        result = baton(*line)
 
-        assert (done.exit_code, done.stdout) == (2, "")
-        assert said in done.stderr
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert message in result.stderr
 
     def test_a_patch_must_be_an_object(self, tmp_path: Path) -> None:
         """Before any server is asked."""
         file = tmp_path / "patch.json"
         file.write_text(json.dumps([1]), encoding="utf-8")
 
-        done = baton("inbox", "edit", "r", "--patch", f"@{file}", "--why", "w")
-        assert done.exit_code == 2
-        assert "holds a list" in done.stderr
+        result = baton("inbox", "edit", "r", "--patch", f"@{file}", "--why", "w")
+        assert result.exit_code == 2
+        assert "holds a list" in result.stderr
 
 
 class TestChosen:
     BOTH = (pending(), pending(handoff_id=IDS[1]))
 
     @pytest.mark.parametrize(
-        ("named", "found"),
+        ("named", "expected"),
         [
             pytest.param(None, [*IDS], id="none named"),
             pytest.param(IDS[1], [IDS[1]], id="the whole id"),
@@ -135,13 +135,13 @@ class TestChosen:
             pytest.param("f47ac10b", [], id="another one"),
         ],
     )
-    def test_an_id_or_its_beginning_names_one(self, named: str | None, found: list[str]) -> None:
-        """A few signs could fit by chance."""
-        assert [one.handoff_id for one in select_handoffs(self.BOTH, named)] == found
+    def test_an_id_or_a_prefix_selects_one(self, named: str | None, expected: list[str]) -> None:
+        """A very short prefix could match by chance."""
+        assert [handoff.handoff_id for handoff in select_handoffs(self.BOTH, named)] == expected
 
 
 class TestReason:
-    def test_it_is_the_code_or_what_happened(self) -> None:
+    def test_it_is_the_code_or_the_event(self) -> None:
         """A receiver that failed has no code."""
         assert reason_label(pending()) == "SAFETY_VIOLATION"
         assert reason_label(pending(reason=None, fate=Disposition.ESCALATE)) == "receiver failed"
@@ -162,22 +162,22 @@ class TestTextAt:
         ],
     )
     def test_it_is_found_by_its_pointer(self, pointer: str, text: str | None) -> None:
-        """Or not at all; never something else."""
+        """Or not at all."""
         assert text_at(self.MESSAGE, pointer) == text
 
 
 class TestPages:
-    def test_text_from_elsewhere_stays_on_its_line_and_steers_nothing(self) -> None:
+    def test_untrusted_text_stays_on_its_line(self) -> None:
         """In every member that another agent may have written."""
         finding = Finding(code=Code.SAFETY_VIOLATION, text=HOSTILE, at="/currentState/note", rule=HOSTILE)
-        one = pending(sender=HOSTILE, receiver=HOSTILE, details=HOSTILE, findings=[finding])
+        handoff = pending(sender=HOSTILE, receiver=HOSTILE, details=HOSTILE, findings=[finding])
         decided = HandoffDecision(handoff_id=IDS[0], action=HandoffAction.RELEASE, who="ann", why=HOSTILE)
         message = {"currentState": {"note": HOSTILE}}
         pages = (
-            shown(inbox_table([of_run(one)], NOW)),
-            shown(handoff_page(of_run(one), one, message, {})),
-            shown(handoff_page(of_run(one), one, None, message)),
-            shown(decision_line(one, decided)),
+            shown(inbox_table([of_run(handoff)], NOW)),
+            shown(handoff_page(of_run(handoff), handoff, message, {})),
+            shown(handoff_page(of_run(handoff), handoff, None, message)),
+            shown(decision_line(handoff, decided)),
         )
 
         for page in pages:
@@ -186,31 +186,31 @@ class TestPages:
         assert [line for line in pages[3].splitlines() if line.startswith("run-2")] == []
         assert "[red]x[/red]" in pages[1]
 
-    def test_what_cannot_be_read_has_a_line(self) -> None:
-        """Its run and stage are known all the same."""
+    def test_an_unreadable_handoff_has_a_line(self) -> None:
+        """Its run and stage are known."""
         page = shown(inbox_table([of_run(None, stage="score", answered=False, trouble="no key")], NOW))
 
         assert page.splitlines()[1].split() == ["run-1", "?", "?", "→", "score,", "unreadable"]
 
-    def test_the_list_tells_since_when_and_until_when(self) -> None:
-        """A line for each."""
-        one = pending()
-        [_, line] = shown(inbox_table([of_run(one)], NOW)).splitlines()
+    def test_the_list_has_start_and_deadline(self) -> None:
+        """One line for each handoff."""
+        handoff = pending()
+        [_, line] = shown(inbox_table([of_run(handoff)], NOW)).splitlines()
 
-        until = format_time(one.until, NOW)
+        until = format_time(handoff.until, NOW)
         cells = [cell.strip() for cell in line.split("  ") if cell]
         assert cells == ["run-1", "2", "3 h ago", until, "extract → score, SAFETY_VIOLATION"]
 
     def test_a_terminal_of_80_columns_has_every_name_whole(self) -> None:
-        """A code or an agent that is broken in two reads as another."""
+        """A broken code or agent name is misread."""
         waiting = [of_run(pending(sender="project_init", receiver="detect-tech-stack"))]
         page = shown(inbox_table(waiting, NOW), columns=80)
 
         assert [word for word in ("run-1", "detect-tech-stack,", "SAFETY_VIOLATION") if word not in page.split()] == []
 
     @pytest.mark.parametrize("terminal", [True, False])
-    def test_the_commands_are_whole_where_lines_are_short(self, terminal: bool) -> None:
-        """A decision that lost its handoff and its options at the terminal's edge cannot be copied."""
+    def test_commands_are_complete_on_a_narrow_terminal(self, terminal: bool) -> None:
+        """A command that is cut cannot be copied."""
         page, letter = io.StringIO(), pending()
         console = Console(file=page, width=40, color_system=None, force_terminal=terminal)
         Session(GlobalOptions(), out=console).show(handoff_page(of_run(letter), letter, None, {}))

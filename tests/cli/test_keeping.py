@@ -30,21 +30,21 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a file of keys, in a folder of its own that is the working directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("BATON_KEYS", raising=False)
-    made = baton(keeping.new, "keys.toml", "--json")
-    assert made.exit_code == 0, made.output
+    created = baton(keeping.new, "keys.toml", "--json")
+    assert created.exit_code == 0, created.output
     return tmp_path / "keys.toml"
 
 
 def listed(*words: str) -> list[dict[str, Any]]:
     """Return what `baton keys list --json` says of the keys."""
-    shown = baton(keeping.list_, "--json", *words)
-    assert shown.exit_code == 0, shown.output
-    keys: list[dict[str, Any]] = json.loads(shown.stdout)["keys"]
+    output = baton(keeping.list_, "--json", *words)
+    assert output.exit_code == 0, output.output
+    keys: list[dict[str, Any]] = json.loads(output.stdout)["keys"]
     return keys
 
 
 class TestNew:
-    def test_it_makes_a_key_of_every_purpose_for_its_owner_only(self, file: Path) -> None:
+    def test_it_creates_a_key_for_every_purpose_readable_by_its_owner_only(self, file: Path) -> None:
         ring = Keyring.from_file(file)
 
         ring.require_production()
@@ -53,14 +53,14 @@ class TestNew:
             assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
     def test_it_never_overwrites_keys(self, file: Path) -> None:
-        """What was made with them would be lost."""
+        """What they sealed would be lost."""
         before = file.read_bytes()
 
         assert baton(keeping.new, "keys.toml").exit_code != 0
         assert file.read_bytes() == before
 
     def test_the_algorithm_can_be_chosen(self, file: Path) -> None:
-        """With Ed25519 outsiders verify; an algorithm that is none is a usage error."""
+        """With Ed25519 outsiders can verify; an unknown algorithm is a usage error."""
         assert baton(keeping.new, "open.toml", "--seal-with", "ed25519").exit_code == 0
         assert baton(keeping.new, "none.toml", "--seal-with", "none").exit_code == 2
 
@@ -69,7 +69,7 @@ class TestNew:
 
 class TestList:
     def test_it_shows_every_key_and_no_secret(self, file: Path) -> None:
-        """Neither for people nor as JSON."""
+        """As a table and as JSON."""
         secrets = [to_base64url(key.secret) for key in Keyring.from_file(file).all_keys()]
         shown = [baton(keeping.list_, "--keys", str(file), *more).output for more in ([], ["--json"])]
 
@@ -78,12 +78,12 @@ class TestList:
             assert not any(secret in output for secret in secrets)
 
     def test_a_key_is_named_in_one_line_in_a_terminal_of_80_columns(self, file: Path) -> None:
-        """A name that is broken in two cannot be copied."""
+        """A broken name cannot be copied."""
         assert baton(keeping.rotate, "--keys", str(file)).exit_code == 0
 
-        shown = baton(keeping.list_, "--keys", str(file), columns=80, FORCE_COLOR="1").stdout
-        assert all(key["id"] in shown for key in listed("--keys", str(file)))
-        assert len(shown.splitlines()) == 1 + len(listed("--keys", str(file)))  # nothing else is broken either
+        output = baton(keeping.list_, "--keys", str(file), columns=80, FORCE_COLOR="1").stdout
+        assert all(key["id"] in output for key in listed("--keys", str(file)))
+        assert len(output.splitlines()) == 1 + len(listed("--keys", str(file)))  # nothing else is broken either
 
     def test_it_finds_the_file_in_the_environment(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("BATON_KEYS", str(file))
@@ -91,17 +91,17 @@ class TestList:
         assert len(listed()) == len(Purpose)
 
     def test_without_any_keys_it_says_how_to_make_them(self, file: Path) -> None:
-        """It makes none by itself."""
-        shown = baton(keeping.list_)
+        """It creates none."""
+        output = baton(keeping.list_)
 
-        assert shown.exit_code == 1
-        assert "baton keys new FILE" in shown.output
+        assert output.exit_code == 1
+        assert "baton keys new FILE" in output.output
         assert not (file.parent / ".baton").exists()
 
 
 class TestRotate:
     def test_the_old_keys_are_retired_and_open_what_they_sealed(self, file: Path) -> None:
-        """And a worker that shares the file takes the new ones up."""
+        """A worker that shares the file uses the new ones."""
         worker = Keyring.from_file(file)
         raw = seal({"timestamp": "2026-01-01T00:00:00Z"}, worker)
 
@@ -112,7 +112,7 @@ class TestRotate:
         assert open_sealed(seal({"a": 1}, rotated), worker).key_id == rotated.current(Purpose.SEAL).id
 
     def test_the_vaults_keys_are_rotated_by_name_only(self, file: Path) -> None:
-        """Their rotation is the vault's business as well."""
+        """Rotating them also concerns the vault."""
         before = Keyring.from_file(file)
         baton(keeping.rotate, "--keys", str(file))
         after = Keyring.from_file(file)
@@ -122,17 +122,17 @@ class TestRotate:
         assert baton(keeping.rotate, "wrap", "--keys", str(file)).exit_code == 0
         assert len(Keyring.from_file(file).all_keys(Purpose.WRAP)) == 2
 
-    def test_a_purpose_that_is_none_is_named(self, file: Path) -> None:
-        """And nothing is changed."""
-        shown = baton(keeping.rotate, "login", "--keys", str(file))
+    def test_an_unknown_purpose_is_named(self, file: Path) -> None:
+        """Nothing changes."""
+        output = baton(keeping.rotate, "login", "--keys", str(file))
 
-        assert shown.exit_code == 2
-        assert "unknown purpose 'login'" in shown.output
+        assert output.exit_code == 2
+        assert "unknown purpose 'login'" in output.output
 
 
 class TestPublic:
     def test_what_it_prints_verifies_what_was_signed(self, file: Path) -> None:
-        """The keys that were retired meanwhile, too."""
+        """Also with keys that were retired since."""
         signer = Keyring.from_file(file).signer()
         baton(keeping.rotate, "sign", "--keys", str(file))
 
@@ -141,7 +141,7 @@ class TestPublic:
 
         assert (file.parent / "public.json").read_text() == printed
         public = PublicKeys.from_json(printed)
-        found = public.get(signer.key_id)
-        assert found is not None
-        assert found.verifies(b"head", signer.sign(b"head"))
+        key = public.get(signer.key_id)
+        assert key is not None
+        assert key.verifies(b"head", signer.sign(b"head"))
         assert len(public) == 2

@@ -25,33 +25,33 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestMcp:
-    def test_it_must_know_who_the_agent_is(self) -> None:
-        """Handoffs are addressed by name; without one it would have none to list."""
-        found = called()
+    def test_the_agents_name_is_required(self) -> None:
+        """Handoffs are addressed by name."""
+        result = called()
 
-        assert found.exit_code == 2
-        assert "--agent" in found.stderr
+        assert result.exit_code == 2
+        assert "--agent" in result.stderr
 
-    def test_a_version_that_is_none_is_refused_at_once(self) -> None:
+    def test_an_invalid_version_is_refused_at_once(self) -> None:
         """Otherwise the agent could claim every handoff and accept none."""
-        found = called("--agent", "reviewer", "--agent-version", "v1")
+        result = called("--agent", "reviewer", "--agent-version", "v1")
 
-        assert found.exit_code == 2
-        assert "is not a version" in found.stderr
+        assert result.exit_code == 2
+        assert "is not a version" in result.stderr
 
     def test_it_makes_no_keys_of_its_own(self, tmp_path: Path) -> None:
-        """Moves that are sealed with other keys than the workers' would all be refused, so it says so at once."""
-        found = called("--agent", "reviewer")
+        """Moves sealed with other keys than the workers' would all be refused."""
+        result = called("--agent", "reviewer")
 
-        assert found.exit_code == 1
-        assert "BATON_KEYS" in found.stderr
+        assert result.exit_code == 1
+        assert "BATON_KEYS" in result.stderr
         assert not (tmp_path / ".baton").exists()
-        assert found.stdout == ""
+        assert result.stdout == ""
 
     def test_its_help_says_what_it_is(self) -> None:
-        """The protocol and where to name the command."""
-        found = called("--help")
+        """It names the protocol and where to configure the command."""
+        result = called("--help")
 
-        assert found.exit_code == 0
-        assert "Model Context Protocol" in found.stdout
-        assert "--holder" in found.stdout
+        assert result.exit_code == 0
+        assert "Model Context Protocol" in result.stdout
+        assert "--holder" in result.stdout

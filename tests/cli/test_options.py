@@ -6,9 +6,9 @@ from baton.artifacts.records import DEFAULT_STORE
 from baton.cli.options import GlobalOptions
 
 
-class TestOverridden:
-    def test_what_is_not_said_again_stays(self) -> None:
-        """A later option replaces its own value only."""
+class TestMerge:
+    def test_a_later_option_replaces_only_its_own_value(self) -> None:
+        """The others keep their values."""
         both = GlobalOptions(address="a:1", namespace="n").merge(GlobalOptions(json=True, address="b:2"))
 
         assert both == GlobalOptions(json=True, address="b:2", namespace="n")
@@ -18,7 +18,7 @@ class TestStore:
     def test_the_option_wins_over_the_environment_and_that_over_the_default(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The workers read the same variable, so the command finds their payloads."""
+        """Workers read the same variable, so the command finds their payloads."""
         monkeypatch.delenv("BATON_ARTIFACTS", raising=False)
         assert GlobalOptions().store == DEFAULT_STORE
 

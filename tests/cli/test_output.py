@@ -14,52 +14,50 @@ class TestMakeConsole:
     def test_a_pipe_is_wide_and_has_no_colours(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What is piped is not cut at the 80 columns of nobody's terminal."""
+        """Piped output is not cut at 80 columns."""
         monkeypatch.delenv("COLUMNS", raising=False)
         make_console().print("[bold]" + "x" * 100, style="red")
 
         assert capsys.readouterr().out == "[bold]" + "x" * 100 + "\n"
 
-    def test_columns_can_be_asked_for(
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """COLUMNS is the usual way to say it."""
+    def test_columns_can_be_set(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        """With the usual variable COLUMNS."""
         monkeypatch.setenv("COLUMNS", "20")
 
         assert make_console().width == 20
 
 
 class TestPrintable:
-    def test_every_control_sign_but_the_line_break_is_replaced(self) -> None:
-        """No sign below 32, no deletion, none of the second range steers the terminal."""
+    def test_every_control_character_but_the_line_break_is_replaced(self) -> None:
+        """C0, DEL and C1 characters cannot control the terminal."""
         controls = "".join(map(chr, [*range(32), *range(127, 160)]))
 
         assert set(printable(controls)) == {"\ufffd", "\n", " "}
 
     def test_letters_of_every_script_stay(self) -> None:
-        """What people write is shown as they wrote it."""
+        """Printable text is shown unchanged."""
         assert printable("Prüfung 検査 ✓") == "Prüfung 検査 ✓"
 
 
 class TestTimes:
     def test_a_time_of_the_same_day_needs_no_date(self) -> None:
-        """The day is told once, at the top."""
+        """The date is shown once, at the top."""
         began = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
         assert format_time(began + timedelta(seconds=5), began).count(":") == 2
         assert "-" not in format_time(began + timedelta(seconds=5), began)
         assert format_time(began + timedelta(days=2), began).startswith("2026-11-2")
 
-    def test_what_is_not_known_is_left_out(self) -> None:
-        """A step that has not begun has no time to tell."""
+    def test_an_unknown_time_is_left_out(self) -> None:
+        """A step that has not begun has no time."""
         now = datetime(2026, 11, 21, tzinfo=UTC)
 
         assert (format_time(None), format_age(None, now), format_duration(elapsed(None, now))) == ("", "", "")
 
 
 class TestMakeTable:
-    def test_a_narrow_terminal_still_tells_which_row_is_which(self) -> None:
-        """The name gives way to the times beside it only down to a readable rest, and goes on in the next line."""
+    def test_a_narrow_terminal_keeps_names_readable(self) -> None:
+        """A name is broken only down to a minimum width, and continues on the next line."""
         table = make_table("run", "stage", "since", whole=("since",), leading=26)
         table.add_row("named.Research.step1.f2af39", "plan", "13 minutes and 20 seconds ago")
         file = StringIO()
@@ -72,7 +70,7 @@ class TestMakeTable:
         ]
 
 
-class TestWithoutBreaks:
+class TestFitColumns:
     @pytest.mark.parametrize(
         ("width", "terminal", "line"),
         [
@@ -83,7 +81,7 @@ class TestWithoutBreaks:
         ],
     )
     def test_a_run_can_be_copied_from_the_list(self, width: int, terminal: bool, line: str) -> None:
-        """Columns are left out from the end rather than the name be broken in two."""
+        """Trailing columns are dropped before a name is broken."""
         table = make_table("run", "pipeline", "status", "started")
         table.add_row("project-init-b10b0063", "project_init", "COMPLETED", "3 min ago")
         file = StringIO()

@@ -37,7 +37,7 @@ def failed_run(why: str) -> RunRecord:
 
 class TestNewsLines:
     def test_the_end_does_not_repeat_why_its_last_step_failed(self) -> None:
-        """The reason stands one line above; it is said where no line said it."""
+        """The reason stands one line above."""
         ends = {
             why: list(news_lines(news_of(None, failed_run(why), AT), failed_run(why)))[-2:]
             for why in ("OSError: no", "")
@@ -48,12 +48,12 @@ class TestNewsLines:
         assert end.plain.endswith("■ FAILED: StageFailedError: stage 'plan' failed")
         assert ends[""][1].plain.endswith("■ FAILED: StageFailedError: stage 'plan' failed: OSError: no")
 
-    def test_a_step_that_a_run_left_behind_is_not_told_without_a_reason(self) -> None:
-        """Of a run that was terminated while it waited, "failed:" stood there, and nothing behind it."""
-        ended = failed_run("")
-        ended.status, ended.failure = RunStatus.TERMINATED, "not needed any more"
+    def test_an_unfinished_step_without_a_reason_is_left_out(self) -> None:
+        """A run that was terminated while it waited has no failed step."""
+        record = failed_run("")
+        record.status, record.failure = RunStatus.TERMINATED, "not needed any more"
 
-        step, end = list(news_lines(news_of(None, ended, AT), ended))[-2:]
+        step, end = list(news_lines(news_of(None, record, AT), record))[-2:]
         assert step.plain.endswith("✗ 1 plan: the run ended before it did")
         assert end.plain.endswith("■ TERMINATED: not needed any more")
 
@@ -71,8 +71,8 @@ class TestCommands:
         return run
 
     @pytest.mark.parametrize("columns", [40, 60])
-    def test_on_the_live_page_they_are_cut_nowhere_and_a_shell_takes_them_as_they_stand(self, columns: int) -> None:
-        """Whoever copies one that is broken in two runs the first half of it."""
+    def test_on_the_live_page_they_are_broken_as_a_shell_accepts(self, columns: int) -> None:
+        """A copied command runs as a whole."""
         written = io.StringIO()
         console = Console(file=written, width=columns, height=40, force_terminal=True, color_system=None)
         page = Page(console)
@@ -89,17 +89,17 @@ class TestCommands:
 
     @pytest.mark.parametrize("terminal", [True, False])
     def test_elsewhere_each_is_one_line(self, terminal: bool) -> None:
-        """A terminal goes on in the next line by itself, and copies both as one."""
+        """The terminal wraps it, and copies it as one line."""
         written = io.StringIO()
         console = Console(file=written, width=40, force_terminal=terminal, color_system=None)
         run, page = self.failed(), Page(console)
         page.take(Followed(run, []))
-        asked = Pending(1, "release manager", StepKind.APPROVAL, since=AT)
+        pending = Pending(1, "release manager", StepKind.APPROVAL, since=AT)
         step = Step(1, "release manager", StepKind.APPROVAL, StepStatus.RUNNING, AT)
         waiting = replace(run, status=RunStatus.RUNNING, steps=[step])
         session = Session(GlobalOptions(), out=console)
         session.show(page.whole())
-        session.show(waits_card(waiting, Waits([asked], "baton", has_worker=True)))
+        session.show(waits_card(waiting, Waits([pending], "baton", has_worker=True)))
 
         lines = written.getvalue().splitlines()
         for command in (*self.COMMANDS, "baton approve 'the contract of 2026' 'release manager' --why '…'"):

@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[2]
 
 
 class TestReplay:
-    def test_for_want_of_a_key_no_code_is_blamed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The advice was to bring the old code back, below a traceback; what is missing is the key."""
+    def test_a_missing_key_is_not_blamed_on_the_code(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The message names the key, without a traceback."""
         monkeypatch.chdir(tmp_path)
         keyring = Keyring.development(tmp_path / "theirs")
         converter = data_converter(keyring=keyring, encrypt=True)
@@ -30,8 +30,10 @@ class TestReplay:
         started.workflow_execution_started_event_attributes.input.CopyFrom(Payloads(payloads=sent))
         Path("run.json").write_text(WorkflowHistory("run", list(history.events)).to_json(), encoding="utf-8")
         words = ["replay", "run.json", "-m", "workflows.delivery", "--path", str(ROOT)]
-        told = CliRunner().invoke(make_app(), words, env={"BATON_KEYS": None, "BATON_ENCRYPT": None, "COLUMNS": "300"})
+        result = CliRunner().invoke(
+            make_app(), words, env={"BATON_KEYS": None, "BATON_ENCRYPT": None, "COLUMNS": "300"}
+        )
 
-        assert (told.exit_code, told.stderr) == (1, "")
-        assert "it cannot be replayed: the payload of event 1 cannot be decoded" in told.stdout
-        assert "BATON_KEYS" in told.stdout
+        assert (result.exit_code, result.stderr) == (1, "")
+        assert "it cannot be replayed: the payload of event 1 cannot be decoded" in result.stdout
+        assert "BATON_KEYS" in result.stdout

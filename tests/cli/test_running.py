@@ -15,7 +15,7 @@ def call(status: RPCStatusCode, message: str) -> RPCError:
     return RPCError(message, status, b"")
 
 
-class TestVerdictOn:
+class TestDescribeError:
     ERRORS = (
         pytest.param(ServerError("none there"), ExitCode.UNREACHABLE, "none there", id="no server"),
         pytest.param(HistoryError("no step 'x'"), ExitCode.FAILURE, "no step 'x'", id="no such step"),
@@ -53,7 +53,7 @@ class TestVerdictOn:
 
     @pytest.mark.parametrize(("error", "code", "said"), ERRORS)
     def test_every_known_error_has_a_code_and_a_line(self, error: Exception, code: ExitCode, said: str) -> None:
-        """A script can tell "no" from "nobody there"."""
+        """A script can tell a refusal from an unreachable server."""
         verdict = describe_error(error)
 
         assert verdict is not None
@@ -62,5 +62,5 @@ class TestVerdictOn:
         assert "\n" not in verdict[1]
 
     def test_a_bug_has_none(self) -> None:
-        """What nobody expected keeps its traceback."""
+        """An unexpected error keeps its traceback."""
         assert describe_error(KeyError("x")) is None

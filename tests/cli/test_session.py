@@ -33,8 +33,8 @@ class TestConfirm:
     def on_a_terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Console, "is_terminal", True)
 
-    def test_only_a_yes_is_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The end of the input is no answer, and so a no."""
+    def test_only_yes_confirms(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The end of the input counts as no."""
         for typed in ("n\n", "\n", ""):
             monkeypatch.setattr(sys, "stdin", Typed(typed))
             with pytest.raises(typer.Exit) as end:
@@ -43,8 +43,8 @@ class TestConfirm:
         monkeypatch.setattr(sys, "stdin", Typed("y\n"))
         Session(GlobalOptions()).confirm("sure?", yes=False)
 
-    def test_where_nobody_can_be_asked_it_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """No terminal, or JSON, is no consent; --yes is."""
+    def test_without_a_terminal_it_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Neither a missing terminal nor --json is consent; --yes is."""
         monkeypatch.setattr(sys, "stdin", Typed("y\n"))
         with pytest.raises(typer.BadParameter):
             Session(GlobalOptions(json=True)).confirm("sure?", yes=False)
@@ -53,8 +53,8 @@ class TestConfirm:
             Session(GlobalOptions()).confirm("sure?", yes=False)
         Session(GlobalOptions()).confirm("sure?", yes=True)
 
-    def test_ctrl_c_is_what_it_is_anywhere_else(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The command ended by code 1, as one that was denied."""
+    def test_ctrl_c_interrupts_the_command(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It does not count as a denial with exit code 1."""
         monkeypatch.setattr(sys, "stdin", Interrupted())
 
         with pytest.raises(KeyboardInterrupt):

@@ -54,8 +54,8 @@ def is_running(process: int) -> bool:
 
 
 class TestSupervise:
-    async def test_a_stopped_worker_ends_in_order_and_leaves_no_child_behind(self, tmp_path: Path) -> None:
-        """It is asked first; what it started and forgot is killed with it."""
+    async def test_a_stopped_worker_exits_gracefully_and_leaves_no_child(self, tmp_path: Path) -> None:
+        """It gets SIGTERM first; children that it left behind are killed."""
         async with supervised(tmp_path, RUNS, []):
             await until((tmp_path / "child").exists)
             child = int((tmp_path / "child").read_text(encoding="utf-8"))
@@ -63,8 +63,8 @@ class TestSupervise:
         assert (tmp_path / "log").read_text(encoding="utf-8") == "asked to end"
         await until(lambda: not is_running(child))
 
-    async def test_a_worker_that_dies_is_started_again_and_that_is_said(self, tmp_path: Path) -> None:
-        """With a pause that grows, so that a broken worker does not spin."""
+    async def test_a_worker_that_dies_is_restarted_with_a_message(self, tmp_path: Path) -> None:
+        """The pause grows, so that a broken worker does not spin."""
         said: list[str] = []
         async with supervised(tmp_path, DIES, said):
             await until(lambda: len(said) == 2)
@@ -75,8 +75,8 @@ class TestSupervise:
         ]
         assert (tmp_path / "runs").read_text(encoding="utf-8") == "xx"
 
-    async def test_a_worker_has_as_long_to_end_as_its_environment_says(self, tmp_path: Path) -> None:
-        """What ends later than that is killed, and what is still within it is not."""
+    async def test_a_worker_may_take_its_grace_period_to_exit(self, tmp_path: Path) -> None:
+        """After that it is killed."""
         for grace, takes, left in (("-9.9", 600, False), ("60", 1, True)):  # a tenth of a second, more than a minute
             slow = RUNS.replace("lambda *_: sys", f"lambda *_: time.sleep({takes}) or sys")
             folder = tmp_path / grace
@@ -88,13 +88,13 @@ class TestSupervise:
 
 
 class TestWorkerEnvironment:
-    def test_no_setting_of_another_connection_is_left(self) -> None:
-        """A profile or key of a production cluster must not meet the development server."""
-        given = {"PATH": "p", "TEMPORAL_PROFILE": "cluster", "TEMPORAL_API_KEY": "k", "TEMPORAL_TLS": "1"}
+    def test_no_setting_of_another_connection_remains(self) -> None:
+        """A production profile or key must not reach the development server."""
+        inherited = {"PATH": "p", "TEMPORAL_PROFILE": "cluster", "TEMPORAL_API_KEY": "k", "TEMPORAL_TLS": "1"}
 
-        made = worker_environment(given, address="127.0.0.1:1", namespace="n", artifacts="a")
+        environment = worker_environment(inherited, address="127.0.0.1:1", namespace="n", artifacts="a")
 
-        assert made == {
+        assert environment == {
             "PATH": "p",
             "TEMPORAL_ADDRESS": "127.0.0.1:1",
             "TEMPORAL_NAMESPACE": "n",
@@ -106,8 +106,8 @@ class TestWorkerEnvironment:
 
 
 class TestFindWorker:
-    def test_the_one_in_the_folder_is_taken(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Where there is none, none is run; one that is named must be there."""
+    def test_it_is_worker_py_by_default(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without that file no worker runs; a named file must exist."""
         monkeypatch.chdir(tmp_path)
         assert find_worker(None) is None
 

@@ -18,7 +18,7 @@ class TestTarget:
             pytest.param(RUN_ID, Target(RUN_ID), id="an id that looks like a run's"),
         ],
     )
-    def test_a_run_id_is_told_from_a_part_of_the_workflow_id(self, text: str, target: Target) -> None:
-        """Only what has the shape of a run id is taken for one; and it is written as it was read."""
+    def test_a_run_id_is_distinguished_from_a_part_of_the_workflow_id(self, text: str, target: Target) -> None:
+        """Only a UUID is a run id; the target prints as it was written."""
         assert Target.of(text) == target
         assert str(target) == text

@@ -44,8 +44,8 @@ def shown(run: RunRecord) -> str:
 
 
 class TestTimes:
-    def test_a_step_that_a_roll_back_kept_is_told_by_its_own_time(self) -> None:
-        """The workflow records the last step that it kept anew, days later; its work was done when it was done."""
+    def test_a_step_that_a_roll_back_kept_has_its_own_time(self) -> None:
+        """The workflow records it again days later, but its work ended when it ended."""
         start, state = PipelineInput(goal="Add login"), PipelineState(Baton(goal="Add login"))
         run = RunRecord("w", "run-2", "Delivery", start, state, began=AT)
         run.steps.append(Step(1, "plan", StepKind.STAGE, StepStatus.DONE, AT, AT + timedelta(seconds=4)))
@@ -57,8 +57,8 @@ class TestTimes:
 
 
 class TestEnds:
-    def test_no_step_of_a_run_that_has_ended_is_at_work(self) -> None:
-        """One that was terminated leaves its steps as they are, and nobody works at them."""
+    def test_no_step_of_a_closed_run_is_running(self) -> None:
+        """A terminated run leaves its steps unfinished."""
         start, state = PipelineInput(goal="Add login"), PipelineState(Baton(goal="Add login"))
         run = RunRecord("w", "run-1", "Delivery", start, state, began=AT)
         run.steps.append(Step(1, "plan", StepKind.STAGE, StepStatus.RUNNING, AT))
@@ -69,8 +69,8 @@ class TestEnds:
 
 
 class TestDecisions:
-    def test_a_no_is_told_from_a_yes(self) -> None:
-        """Who decided and why is not enough: how is in the table, in the JSON and in the news."""
+    def test_a_denial_is_distinguished_from_an_approval(self) -> None:
+        """In the table, in the JSON and in the news."""
         run = decided_run()
         text = shown(run)
         lines = [line.plain for line in news_lines(news_of(None, run, AT), run)]

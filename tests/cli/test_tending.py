@@ -55,17 +55,17 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    made = Desk(tmp_path)
+    command = Desk(tmp_path)
     entries = [
         handoff_entry(message(at), task_id=TASK, status=HandoffStatus.ACCEPTED, timestamp=NOW) for at in range(2)
     ]
-    asyncio.run(made.add(*entries))
-    return made
+    asyncio.run(command.add(*entries))
+    return command
 
 
 class TestCheckpoint:
     def test_a_witness_keeps_it_and_the_ledger_is_verified_against_it(self, desk: Desk) -> None:
-        """A chain that is gone is noticed, though no other chain was touched (C-26)."""
+        """A missing chain is noticed, though no other chain changed (C-26)."""
         made = desk("audit", "checkpoint", "--witness", str(desk.witness))
         assert made.exit_code == 0, made.output
         assert [one.size for one in AnchorFile(desk.witness).checkpoints()] == [2]
@@ -77,7 +77,7 @@ class TestCheckpoint:
         assert (gone.exit_code, json.loads(gone.stdout)["verdict"]) == (1, "invalid")
 
     def test_one_that_does_not_continue_the_last_is_refused(self, desk: Desk) -> None:
-        """The witness keeps what it had, and the operator is told that the ledger is not the one it was (C-26)."""
+        """The witness is unchanged, and the operator learns that this is not the same ledger (C-26)."""
         assert desk("audit", "checkpoint", "--witness", str(desk.witness)).exit_code == 0
         desk.ledger.unlink()
         asyncio.run(desk.add(handoff_entry(message(0), task_id="t2", status=HandoffStatus.ACCEPTED, timestamp=NOW)))
@@ -86,8 +86,8 @@ class TestCheckpoint:
         assert len(AnchorFile(desk.witness).checkpoints()) == 1
         assert "checkpoint" not in desk("audit", "verify", "--all").stdout
 
-    def test_what_nobody_signed_is_vouched_for_only_by_whoever_says_so(self, desk: Desk) -> None:
-        """A checkpoint made by night turned a record of anybody's into a proved one."""
+    def test_unsigned_records_are_checkpointed_only_on_request(self, desk: Desk) -> None:
+        """A scheduled checkpoint must not turn anybody's record into a proved one."""
         forged = handoff_entry(message(0), task_id="t2", status=HandoffStatus.ACCEPTED, timestamp=NOW)
 
         async def forge() -> None:
@@ -104,7 +104,7 @@ class TestCheckpoint:
 
 class TestArchive:
     def test_old_records_move_and_read_as_before(self, desk: Desk) -> None:
-        """A trace tells the same before and after; moving again moves nothing."""
+        """A trace is the same before and after; archiving again moves nothing."""
         before = json.loads(desk("audit", "trace", TASK, "--json").stdout)
         moved = desk("audit", "archive", "--older-than", "0", "--json")
         assert json.loads(moved.stdout)["records"] == 2
@@ -112,7 +112,7 @@ class TestArchive:
         assert "0 records moved" in desk("audit", "archive").stdout
 
     def test_nothing_moves_to_where_it_would_be_lost(self, desk: Desk) -> None:
-        """A store in memory ends with the command, and the ledger would have forgotten the bytes."""
+        """An in-memory store ends with the command."""
         refused = desk("audit", "archive", "--older-than", "0", "--artifacts", "memory:")
 
         assert refused.exit_code == 2
@@ -120,14 +120,14 @@ class TestArchive:
         assert desk("audit", "verify", "--all", "--allow-unanchored").exit_code == 0
 
     def test_young_records_stay(self, desk: Desk) -> None:
-        """Only what is older than said moves."""
+        """Only records older than the given age move."""
         days = str(1 + timedelta(days=36_500).days)
         assert json.loads(desk("audit", "archive", "--older-than", days, "--json").stdout)["records"] == 0
 
 
 class TestMigrate:
     def test_a_file_needs_none(self, desk: Desk) -> None:
-        """The answer says why and what to name instead."""
+        """The answer says why, and what to name instead."""
         refused = desk("audit", "migrate")
         assert refused.exit_code == 1
         assert "is migrated when it is opened" in refused.output
@@ -142,23 +142,23 @@ class TestMigrate:
             pytest.param("dbname=l\npassword = 'secret'", "'host=… dbname=…' is neither", id="the same on lines"),
         ],
     )
-    def test_an_address_that_cannot_be_read_is_refused_in_words(self, desk: Desk, url: str, why: str) -> None:
-        """It was a traceback, or the name of a file, with the password."""
+    def test_an_invalid_address_is_a_message(self, desk: Desk, url: str, why: str) -> None:
+        """Without a traceback or the password."""
         refused = desk("audit", "migrate", "--ledger", url)
         assert refused.exit_code == 2
         assert why in refused.output
         assert "secret" not in refused.output
 
-    def test_a_name_that_is_no_roles_is_refused_in_words(self, desk: Desk) -> None:
-        """It was a traceback as well."""
+    def test_an_invalid_role_name_is_a_message(self, desk: Desk) -> None:
+        """Without a traceback."""
         refused = desk("audit", "migrate", "--ledger", "postgresql://baton_owner@127.0.0.1:1/l", "--writer", "Writer")
         assert refused.exit_code == 2
         assert "'Writer' is not the name of a role" in refused.output
 
 
 class TestRewrap:
-    def test_keys_of_people_are_wrapped_anew(self, desk: Desk) -> None:
-        """Personal data reads as before without the key that wrapped it at first."""
+    def test_keys_of_people_are_rewrapped(self, desk: Desk) -> None:
+        """Personal data stays readable without the old wrapping key."""
         data = {"email": "ann@example.org"}
 
         async def sealed(keyring: Keyring) -> dict[str, JsonValue]:
