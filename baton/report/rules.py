@@ -35,7 +35,7 @@ _PLACEHOLDER = re.compile(r"\[(?:agent-name|target-agent or parent|brief descrip
 def lint_report(report: HandoffReport) -> list[ReportFinding]:
     """Return the inconsistencies of a report as errors, and what is unusual as warnings."""
     findings = [(Severity.ERROR, *problem) for problem in _find_contradictions(report)]
-    findings += [(Severity.WARNING, *one) for one in (*_find_doubts(report), *_check_advice(report))]
+    findings += [(Severity.WARNING, *problem) for problem in (*_find_doubts(report), *_check_advice(report))]
     return [ReportFinding(severity=severity, member=member, text=text) for severity, member, text in findings]
 
 

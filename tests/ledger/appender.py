@@ -18,7 +18,7 @@ from baton.ledger.store import Ledger, LedgerOptions
 from tests.ledger.material import entry
 
 
-async def main(path: Path, who: str, tasks: int, records: int) -> None:
+async def main(path: Path, writer: str, tasks: int, records: int) -> None:
     """Append, and tell of each record that is on record."""
     async with Ledger(path, LedgerOptions()) as ledger:
         queue = [(f"task-{task}", number) for number in range(records) for task in range(tasks)]
@@ -26,13 +26,13 @@ async def main(path: Path, who: str, tasks: int, records: int) -> None:
         async def work() -> None:
             while queue:
                 task_id, number = queue.pop(0)
-                one = entry(number, task_id=task_id, event_id=f"{who}-{number}", message={"text": "x" * 500})
+                event = entry(number, task_id=task_id, event_id=f"{writer}-{number}", message={"text": "x" * 500})
                 try:
-                    head = await ledger.append(one)
+                    head = await ledger.append(event)
                 except LedgerUnavailableError as error:
-                    print("refused", task_id, one.event_id, str(error).replace("\n", " "), flush=True)
+                    print("refused", task_id, event.event_id, str(error).replace("\n", " "), flush=True)
                     return
-                print("acknowledged", task_id, one.event_id, head.anchor, flush=True)
+                print("acknowledged", task_id, event.event_id, head.anchor, flush=True)
 
         await asyncio.gather(*(work() for _ in range(10)))
 

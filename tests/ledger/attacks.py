@@ -21,13 +21,13 @@ IMPOSTOR = Key(KEY.key_id)
 
 def rechained(records: Records, start: int, signer: Key | None, *, skip: int = 0) -> list[AuditRecord]:
     """Return the chain with everything from record ``start`` on written anew, without the record ``skip``."""
-    kept = list(records[: start - 1])
-    link = kept[-1].link if kept else ChainLink.genesis(LEDGER, TASK)
+    prefix = list(records[: start - 1])
+    link = prefix[-1].link if prefix else ChainLink.genesis(LEDGER, TASK)
     for number in range(start, len(records) + 1):
         if number != skip:
-            kept.append(joined(entry(number - 1, details="nothing to see here"), link, signer, NOW))
-            link = kept[-1].link
-    return bare(kept)
+            prefix.append(joined(entry(number - 1, details="nothing to see here"), link, signer, NOW))
+            link = prefix[-1].link
+    return bare(prefix)
 
 
 def delete_and_rechain(records: Records) -> list[AuditRecord]:

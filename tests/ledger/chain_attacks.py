@@ -52,8 +52,8 @@ def edit_and_rehash_the_rest(records: Sequence[AuditRecord]) -> list[AuditRecord
     """Change a record, and join all later ones to it again; their signatures stay."""
     changed = _with(records, _turned(records[MIDDLE - 1]))
     for place in range(MIDDLE, len(changed)):
-        before, now = records[place - 1].hash.hex().encode(), changed[place - 1].hash.hex().encode()
-        changed[place] = edited(changed[place], before, now)
+        old, new = records[place - 1].hash.hex().encode(), changed[place - 1].hash.hex().encode()
+        changed[place] = edited(changed[place], old, new)
     return changed
 
 
@@ -64,8 +64,8 @@ def delete_the_middle(records: Sequence[AuditRecord]) -> list[AuditRecord]:
 
 def delete_and_repair_one(records: Sequence[AuditRecord]) -> list[AuditRecord]:
     """Leave one record out, and make the next one name the one before it."""
-    before, gone, after = records[MIDDLE - 2 : MIDDLE + 1]
-    repaired = edited(after, gone.hash.hex().encode(), before.hash.hex().encode())
+    previous, removed, following = records[MIDDLE - 2 : MIDDLE + 1]
+    repaired = edited(following, removed.hash.hex().encode(), previous.hash.hex().encode())
     return [*records[: MIDDLE - 1], repaired, *records[MIDDLE + 1 :]]
 
 

@@ -90,10 +90,12 @@ def entry(number: int = 0, *, task_id: str = TASK, **members: Any) -> AuditEntry
     return AuditEntry(**(about | members))
 
 
-def joined(one: AuditEntry, link: ChainLink, signer: HeadSigner | None = KEY, at: datetime = NOW) -> AuditRecord:
+def joined(
+    event: AuditEntry, link: ChainLink, signer: HeadSigner | None = KEY, recorded_at: datetime = NOW
+) -> AuditRecord:
     """Return the signed record of an entry, joined to the end of a chain."""
     key_id = signer.key_id if signer else None
-    record = next_record(one, link, recorded_at=at, key_id=key_id)
+    record = next_record(event, link, recorded_at=recorded_at, key_id=key_id)
     if signer is None:
         return replace(record, claimed_hash=record.hash, claims=Claims.of(record.members))
     statement = head_statement(link.ledger, link.task_id, link.sequence + 1, record.hash, key_id)
@@ -112,8 +114,8 @@ def chain(
     link, records = ChainLink.genesis(ledger, task_id), []
     if entries is None:
         entries = [entry(number, task_id=task_id) for number in range(length)]
-    for number, one in enumerate(entries):
-        record = joined(one, link, signer, NOW + timedelta(seconds=number))
+    for number, event in enumerate(entries):
+        record = joined(event, link, signer, NOW + timedelta(seconds=number))
         records.append(record)
         link = record.link
     return records

@@ -43,5 +43,5 @@ def walked(
 
 def checkpoint_of(records: list[AuditRecord], key: Key | None = KEY) -> Checkpoint:
     """Return the checkpoint of a ledger that has exactly these records."""
-    made = Checkpoint(ledger=LEDGER, size=len(records), root=walked(records).root, at=stamp(NOW))
-    return made.signed(key)
+    checkpoint = Checkpoint(ledger=LEDGER, size=len(records), root=walked(records).root, at=stamp(NOW))
+    return checkpoint.signed(key)

@@ -70,19 +70,19 @@ class TestAddHeads:
     def test_a_full_disk_is_said(self, file: AnchorFile) -> None:
         """None of them counts as kept, and what was kept before is (F13)."""
         file.add_heads(heads(1))
-        before = file.path.read_bytes()
+        content = file.path.read_bytes()
 
-        with no_room_beyond(len(before) + 40), pytest.raises(LedgerUnavailableError, match="File too large"):
+        with no_room_beyond(len(content) + 40), pytest.raises(LedgerUnavailableError, match="File too large"):
             file.add_heads(heads(2))
 
-        assert file.path.read_bytes() == before
+        assert file.path.read_bytes() == content
 
     def test_a_torn_line_is_removed_by_the_next_writer(self, file: AnchorFile) -> None:
         """Its writer died before it was told anything, so nobody relies on it (T5)."""
         file.add_heads(heads(2))
-        whole = file.path.read_bytes()
-        for cut in range(1, len(whole.splitlines(keepends=True)[-1])):
-            file.path.write_bytes(whole[:-cut])
+        content = file.path.read_bytes()
+        for cut in range(1, len(content.splitlines(keepends=True)[-1])):
+            file.path.write_bytes(content[:-cut])
             assert file.heads() == heads(2 if cut == 1 else 1)  # the line is whole, only its break is not there
             file.add_heads(heads(3)[2:])
             assert file.heads()[-1] == heads(3)[2]
@@ -112,7 +112,7 @@ class TestAddCheckpoint:
         for old, new in ((0, 2), (2, 3), (3, 9)):
             file.add_checkpoint(checkpoint(new), proof(old, new))
 
-        assert [one.size for one in file.checkpoints()] == [2, 3, 9]
+        assert [kept.size for kept in file.checkpoints()] == [2, 3, 9]
 
     def test_the_same_one_again_is_kept_once(self, file: AnchorFile) -> None:
         file.add_checkpoint(checkpoint(3))

@@ -42,14 +42,14 @@ def rewrite(path: Path, records: list[AuditRecord]) -> None:
         columns = [row[1] for row in database.execute("PRAGMA table_info(handoff_audit)")]
         for place, record in enumerate(records, 1):
             stored = StoredRecord.of(record)
-            again = record in records[: place - 1]  # then the tables want another event and another predecessor
+            repeated = record in records[: place - 1]  # then the tables want another event and another predecessor
             row = {
                 "position": place,
                 "task_id": TASK,
                 "sequence": place,
-                "previous_hash": bytes(32) if again else stored.index[2],
+                "previous_hash": bytes(32) if repeated else stored.index[2],
                 "record_hash": stored.index[3],
-                "event_key": stored.index[4] + "#" * again,
+                "event_key": stored.index[4] + "#" * repeated,
                 "message_hash": stored.index[5],
                 "recorded_at": stored.index[6],
                 "key_id": stored.index[7],
@@ -116,10 +116,10 @@ async def verified(
 ) -> tuple[Verdict, int | None, Flaw | None]:
     """Return the verdict on the task, the record it names and the flaw."""
     async with Ledger(path, replace(options, signer=None)) as ledger:
-        found = await ledger.verify(TASK, verifier=verifier, anchors=heads)
-        whole = await ledger.verify_all(verifier=verifier, anchors=heads)
-    assert whole.verdict is found.verdict, "a task alone and the whole ledger are verified alike"
-    return found.verdict, found.sequence, found.flaw
+        chain = await ledger.verify(TASK, verifier=verifier, anchors=heads)
+        ledger_report = await ledger.verify_all(verifier=verifier, anchors=heads)
+    assert ledger_report.verdict is chain.verdict, "a task alone and the whole ledger are verified alike"
+    return chain.verdict, chain.sequence, chain.flaw
 
 
 class TestAttackList:
@@ -165,14 +165,14 @@ class TestAttackList:
         ):
             payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
             heads = [await ledger.append(entry(0, message={"personalDataPayload": payload}))]
-            before = (await ledger.trace(TASK)).records
+            original = (await ledger.trace(TASK)).records
             await vault.erase(SUBJECT, "r-1", "dpo")
-            after = (await ledger.trace(TASK)).records
+            erased = (await ledger.trace(TASK)).records
 
-        assert [one.header for one in after[:1]] == [one.header for one in before]
-        assert after[-1].fields.kind == "erasure"
+        assert [record.header for record in erased[:1]] == [record.header for record in original]
+        assert erased[-1].fields.kind == "erasure"
         assert found_in(tmp_path, [MARKER.encode()]) == 0
-        heads.append(ChainHead.of(after[-1]))
+        heads.append(ChainHead.of(erased[-1]))
         assert await verified(path, options, heads) == (Verdict.VALID, None, None)
 
     async def test_a_record_that_was_put_before_all_others_is_seen(self, path: Path, options: LedgerOptions) -> None:
@@ -191,7 +191,7 @@ class TestAttackList:
                 await ledger.checkpoint()
 
         assert (report.verdict, report.records) == (Verdict.UNVERIFIED, LENGTH + 1)
-        assert [one.task_id for one in report.flawed] == ["forged"]
+        assert [chain.task_id for chain in report.flawed] == ["forged"]
 
     async def test_a_record_without_a_key_is_seen_below_later_signatures(
         self, path: Path, options: LedgerOptions, tmp_path: Path
@@ -206,13 +206,13 @@ class TestAttackList:
             end = await ledger.head(TASK)
             assert end is not None
             anchors = [end]
-            one = await ledger.verify(TASK, verifier=KEYS, anchors=anchors)
-            whole = await ledger.verify_all(verifier=KEYS, anchors=anchors)
+            chain_report = await ledger.verify(TASK, verifier=KEYS, anchors=anchors)
+            ledger_report = await ledger.verify_all(verifier=KEYS, anchors=anchors)
             await ledger.export(tmp_path / "evidence.zst", [TASK])
             bundle = verify_bundle(tmp_path / "evidence.zst", verifier=KEYS)
             with pytest.raises(LedgerError, match=r"record 2 of task .* is not proved"):
                 await ledger.checkpoint()
 
-        for found in (one, whole.flawed[0], bundle.flawed[0]):
-            assert (found.verdict, found.flaw, found.sequence) == (Verdict.UNVERIFIED, Flaw.UNSIGNED, 2)
-            assert found.records == 3
+        for report in (chain_report, ledger_report.flawed[0], bundle.flawed[0]):
+            assert (report.verdict, report.flaw, report.sequence) == (Verdict.UNVERIFIED, Flaw.UNSIGNED, 2)
+            assert report.records == 3

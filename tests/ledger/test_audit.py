@@ -57,13 +57,13 @@ entries = st.builds(
 
 class TestSeal:
     @given(one=entries)
-    def test_the_header_is_canonical_json(self, one: AuditEntry) -> None:
+    def test_the_header_is_canonical_json(self, event: AuditEntry) -> None:
         """Whatever an entry holds, its header is byte for byte what RFC 8785 makes of its members."""
-        record = next_record(one, GENESIS, recorded_at=NOW, key_id="k")
+        record = next_record(event, GENESIS, recorded_at=NOW, key_id="k")
 
         assert record.header == rfc8785.dumps(json.loads(record.header))
         assert record.members == json.loads(record.header)
-        assert record.message == rfc8785.dumps(one.message)
+        assert record.message == rfc8785.dumps(event.message)
 
     def test_it_carries_what_the_document_lists(self) -> None:
         """Agents, status, cost, time, the previous record's hash, the full message.
@@ -83,11 +83,14 @@ class TestSeal:
 
     def test_the_first_record_names_the_genesis_of_its_own_chain(self) -> None:
         """No chain of another task or ledger can be joined to it (C-26, P6)."""
-        others = {ChainLink.genesis("test", TASK).record_hash, ChainLink.genesis(LEDGER, "another task").record_hash}
+        other_hashes = {
+            ChainLink.genesis("test", TASK).record_hash,
+            ChainLink.genesis(LEDGER, "another task").record_hash,
+        }
 
         assert chain(1)[0].fields.previous_record_hash == format_digest(GENESIS.record_hash)
-        assert GENESIS.record_hash not in others
-        assert len(others) == 2
+        assert GENESIS.record_hash not in other_hashes
+        assert len(other_hashes) == 2
 
     def test_time_never_goes_back(self) -> None:
         """A worker whose clock is behind gives a record the time of the one before it (C-23)."""
@@ -109,11 +112,11 @@ class TestSeal:
 
     def test_bytes_are_taken_as_the_canonical_message(self) -> None:
         """Who has canonicalised a message already does not pay for it twice."""
-        whole = {"b": 1, "a": 0.1}
+        message = {"b": 1, "a": 0.1}
 
-        given_bytes = next_record(entry(message=rfc8785.dumps(whole)), GENESIS, recorded_at=NOW, key_id=None)
+        given_bytes = next_record(entry(message=rfc8785.dumps(message)), GENESIS, recorded_at=NOW, key_id=None)
 
-        assert given_bytes.hash == next_record(entry(message=whole), GENESIS, recorded_at=NOW, key_id=None).hash
+        assert given_bytes.hash == next_record(entry(message=message), GENESIS, recorded_at=NOW, key_id=None).hash
 
     def test_bytes_with_line_breaks_are_refused(self) -> None:
         """Canonical JSON has none, and an evidence file is made of lines."""
@@ -124,9 +127,9 @@ class TestSeal:
 class TestEntry:
     def test_it_survives_json(self) -> None:
         """A workflow can hand an entry to an activity."""
-        one = entry(attempt=2, reason="SCHEMA_INVALID", details="no taskId", actor="reviewer-7", run_id="run-1")
+        event = entry(attempt=2, reason="SCHEMA_INVALID", details="no taskId", actor="reviewer-7", run_id="run-1")
 
-        assert AuditEntry.model_validate_json(one.model_dump_json()) == one
+        assert AuditEntry.model_validate_json(event.model_dump_json()) == event
 
     @pytest.mark.parametrize(
         "members",
@@ -153,12 +156,12 @@ class TestRecordHash:
         """Any bit of any header byte changes the hash, the sequence and the previous hash included (C-26)."""
         header = chain(1)[0].header
         flipped = (
-            bytes([*header[:at], header[at] ^ 1 << bit, *header[at + 1 :]])
-            for at in range(len(header))
+            bytes([*header[:index], header[index] ^ 1 << bit, *header[index + 1 :]])
+            for index in range(len(header))
             for bit in range(8)
         )
 
-        assert record_hash(header) not in {record_hash(other) for other in flipped}
+        assert record_hash(header) not in {record_hash(mutant) for mutant in flipped}
 
     def test_a_record_is_not_hashed_like_anything_else(self) -> None:
         """The same bytes under another purpose have another hash, so a signature cannot change hands."""

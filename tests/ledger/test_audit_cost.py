@@ -42,11 +42,11 @@ def stage(
     number: int, *, spent: int, own: int, run_id: str = "pipeline/1", kind: str = Kind.HANDOFF
 ) -> tuple[AuditEntry, AuditEntry]:
     """Return the records of a stage: its acceptance, and what it returned; ten tokens are read for each cent."""
-    before = cents(spent, prompt_tokens=spent * 10)
+    accepted = cents(spent, prompt_tokens=spent * 10)
     after = cents(spent + own, prompt_tokens=(spent + own) * 10, **owns(own))
     returned: Any = {"from_agent": f"receiver-{number}", "status": "RETURNED", "message": {"done": number}}
     return (
-        entry(number, kind=kind, cost=before, run_id=run_id),
+        entry(number, kind=kind, cost=accepted, run_id=run_id),
         entry(number, kind=Kind.COMPLETION, cost=after, run_id=run_id, **returned),
     )
 
@@ -87,29 +87,34 @@ class TestTaskCost:
         assert (cost.usd, cost.complete) == (Decimal("0.3"), False)
 
     def test_a_return_before_does_not_make_it_complete(self) -> None:
-        """Whoever was handed to last may be at work, or what it returned may have found no ledger."""
-        [*before, (begun, _)] = [stage(number, spent=number, own=1) for number in range(3)]
-        cost = task_cost(headers(*(one for pair in before for one in pair), begun))
+        """Whoever was handed to last may be at work, or what it returned may have result no ledger."""
+        [*finished, (begun, _)] = [stage(number, spent=number, own=1) for number in range(3)]
+        cost = task_cost(headers(*(event for pair in finished for event in pair), begun))
 
         assert (cost.usd, cost.complete) == (Decimal("0.02"), False)
 
     def test_it_is_complete_once_all_branches_have_returned(self) -> None:
         """Not with the first of them."""
-        (begun, ended), (other, last) = stage(1, spent=1, own=2), stage(2, spent=1, own=5)
-        other, last = (one.model_copy(update={"from_agent": begun.from_agent}) for one in (other, last))
-        costs = [task_cost(headers(*stage(0, spent=0, own=1), *end)) for end in ([begun, other, last], [begun, other])]
-        whole = task_cost(headers(*stage(0, spent=0, own=1), begun, other, last, ended))
+        (begun, ended), (other_begun, other_ended) = stage(1, spent=1, own=2), stage(2, spent=1, own=5)
+        other_begun, other_ended = (
+            event.model_copy(update={"from_agent": begun.from_agent}) for event in (other_begun, other_ended)
+        )
+        costs = [
+            task_cost(headers(*stage(0, spent=0, own=1), *end))
+            for end in ([begun, other_begun, other_ended], [begun, other_begun])
+        ]
+        complete = task_cost(headers(*stage(0, spent=0, own=1), begun, other_begun, other_ended, ended))
 
         assert [cost.complete for cost in costs] == [False, False]
-        assert (whole.usd, whole.complete) == (Decimal("0.08"), True)
+        assert (complete.usd, complete.complete) == (Decimal("0.08"), True)
 
     @pytest.mark.parametrize("further", [[], stage(5, spent=0, own=1, run_id="child/1", kind="start")])
     def test_what_was_returned_twice_counts_once(self, further: Sequence[AuditEntry]) -> None:
         """The second return, of a run after one that was lost, tells the first one's cost with its own (C-12)."""
         begun, ended = stage(1, spent=1, own=4)
-        _, again = stage(1, spent=1, own=9)
-        again = again.model_copy(update={"event_id": f"{ended.event_id}#0123456789abcdef"})
-        cost = task_cost(headers(*stage(0, spent=0, own=1), begun, ended, again, *further))
+        _, repeated = stage(1, spent=1, own=9)
+        repeated = repeated.model_copy(update={"event_id": f"{ended.event_id}#0123456789abcdef"})
+        cost = task_cost(headers(*stage(0, spent=0, own=1), begun, ended, repeated, *further))
 
         assert [share.micro_usd // 10_000 for share in cost.shares][:5] == [0, 1, 0, 4, 5]
         assert [share.prompt_tokens for share in cost.shares][:5] == [0, 10, 0, 40, 50]
@@ -136,18 +141,20 @@ class TestTaskCost:
 
     def test_what_a_rolled_back_run_had_spent_counts(self) -> None:
         """The run after it does not know of it yet when it hands on; the money is gone all the same."""
-        left = [*stage(0, spent=0, own=1, run_id="pipeline/1"), *stage(1, spent=1, own=4, run_id="pipeline/1")]
-        again = stage(2, spent=1, own=3, run_id="pipeline/2")
-        cost = task_cost(headers(*left, *again))
+        rolled_back = [*stage(0, spent=0, own=1, run_id="pipeline/1"), *stage(1, spent=1, own=4, run_id="pipeline/1")]
+        repeated = stage(2, spent=1, own=3, run_id="pipeline/2")
+        cost = task_cost(headers(*rolled_back, *repeated))
 
         assert (cost.usd, cost.complete, cost.findings) == (Decimal("0.08"), True, ())
 
     @pytest.mark.parametrize("left", [[], [*stage(8, spent=0, own=9, run_id="pipeline/0")]])
     def test_a_summary_is_its_senders(self, left: Sequence[AuditEntry]) -> None:
         """Also where no handoff tells of it: after a run that had spent more, or at the end of one."""
-        told = entry(5, kind=Kind.SUMMARY, cost=cents(3, prompt_tokens=30, own_micro_usd=10_000), run_id="pipeline/1")
-        before, after = stage(1, spent=0, own=2), stage(2, spent=3, own=4)
-        costs = [task_cost(headers(*left, *before, told, *then)) for then in (after, ())]
+        summary = entry(
+            5, kind=Kind.SUMMARY, cost=cents(3, prompt_tokens=30, own_micro_usd=10_000), run_id="pipeline/1"
+        )
+        sender, receiver = stage(1, spent=0, own=2), stage(2, spent=3, own=4)
+        costs = [task_cost(headers(*left, *sender, summary, *then)) for then in (receiver, ())]
 
         assert [(cost.by_agent["agent-5"], cost.complete, cost.findings) for cost in costs] == [
             (Decimal("0.01"), True, ())
@@ -166,19 +173,19 @@ class TestTaskCost:
 
     def test_a_summary_for_one_branch_is_not_the_others(self) -> None:
         """Their handoffs may be on record after it, and were made before it."""
-        told = entry(5, kind=Kind.SUMMARY, cost=cents(2, own_micro_usd=10_000), run_id="pipeline/1")
-        (begun, ended), (other, last) = stage(1, spent=1, own=2), stage(2, spent=2, own=5)
-        cost = task_cost(headers(*stage(0, spent=0, own=1), told, begun, ended, other, last))
+        summary = entry(5, kind=Kind.SUMMARY, cost=cents(2, own_micro_usd=10_000), run_id="pipeline/1")
+        (begun, ended), (other_begun, other_ended) = stage(1, spent=1, own=2), stage(2, spent=2, own=5)
+        cost = task_cost(headers(*stage(0, spent=0, own=1), summary, begun, ended, other_begun, other_ended))
 
         assert (cost.usd, cost.complete, cost.findings) == (Decimal("0.09"), True, ())
 
     def test_a_handoff_that_was_made_anew_counts_once(self) -> None:
         """What it says of the task was said by the first one."""
         begun, ended = stage(1, spent=1, own=4)
-        anew, again = (
-            one.model_copy(update={"event_id": f"{one.event_id}#0123456789abcdef"}) for one in (begun, ended)
+        repeated_begin, repeated_end = (
+            event.model_copy(update={"event_id": f"{event.event_id}#0123456789abcdef"}) for event in (begun, ended)
         )
-        cost = task_cost(headers(*stage(0, spent=0, own=1), begun, ended, anew, again))
+        cost = task_cost(headers(*stage(0, spent=0, own=1), begun, ended, repeated_begin, repeated_end))
 
         assert (cost.usd, cost.complete, cost.findings) == (Decimal("0.05"), True, ())
 
@@ -217,9 +224,9 @@ class TestTaskCost:
     )
     def test_what_does_not_add_up_is_said(self, costs: list[AuditCost], finding: str) -> None:
         """Spent and remaining make one budget in every record (C-12, S3-9-a)."""
-        found = task_cost(headers(*(entry(number, cost=cost) for number, cost in enumerate(costs))))
+        result = task_cost(headers(*(entry(number, cost=cost) for number, cost in enumerate(costs))))
 
-        assert finding in " ".join(found.findings)
+        assert finding in " ".join(result.findings)
 
     def test_a_budget_grows_by_a_top_up_that_is_on_record(self) -> None:
         """And by nothing else: not once more after it, and it never shrinks (C-12, C-21)."""
@@ -228,8 +235,8 @@ class TestTaskCost:
 
         topped_up = [entry(0, cost=cents(10)), decision, entry(2, cost=more)]
         assert task_cost(headers(*topped_up)).findings == ()
-        again = entry(3, cost=cents(30, remaining_micro_usd=300_000))
-        assert "record 4: the budget changed from 0.5 to 0.6" in task_cost(headers(*topped_up, again)).findings[0]
+        later = entry(3, cost=cents(30, remaining_micro_usd=300_000))
+        assert "record 4: the budget changed from 0.5 to 0.6" in task_cost(headers(*topped_up, later)).findings[0]
         shrunk = entry(2, cost=cents(20, remaining_micro_usd=100_000))
         assert "changed from 0.4 to 0.3" in task_cost(headers(entry(0, cost=cents(10)), decision, shrunk)).findings[0]
 
@@ -253,8 +260,8 @@ class TestTaskCost:
 
     def test_agents_at_once_each_count(self) -> None:
         """None of them knows what the others spend; a failed run is its sender's, as the next handoff tells."""
-        (begun, ended), (other, last) = stage(1, spent=3, own=2), stage(2, spent=3, own=5)
-        cost = task_cost(headers(*stage(0, spent=0, own=1), begun, other, ended, last))
+        (begun, ended), (other_begun, other_ended) = stage(1, spent=3, own=2), stage(2, spent=3, own=5)
+        cost = task_cost(headers(*stage(0, spent=0, own=1), begun, other_begun, ended, other_ended))
 
         assert [share.micro_usd // 10_000 for share in cost.shares] == [0, 1, 2, 0, 2, 5]
         assert (cost.usd, cost.prompt_tokens, cost.findings) == (Decimal("0.1"), 100, ())
@@ -268,8 +275,8 @@ class TestTaskCost:
 
     def test_a_branch_that_is_sent_again_before_another_begins_counts(self) -> None:
         """The other one's handoff was made before the first one's return, and that is no money that came back."""
-        again = entry(5, cost=cents(10, prompt_tokens=100), run_id="pipeline/1")
-        cost = task_cost(headers(*stage(1, spent=0, own=10), again, *stage(2, spent=0, own=5)))
+        repeated = entry(5, cost=cents(10, prompt_tokens=100), run_id="pipeline/1")
+        cost = task_cost(headers(*stage(1, spent=0, own=10), repeated, *stage(2, spent=0, own=5)))
 
         assert (cost.usd, cost.findings) == (Decimal("0.15"), ())
         assert [share.micro_usd for share in cost.shares] == [0, 100_000, 0, 0, 50_000]
@@ -277,7 +284,7 @@ class TestTaskCost:
     def test_pipelines_that_share_a_task_each_count(self) -> None:
         """Whoever writes last knows nothing of the others' money."""
         cost = task_cost(
-            headers(*(one for n in range(5) for one in stage(n, spent=0, own=n + 1, run_id=f"pipeline-{n}/1")))
+            headers(*(event for n in range(5) for event in stage(n, spent=0, own=n + 1, run_id=f"pipeline-{n}/1")))
         )
 
         assert (cost.usd, cost.findings) == (Decimal("0.15"), ())
@@ -291,7 +298,7 @@ class TestTaskCost:
         """Whatever each agent spent."""
         spent = [sum(owns[: number + 1]) for number in range(len(owns))]
         cost = task_cost(
-            headers(*(entry(number, cost=AuditCost(spent_micro_usd=one)) for number, one in enumerate(spent)))
+            headers(*(entry(number, cost=AuditCost(spent_micro_usd=amount)) for number, amount in enumerate(spent)))
         )
 
         assert [share.micro_usd for share in cost.shares] == owns

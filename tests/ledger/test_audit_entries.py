@@ -22,17 +22,17 @@ json_values = st.recursive(
 class TestHandoffEntry:
     def test_it_names_agents_and_cost_as_the_message_does(self) -> None:
         """Handoff and task id, sender's agent id, receiver's type, status, cost and time (S3-7.2-k, S3-13.2-a)."""
-        made = handoff_entry(message(1), task_id=TASK, status=HandoffStatus.ACCEPTED, timestamp=NOW)
+        event = handoff_entry(message(1), task_id=TASK, status=HandoffStatus.ACCEPTED, timestamp=NOW)
 
-        assert (made.event_id, made.from_agent, made.to_agent) == ("handoff-1", "agent-1", "agent-2")
-        assert (made.task_id, made.status, made.timestamp) == (TASK, "ACCEPTED", NOW)
-        assert made.cost is not None
-        assert (made.cost.spent_micro_usd, made.cost.remaining_micro_usd) == (20_000, 380_000)
-        assert made.message == message(1)
+        assert (event.event_id, event.from_agent, event.to_agent) == ("handoff-1", "agent-1", "agent-2")
+        assert (event.task_id, event.status, event.timestamp) == (TASK, "ACCEPTED", NOW)
+        assert event.cost is not None
+        assert (event.cost.spent_micro_usd, event.cost.remaining_micro_usd) == (20_000, 380_000)
+        assert event.message == message(1)
 
     def test_a_rejection_has_task_and_full_message(self) -> None:
         """The document's skeleton writes neither, so its own query would miss the rejection (C-22, S3-7.2-i)."""
-        made = handoff_entry(
+        event = handoff_entry(
             message(1),
             task_id=TASK,
             status=HandoffStatus.REJECTED,
@@ -42,9 +42,9 @@ class TestHandoffEntry:
             timestamp=NOW,
         )
 
-        assert (made.task_id, made.status, made.reason, made.attempt) == (TASK, "REJECTED", "INCOMPLETE_CONTEXT", 2)
-        assert made.details == "x" * 16_000
-        assert made.message == message(1)
+        assert (event.task_id, event.status, event.reason, event.attempt) == (TASK, "REJECTED", "INCOMPLETE_CONTEXT", 2)
+        assert event.details == "x" * 16_000
+        assert event.message == message(1)
 
     @given(
         members=st.fixed_dictionaries(
@@ -53,26 +53,26 @@ class TestHandoffEntry:
     )
     def test_whatever_a_sender_writes_can_be_put_on_record(self, members: dict[str, Any]) -> None:
         """A rejection is recorded for every message, however malformed (S3-6.2-a)."""
-        made = handoff_entry(members, task_id=TASK, status=HandoffStatus.REJECTED, timestamp=NOW)
+        event = handoff_entry(members, task_id=TASK, status=HandoffStatus.REJECTED, timestamp=NOW)
 
-        [record] = chain(entries=[made])
+        [record] = chain(entries=[event])
         assert record.body == members
 
     @pytest.mark.parametrize("handoff_id", [None, 7, "", "a\x00b", "x" * 300, {"a": 1}])
     def test_an_id_that_cannot_be_one_is_replaced_by_the_digest(self, handoff_id: Any) -> None:
         """Two such messages are two events, and the same one twice is one."""
-        made = handoff_entry({"handoffId": handoff_id}, task_id=TASK, status=HandoffStatus.REJECTED, timestamp=NOW)
+        event = handoff_entry({"handoffId": handoff_id}, task_id=TASK, status=HandoffStatus.REJECTED, timestamp=NOW)
 
-        assert made.event_id == digest({"handoffId": handoff_id})
+        assert event.event_id == digest({"handoffId": handoff_id})
 
 
 class TestErasureEntry:
     def test_it_says_what_was_removed_and_of_whom_by_pseudonym(self) -> None:
         """The erasure is itself a record, without personal data (C-24)."""
-        made = erasure_entry("e-1", task_id=TASK, subject="s-93f1", removed={"keys": 1}, timestamp=NOW, actor="dpo")
+        event = erasure_entry("e-1", task_id=TASK, subject="s-93f1", removed={"keys": 1}, timestamp=NOW, actor="dpo")
 
-        assert (made.kind, made.event_id, made.actor) == (Kind.ERASURE, "e-1", "dpo")
-        assert made.message == {"removed": {"keys": 1}, "subject": "s-93f1"}
+        assert (event.kind, event.event_id, event.actor) == (Kind.ERASURE, "e-1", "dpo")
+        assert event.message == {"removed": {"keys": 1}, "subject": "s-93f1"}
 
 
 class TestCostOf:
@@ -97,7 +97,7 @@ class TestCostOf:
         """Less than nothing may remain (S3-6.1-m)."""
         tracking = message()["costTracking"] | {"costBudgetRemainingUSD": -0.05}
 
-        found = cost_of({"costTracking": tracking})
+        cost = cost_of({"costTracking": tracking})
 
-        assert found is not None
-        assert found.remaining_micro_usd == -50_000
+        assert cost is not None
+        assert cost.remaining_micro_usd == -50_000

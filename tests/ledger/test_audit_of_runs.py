@@ -32,22 +32,23 @@ NAME = "audit-of-runs"
 @pytest.fixture(scope="module")
 def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
     """Return keys and a ledger of their own for these tests."""
-    made = Safeguards.development(tmp_path_factory.mktemp("safeguards"))
-    return replace(made, name=NAME)  # other tests' runs on this server wrote to other ledgers
+    return replace(
+        Safeguards.development(tmp_path_factory.mktemp("safeguards")), name=NAME
+    )  # other tests' runs on this server wrote to other ledgers
 
 
 @pytest.fixture(scope="module")
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
-    async with sealing_worker(server, safeguards, PIPELINES, STAGES) as it:
-        yield it
+    async with sealing_worker(server, safeguards, PIPELINES, STAGES) as running:
+        yield running
 
 
 async def test_the_run_must_be_one_of_the_task(
     worker: Worker, server: DevServer, safeguards: Safeguards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The heads of another one prove nothing of it, and it was called valid as if they did."""
-    mine, others = [await start(worker, FourAgents.run) for _ in range(2)]
-    task, other = [(await handle.result()).task_id for handle in (mine, others)]
+    run, other_run = [await start(worker, FourAgents.run) for _ in range(2)]
+    task, other_task = [(await handle.result()).task_id for handle in (run, other_run)]
     environment = {"TEMPORAL_ADDRESS": server.address, "COLUMNS": "200"}
     monkeypatch.chdir(tmp_path)  # the demo's keys may be here
 
@@ -55,18 +56,18 @@ async def test_the_run_must_be_one_of_the_task(
         line = ["audit", "verify", *words, "--ledger", str(safeguards.ledger), "--ledger-name", NAME]
         return await asyncio.to_thread(CliRunner().invoke, make_app(), line, env=environment)
 
-    done, refused = await verify(task, "--run", mine.id), await verify(task, "--run", others.id)
+    accepted, refused = await verify(task, "--run", run.id), await verify(task, "--run", other_run.id)
 
-    assert (done.exit_code, "8 records · anchored through 8" in done.stdout) == (0, True), done.output
+    assert (accepted.exit_code, "8 records · anchored through 8" in accepted.stdout) == (0, True), accepted.output
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert f"the run is of task {other!r}, so its heads tell nothing of task {task!r}" in refused.stderr
+    assert f"the run is of task {other_task!r}, so its heads tell nothing of task {task!r}" in refused.stderr
 
 
 async def test_a_whole_ledger_is_compared_with_every_run_by_itself(
     worker: Worker, server: DevServer, safeguards: Safeguards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its end, and a whole task, were deleted without a trace; the runs still know (C-26)."""
-    mine, other = [(await (await start(worker, FourAgents.run)).result()).task_id for _ in range(2)]
+    task_id, other_task = [(await (await start(worker, FourAgents.run)).result()).task_id for _ in range(2)]
     keys = tmp_path / "public.json"
     keys.write_text(safeguards.keyring.public().to_json(), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -84,14 +85,17 @@ async def test_a_whole_ledger_is_compared_with_every_run_by_itself(
             database.execute("DELETE FROM handoff_audit_checkpoint")
         return copy
 
-    last = cut("last.db", f"task_id = '{mine}' AND sequence = (SELECT max(sequence) FROM handoff_audit)")
-    task = cut("task.db", f"task_id = '{other}'")
+    last = cut("last.db", f"task_id = '{task_id}' AND sequence = (SELECT max(sequence) FROM handoff_audit)")
+    task = cut("task.db", f"task_id = '{other_task}'")
 
-    whole, one = await verify(cut("whole.db", "false"), "--all"), await verify(Path(safeguards.ledger), mine)
-    assert (whole.exit_code, one.exit_code) == (0, 0), whole.output + one.output
+    ledger_result, task_result = (
+        await verify(cut("whole.db", "false"), "--all"),
+        await verify(Path(safeguards.ledger), task_id),
+    )
+    assert (ledger_result.exit_code, task_result.exit_code) == (0, 0), ledger_result.output + task_result.output
     for ledger in (last, task):
-        found = await verify(ledger, "--all")
-        assert (found.exit_code, found.stdout.startswith("INVALID")) == (1, True), found.output
+        result = await verify(ledger, "--all")
+        assert (result.exit_code, result.stdout.startswith("INVALID")) == (1, True), result.output
         unseen = await verify(ledger, "--all", "--no-runs")
         assert (unseen.exit_code, unseen.stdout.startswith("VALID, completeness not checked")) == (4, True)
 
@@ -114,10 +118,10 @@ async def test_a_run_with_a_forged_anchor_keeps_no_other_from_being_compared(
     monkeypatch.chdir(tmp_path)
     line = ["audit", "verify", "--all", "--ledger", str(safeguards.ledger), "--ledger-name", NAME]
 
-    found = await asyncio.to_thread(CliRunner().invoke, make_app(), line, env={"TEMPORAL_ADDRESS": server.address})
+    result = await asyncio.to_thread(CliRunner().invoke, make_app(), line, env={"TEMPORAL_ADDRESS": server.address})
 
-    assert (found.exit_code, found.stdout.startswith("VALID  ")) == (0, True), found.output
-    assert "1 run could not be read" in found.stderr
+    assert (result.exit_code, result.stdout.startswith("VALID  ")) == (0, True), result.output
+    assert "1 run could not be read" in result.stderr
 
 
 async def test_every_decision_of_a_person_is_on_record(worker: Worker, safeguards: Safeguards) -> None:
@@ -136,7 +140,9 @@ async def test_every_decision_of_a_person_is_on_record(worker: Worker, safeguard
 
     async with Ledger(safeguards.ledger, LedgerOptions(name=NAME, create=False)) as ledger:
         trace = await ledger.trace(task_id)
-    decisions = [(one.status, one.actor, one.to_agent) for one in trace.headers if one.kind == Kind.DECISION]
+    decisions = [
+        (header.status, header.actor, header.to_agent) for header in trace.headers if header.kind == Kind.DECISION
+    ]
 
     assert decisions == [
         ("APPROVE", "ann", "release manager"),

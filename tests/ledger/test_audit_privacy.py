@@ -32,12 +32,12 @@ class TestRedact:
     def test_each_member_of_the_payload_becomes_a_commitment(self) -> None:
         """`personalDataPayload` is redacted by member, so that each may have a subject of its own (S3-12.3-b)."""
         original = {"taskDescription": "x", "personalDataPayload": {"email": "a@b.c", "phone": 1}}
-        done = redact(original, POLICY, salt)
+        redacted = redact(original, POLICY, salt)
 
-        assert done["taskDescription"] == "x"
-        assert all(map(is_commitment, done["personalDataPayload"].values()))
+        assert redacted["taskDescription"] == "x"
+        assert all(map(is_commitment, redacted["personalDataPayload"].values()))
         assert original["personalDataPayload"] == {"email": "a@b.c", "phone": 1}
-        assert in_clear(done, POLICY) == []
+        assert in_clear(redacted, POLICY) == []
 
     @pytest.mark.parametrize(
         ("fields", "message", "pointers"),
@@ -99,11 +99,11 @@ class TestErasure:
         vault = {"salts": {f"{PERSONAL_DATA}/email": os.urandom(32)}}
         message = {"personalDataPayload": {"email": "maria@example.com"}}
         redacted = redact(message, POLICY, vault["salts"].__getitem__)
-        before = chain(entries=[entry(0, message=redacted), entry(1)])
+        records = chain(entries=[entry(0, message=redacted), entry(1)])
 
         vault.clear()
-        after = [
-            *before,
+        restored = [
+            *records,
             *chain(
                 entries=[
                     entry(0, message=redacted),
@@ -113,6 +113,6 @@ class TestErasure:
             )[2:],
         ]
 
-        report = verify_chain(after, ledger=LEDGER, task_id=TASK, verifier=KEYS)
+        report = verify_chain(restored, ledger=LEDGER, task_id=TASK, verifier=KEYS)
         assert (report.verdict, report.records) == (Verdict.UNANCHORED, 3)
-        assert all(b"maria" not in record.message for record in after)
+        assert all(b"maria" not in record.message for record in restored)

@@ -61,72 +61,72 @@ class TestAttacks:
         C-26, S3-10.3-b, S3-6.2-h, P1-P6.
         """
         genuine = chain(5)
-        told = {}
+        table = {}
         for name, (attack, _, _) in ATTACKS.items():
             attacked = attack(bare(genuine))
-            found = [
+            results = [
                 verify(attacked).verdict,
                 verify(attacked, verifier=KEYS).verdict,
                 verify(attacked, verifier=KEYS, anchors=[head(genuine)]).verdict,
                 walked(attacked, checkpoints=[checkpoint_of(genuine)]).verdict,
             ]
-            told[name] = "".join(LETTERS[one] for one in found)
+            table[name] = "".join(LETTERS[verdict] for verdict in results)
 
-        assert told == {name: verdicts for name, (_, verdicts, _) in ATTACKS.items()}
+        assert table == {name: verdicts for name, (_, verdicts, _) in ATTACKS.items()}
 
     def test_the_first_bad_record_is_named(self) -> None:
         """With an index and every head anchored, the report names the very record that was touched (P1)."""
         genuine = chain(5)
-        told = {}
+        table = {}
         for name, (attack, _, _) in ATTACKS.items():
             attacked = [
-                replace(record, claimed_hash=record.claimed_hash or genuine[min(at, 4)].hash)
-                for at, record in enumerate(attack(bare(genuine)))
+                replace(record, claimed_hash=record.claimed_hash or genuine[min(index, 4)].hash)
+                for index, record in enumerate(attack(bare(genuine)))
             ]
-            found = verify(attacked, verifier=KEYS, anchors=[ChainHead.of(record) for record in genuine])
-            told[name] = (found.sequence, found.verdict)
+            report = verify(attacked, verifier=KEYS, anchors=[ChainHead.of(record) for record in genuine])
+            table[name] = (report.sequence, report.verdict)
 
-        assert told == {name: (named, INVALID) for name, (_, _, named) in ATTACKS.items()}
+        assert table == {name: (named, INVALID) for name, (_, _, named) in ATTACKS.items()}
 
     def test_the_chain_itself_is_valid(self) -> None:
         """Nothing is found where nothing was done (S3-10.3-b)."""
         records = chain(5)
 
-        found = verify(records, verifier=KEYS, anchors=[head(records[:2])], expected_head=head(records))
+        report = verify(records, verifier=KEYS, anchors=[head(records[:2])], expected_head=head(records))
 
-        assert (found.verdict, found.records, found.signed_through, found.anchored_through) == (VALID, 5, 5, 5)
-        assert found.head == head(records)
-        assert found
+        assert (report.verdict, report.records, report.signed_through, report.anchored_through) == (VALID, 5, 5, 5)
+        assert report.head == head(records)
+        assert report
 
-    @pytest.mark.parametrize("kept", range(5))
-    def test_any_truncation_is_seen_down_to_the_anchor(self, kept: int) -> None:
+    @pytest.mark.parametrize("length", range(5))
+    def test_any_truncation_is_seen_down_to_the_anchor(self, length: int) -> None:
         """However much of the tail is cut, the anchored head shows it and names the first missing record (P2, T2)."""
         records = chain(5)
 
-        found = verify(records[:kept], verifier=KEYS, anchors=[head(records)])
+        report = verify(records[:length], verifier=KEYS, anchors=[head(records)])
 
-        assert (found.verdict, found.flaw, found.sequence) == (INVALID, Flaw.TRUNCATED, kept + 1)
+        assert (report.verdict, report.flaw, report.sequence) == (INVALID, Flaw.TRUNCATED, length + 1)
 
     def test_the_window_that_no_anchor_covers_is_reported(self) -> None:
         """A cut behind the last anchor would not show, and the report says where that begins (P2)."""
         records = chain(5)
 
-        found = verify(records, verifier=KEYS, anchors=[head(records[:3])])
+        report = verify(records, verifier=KEYS, anchors=[head(records[:3])])
 
-        assert (found.verdict, found.anchored_through, found.signed_through) == (UNANCHORED, 3, 5)
+        assert (report.verdict, report.anchored_through, report.signed_through) == (UNANCHORED, 3, 5)
 
     @pytest.mark.parametrize("damage", ["delete", "swap", "duplicate"])
     def test_it_is_seen_at_every_place(self, damage: str) -> None:
         """Not only in the middle: at each record of a chain of 50 (T2)."""
         records = bare(chain(50))
-        for at in range(49):
+        for index in range(49):
             mutant = {
-                "delete": records[:at] + records[at + 1 :],
-                "swap": [*records[:at], records[at + 1], records[at], *records[at + 2 :]],
-                "duplicate": [*records[: at + 1], records[at], *records[at + 1 :]],
+                "delete": records[:index] + records[index + 1 :],
+                "swap": [*records[:index], records[index + 1], records[index], *records[index + 2 :]],
+                "duplicate": [*records[: index + 1], records[index], *records[index + 1 :]],
             }[damage]
-            found = verify_chain(mutant, ledger=LEDGER, task_id=TASK, verifier=KEYS)
-            assert (found.verdict, found.sequence) == (INVALID, at + 1 + (damage == "duplicate")), at
+            report = verify_chain(mutant, ledger=LEDGER, task_id=TASK, verifier=KEYS)
+            assert (report.verdict, report.sequence) == (INVALID, index + 1 + (damage == "duplicate")), index
 
 
 class TestMutation:
@@ -145,15 +145,15 @@ class TestMutation:
         records = bare(chain(3))
         accepted = []
         tried = 0
-        for at, record in enumerate(records):
+        for index, record in enumerate(records):
             for data, put in self.parts(record):
                 for place in range(len(data)):
                     for bit in range(8):
                         flipped = data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :]
-                        mutant = [*records[:at], put(flipped), *records[at + 1 :]]
+                        mutant = [*records[:index], put(flipped), *records[index + 1 :]]
                         tried += 1
                         if verify(mutant, verifier=KEYS).verdict is not INVALID:
-                            accepted.append((at, place, bit))
+                            accepted.append((index, place, bit))
 
         assert tried > 15_000
         assert accepted == []
@@ -162,19 +162,19 @@ class TestMutation:
     def test_no_flipped_byte_of_a_long_chain_is_accepted(self) -> None:
         """Every byte of a chain of 50; it is named at the record, or at the one that follows it (T1, P1)."""
         records = bare(chain(50))
-        before = LedgerWalk(LEDGER, verifier=KEYS)  # what verify_chain makes of the records before the changed one
+        prefix = LedgerWalk(LEDGER, verifier=KEYS)  # what verify_chain makes of the records before the changed one
         wrong = []
-        for at, record in enumerate(records):
+        for index, record in enumerate(records):
             for data, put in self.parts(record)[:2]:
                 for place in range(len(data)):
-                    walk = copy.deepcopy(before, {id(KEYS): KEYS})
+                    walk = copy.deepcopy(prefix, {id(KEYS): KEYS})
                     walk.feed(put(data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :]), TASK)
-                    walk.feed_all(records[at + 1 : at + 2])
-                    found = walk.chain_report(TASK)
-                    if found.verdict is not INVALID or found.sequence not in (at + 1, at + 2):
-                        wrong.append((at, place))
-            before.feed(record, TASK)
-            assert before.chain_report(TASK).verdict is UNANCHORED
+                    walk.feed_all(records[index + 1 : index + 2])
+                    report = walk.chain_report(TASK)
+                    if report.verdict is not INVALID or report.sequence not in (index + 1, index + 2):
+                        wrong.append((index, place))
+            prefix.feed(record, TASK)
+            assert prefix.chain_report(TASK).verdict is UNANCHORED
 
         assert wrong == []
 
@@ -182,26 +182,26 @@ class TestMutation:
     def test_only_the_chain_itself_verifies(self, length: int, data: st.DataObject) -> None:
         """Any other selection of its records, in any order, is not valid against its head (T9)."""
         records = chain(length)
-        chosen = data.draw(st.lists(st.integers(0, length - 1), max_size=10))
+        indexes = data.draw(st.lists(st.integers(0, length - 1), max_size=10))
 
-        found = verify([records[at] for at in chosen], verifier=KEYS, expected_head=head(records))
+        report = verify([records[index] for index in indexes], verifier=KEYS, expected_head=head(records))
 
-        assert bool(found) is (chosen == list(range(length)))
+        assert bool(report) is (indexes == list(range(length)))
 
 
 class TestHeads:
     def test_a_fork_is_seen_by_whoever_holds_one_head(self) -> None:
         """Two heads of one length cannot both be right (P4, T3)."""
-        records, other = chain(5), chain(5, entries=[entry(number, details="other") for number in range(5)])
+        records, fork = chain(5), chain(5, entries=[entry(number, details="other") for number in range(5)])
 
-        assert verify(other, verifier=KEYS, anchors=[head(records)]).flaw is Flaw.ANCHOR
+        assert verify(fork, verifier=KEYS, anchors=[head(records)]).flaw is Flaw.ANCHOR
 
     def test_two_anchors_that_contradict_each_other_let_no_chain_pass(self) -> None:
         """Whoever holds both knows that somebody was shown another chain (P4)."""
-        records, other = chain(3), chain(3, entries=[entry(number, details="other") for number in range(3)])
+        records, fork = chain(3), chain(3, entries=[entry(number, details="other") for number in range(3)])
 
-        for shown in (records, other):
-            assert verify(shown, verifier=KEYS, anchors=[head(records), head(other)]).verdict is INVALID
+        for branch in (records, fork):
+            assert verify(branch, verifier=KEYS, anchors=[head(records), head(fork)]).verdict is INVALID
 
     def test_an_anchor_is_compared_by_its_hash_and_not_by_its_number(self) -> None:
         """A suffix of the same length does not pass for the genuine one (T3, ai-memory #1873)."""
@@ -215,9 +215,9 @@ class TestHeads:
         """Whoever knows how many there must be is told of more (C-26)."""
         records = chain(5)
 
-        found = verify(records, verifier=KEYS, expected_head=head(records[:3]))
+        report = verify(records, verifier=KEYS, expected_head=head(records[:3]))
 
-        assert (found.verdict, found.flaw, found.sequence) == (INVALID, Flaw.EXTRA, 4)
+        assert (report.verdict, report.flaw, report.sequence) == (INVALID, Flaw.EXTRA, 4)
 
     def test_the_expected_head_alone_proves_an_unsigned_chain(self) -> None:
         """The run's history is witness enough (design.md 4, C-25b)."""
@@ -236,9 +236,9 @@ class TestHeads:
         records = chain(5)
         renamed = chain(5, ledger="baton-2")
 
-        found = verify_chain(renamed, ledger=LEDGER, task_id=TASK, verifier=KEYS, anchors=[head(records)])
+        report = verify_chain(renamed, ledger=LEDGER, task_id=TASK, verifier=KEYS, anchors=[head(records)])
 
-        assert (found.verdict, found.flaw) == (INVALID, Flaw.PLACE)
+        assert (report.verdict, report.flaw) == (INVALID, Flaw.PLACE)
 
     def test_a_short_anchor_is_as_good(self) -> None:
         """A history may keep 75 characters instead of a whole head."""
@@ -266,10 +266,10 @@ class TestKeys:
         first = chain(3, signer=old)
         records = [*first, joined(entry(9), first[-1].link, old, NOW + timedelta(days=1))]
 
-        found = verify(records, verifier=PublicKeys.of(old, retired={"2025": NOW + timedelta(hours=1)}))
+        report = verify(records, verifier=PublicKeys.of(old, retired={"2025": NOW + timedelta(hours=1)}))
 
-        assert (found.verdict, found.flaw, found.sequence) == (INVALID, Flaw.KEY, 4)
-        assert "(or its writer's clock was ahead: it says 2026-11-22T" in str(found.reason)
+        assert (report.verdict, report.flaw, report.sequence) == (INVALID, Flaw.KEY, 4)
+        assert "(or its writer's clock was ahead: it says 2026-11-22T" in str(report.reason)
 
     def test_a_retired_key_cannot_antedate_what_it_adds(self) -> None:
         """An older time than the record before shows that it was put in afterwards (P7)."""
@@ -277,47 +277,49 @@ class TestKeys:
         first = chain(1, signer=new)
         late = joined(entry(9), replace(first[-1].link, recorded_at=""), old, NOW - timedelta(days=1))
 
-        found = verify([*first, late], verifier=PublicKeys.of(old, new, retired={"2025": NOW - timedelta(hours=1)}))
+        report = verify([*first, late], verifier=PublicKeys.of(old, new, retired={"2025": NOW - timedelta(hours=1)}))
 
-        assert (found.flaw, found.sequence) == (Flaw.TIME, 2)
+        assert (report.flaw, report.sequence) == (Flaw.TIME, 2)
 
     def test_an_unknown_key_fails_closed(self) -> None:
         """A signature that cannot be checked counts as a wrong one (6.3 "unknown key id", T4)."""
-        found = verify(chain(3), verifier=PublicKeys())
+        report = verify(chain(3), verifier=PublicKeys())
 
-        assert (found.verdict, found.flaw) == (INVALID, Flaw.KEY)
-        assert "get the public keys again" in (found.reason or ""), "an auditor whose keys are of before a rotation"
+        assert (report.verdict, report.flaw) == (INVALID, Flaw.KEY)
+        assert "get the public keys again" in (report.reason or ""), "an auditor whose keys are of before a rotation"
 
     def test_a_signature_without_a_key_id_counts_for_nothing(self) -> None:
         """A record says which key signs it, inside what is signed (T4)."""
         unsigned = chain(1, signer=None)[0]
 
-        found = verify([replace(unsigned, signature=b"x" * 64)], verifier=KEYS)
+        report = verify([replace(unsigned, signature=b"x" * 64)], verifier=KEYS)
 
-        assert (found.verdict, found.flaw) == (INVALID, Flaw.KEY)
+        assert (report.verdict, report.flaw) == (INVALID, Flaw.KEY)
 
     def test_the_signature_of_one_head_is_none_of_another(self) -> None:
         """A signature binds ledger, task, number and hash (P6)."""
-        records, other = chain(3), chain(3, task_id="another task")
-        swapped = [replace(ours, signature=theirs.signature) for ours, theirs in zip(records, other, strict=True)]
+        records, other_records = chain(3), chain(3, task_id="another task")
+        swapped = [
+            replace(ours, signature=theirs.signature) for ours, theirs in zip(records, other_records, strict=True)
+        ]
 
         assert verify(swapped, verifier=KEYS).flaw is Flaw.SIGNATURE
 
     def test_without_keys_and_anchors_nothing_is_proved(self) -> None:
         """Not knowing is a verdict of its own, and not "valid" (C-26)."""
-        found = verify(chain(3))
+        report = verify(chain(3))
 
-        assert (found.verdict, found.flaw, found.sequence, found.records) == (UNVERIFIED, Flaw.UNSIGNED, 1, 3)
-        assert not found
+        assert (report.verdict, report.flaw, report.sequence, report.records) == (UNVERIFIED, Flaw.UNSIGNED, 1, 3)
+        assert not report
 
     def test_every_signature_is_verified(self) -> None:
         """A good signature over the last record does not cover for a wrong one before it."""
         records = chain(5)
         records[1] = replace(records[1], signature=b"x" * 64)
 
-        found = verify(records, verifier=KEYS, anchors=[head(records)])
+        report = verify(records, verifier=KEYS, anchors=[head(records)])
 
-        assert (found.verdict, found.flaw, found.sequence, found.records) == (INVALID, Flaw.SIGNATURE, 2, 1)
+        assert (report.verdict, report.flaw, report.sequence, report.records) == (INVALID, Flaw.SIGNATURE, 2, 1)
 
 
 class TestEvents:
@@ -325,9 +327,9 @@ class TestEvents:
         """Even the ledger's own key does not make a second acceptance of the same attempt right (C-25)."""
         records = chain(entries=[entry(0), entry(1), entry(0, details="again")])
 
-        found = verify(records, verifier=KEYS)
+        report = verify(records, verifier=KEYS)
 
-        assert (found.verdict, found.flaw, found.sequence) == (INVALID, Flaw.REPEATED, 3)
+        assert (report.verdict, report.flaw, report.sequence) == (INVALID, Flaw.REPEATED, 3)
 
     def test_another_attempt_is_another_event(self) -> None:
         """A retry keeps its handoff id and has its own number (C-20)."""

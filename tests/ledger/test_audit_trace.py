@@ -19,7 +19,10 @@ def traced(records: list[AuditRecord]) -> Trace:
 
 HAPPY = chain(
     entries=[
-        *(handoff_entry(message(at), task_id=TASK, status=HandoffStatus.ACCEPTED, timestamp=NOW) for at in range(3)),
+        *(
+            handoff_entry(message(number), task_id=TASK, status=HandoffStatus.ACCEPTED, timestamp=NOW)
+            for number in range(3)
+        ),
         completion_entry(
             {"summary": "Low risk"},
             agent="agent-3",
@@ -34,7 +37,9 @@ class TestTrace:
         """Received, concluded, order, total cost, final output (S3-12.1-a, S3-6.2-c, S3-6.2-f)."""
         trace = traced(HAPPY)
 
-        assert [record.body["currentState"] for record in trace.handoffs] == [{"clauses": [at]} for at in range(3)]
+        assert [record.body["currentState"] for record in trace.handoffs] == [
+            {"clauses": [number]} for number in range(3)
+        ]
         assert [header.to_agent for header in trace.headers[:3]] == ["agent-1", "agent-2", "agent-3"]
         assert trace.output == {"summary": "Low risk"}
         assert trace.cost.usd == Decimal("0.05")
@@ -42,12 +47,12 @@ class TestTrace:
 
     def test_the_output_is_what_was_returned_last(self) -> None:
         """Each agent's return is on record; of a task whose last one failed there is no output (S3-12.1-a)."""
-        at = [entry(n, kind=Kind.COMPLETION, status="RETURNED", message={"output": n}) for n in range(2)]
+        returns = [entry(n, kind=Kind.COMPLETION, status="RETURNED", message={"output": n}) for n in range(2)]
         failed = entry(2, kind=Kind.COMPLETION, status="FAILED_1", message={})
 
-        assert traced(chain(entries=at)).output == {"output": 1}
-        assert traced(chain(entries=[*at, failed])).output is None
-        assert traced(chain(entries=[failed, at[1]])).output == {"output": 1}
+        assert traced(chain(entries=returns)).output == {"output": 1}
+        assert traced(chain(entries=[*returns, failed])).output is None
+        assert traced(chain(entries=[failed, returns[1]])).output == {"output": 1}
 
     @pytest.mark.parametrize(
         ("forged", "flaw"),
@@ -62,7 +67,7 @@ class TestTrace:
         trace = traced(records)
 
         assert (trace.report.verdict, trace.report.sequence, trace.report.flaw) == (Verdict.INVALID, 3, flaw)
-        assert [one["eventId"] for one in trace.to_json_object()["records"]] == ["handoff-0", "handoff-1"]
+        assert [record["eventId"] for record in trace.to_json_object()["records"]] == ["handoff-0", "handoff-1"]
         assert trace.cost.micro_usd == 20_000
 
     def test_a_pipeline_of_four_has_three_accepted_handoffs(self) -> None:
@@ -95,8 +100,8 @@ class TestTrace:
 
     def test_it_becomes_json(self) -> None:
         """Header and message of each record, the cost and the report, for whoever asked (S3-12.1-a)."""
-        told = traced(HAPPY).to_json_object()
+        trace = traced(HAPPY).to_json_object()
 
-        assert [record["sequence"] for record in told["records"]] == [1, 2, 3, 4]
-        assert told["records"][3]["message"] == {"summary": "Low risk"}
-        assert (told["report"]["verdict"], told["cost"]["microUsd"]) == (Verdict.UNANCHORED, 50_000)
+        assert [record["sequence"] for record in trace["records"]] == [1, 2, 3, 4]
+        assert trace["records"][3]["message"] == {"summary": "Low risk"}
+        assert (trace["report"]["verdict"], trace["cost"]["microUsd"]) == (Verdict.UNANCHORED, 50_000)

@@ -16,7 +16,7 @@ MANIFEST = Manifest(
     ledger=LEDGER,
     created_at=NOW,
     records=5,
-    index=index_digest(index_line(one.hash, one.position, one.signature) for one in RECORDS),
+    index=index_digest(index_line(record.hash, record.position, record.signature) for record in RECORDS),
 )
 
 
@@ -32,7 +32,7 @@ class TestVerifyBundle:
     def test_it_is_compressed_and_verifies(self, bundle: Path) -> None:
         """With the public key only (P10)."""
         assert verify_bundle(bundle, verifier=KEYS, anchors=[head(RECORDS)])
-        assert bundle.stat().st_size < sum(len(one.header) + len(one.message) for one in RECORDS)
+        assert bundle.stat().st_size < sum(len(record.header) + len(record.message) for record in RECORDS)
 
     def test_an_uncompressed_one_verifies_as_well(self, tmp_path: Path) -> None:
         """Whoever unpacked it to read it can still check it."""
@@ -43,19 +43,19 @@ class TestVerifyBundle:
 
     def test_a_file_that_is_cut_anywhere_is_invalid(self, bundle: Path) -> None:
         """Torn copies are said to be torn (T5)."""
-        whole = bundle.read_bytes()
-        for length in range(0, len(whole), 7):
-            bundle.write_bytes(whole[:length])
+        data = bundle.read_bytes()
+        for length in range(0, len(data), 7):
+            bundle.write_bytes(data[:length])
             assert verify_bundle(bundle, verifier=KEYS).verdict is Verdict.INVALID
 
     @pytest.mark.slow
     def test_no_flipped_bit_of_the_file_changes_what_it_says(self, bundle: Path) -> None:
         """Invalid, or the same lines: compression has bits that mean nothing (T1)."""
-        whole = bundle.read_bytes()
+        data = bundle.read_bytes()
         with bundle_lines(bundle) as lines:
             genuine = list(lines)
-        for place in range(len(whole)):
-            bundle.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
+        for place in range(len(data)):
+            bundle.write_bytes(data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :])
             if verify_bundle(bundle, verifier=KEYS):
                 with bundle_lines(bundle) as lines:
                     assert list(lines) == genuine
@@ -79,7 +79,7 @@ class TestVerifyBundle:
 class TestNewBundle:
     def test_a_bundle_appears_whole_or_not_at_all(self, bundle: Path) -> None:
         """What breaks off leaves the old one, and nothing beside it."""
-        before = bundle.read_bytes()
+        data = bundle.read_bytes()
 
         def break_off() -> None:
             with new_bundle(bundle) as file:
@@ -89,7 +89,7 @@ class TestNewBundle:
         with pytest.raises(EvidenceError):
             break_off()
 
-        assert bundle.read_bytes() == before
+        assert bundle.read_bytes() == data
         assert list(bundle.parent.iterdir()) == [bundle]
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")

@@ -52,8 +52,8 @@ async def aged(path: Path, options: LedgerOptions) -> list[ChainHead]:
     for first, clock in ((0, lambda: NOW), (4, lambda: LATER)):
         async with Ledger(path, replace(options, clock=clock)) as ledger:
             for number in range(first, first + (4 if first == 0 else 2)):
-                made = await ledger.append_all([entry(number), entry(number, task_id="another")])
-                heads.append(made[0])
+                new_heads = await ledger.append_all([entry(number), entry(number, task_id="another")])
+                heads.append(new_heads[0])
     return heads
 
 
@@ -71,10 +71,10 @@ class TestMove:
         assert timedelta(days=30) == HOT_PERIOD
         async with Ledger(path, later) as ledger:
             moved = await ledger.move_to_cold()
-            again = await ledger.move_to_cold()
+            moved_again = await ledger.move_to_cold()
 
-        assert [(one.first_position, one.last_position, one.records) for one in moved] == [(1, 8, 8)]
-        assert again == []
+        assert [(segment.first_position, segment.last_position, segment.records) for segment in moved] == [(1, 8, 8)]
+        assert moved_again == []
         assert content_rows(path) == 4
 
     async def test_a_record_of_a_clock_that_was_ahead_goes_with_those_after_it(
@@ -94,19 +94,19 @@ class TestMove:
     async def test_both_tiers_read_as_one(self, path: Path, later: LedgerOptions, aged: list[ChainHead]) -> None:
         """Trace, verification, cost, checkpoint and bundle are what they were before, byte for byte (S3-9-g)."""
         async with Ledger(path, later) as ledger:
-            before = await ledger.trace(TASK, verifier=KEYS)
-            kept = await ledger.checkpoint()
+            hot_trace = await ledger.trace(TASK, verifier=KEYS)
+            checkpoint = await ledger.checkpoint()
             await ledger.move_to_cold(segment_records=3)
-            after = await ledger.trace(TASK, verifier=KEYS, anchors=aged)
-            whole = await ledger.verify_all(verifier=KEYS, anchors=aged, checkpoints=[kept])
+            cold_trace = await ledger.trace(TASK, verifier=KEYS, anchors=aged)
+            report = await ledger.verify_all(verifier=KEYS, anchors=aged, checkpoints=[checkpoint])
             bundle = path.parent / "bundle.zst"
             await ledger.export(bundle, [TASK])
 
-        assert [(one.header, one.message) for one in after.records] == [
-            (one.header, one.message) for one in before.records
+        assert [(record.header, record.message) for record in cold_trace.records] == [
+            (record.header, record.message) for record in hot_trace.records
         ]
-        assert (after.report.verdict, after.cost) == (Verdict.VALID, before.cost)
-        assert (whole.verdict, whole.records, whole.checkpointed_through) == (Verdict.VALID, 12, 12)
+        assert (cold_trace.report.verdict, cold_trace.cost) == (Verdict.VALID, hot_trace.cost)
+        assert (report.verdict, report.records, report.checkpointed_through) == (Verdict.VALID, 12, 12)
         assert verify_bundle(bundle, verifier=KEYS, anchors=aged)
 
     async def test_appends_go_on_and_events_stay_unique(
@@ -149,11 +149,11 @@ class TestMove:
         async with Ledger(path, later) as ledger:
             with pytest.raises(FlawedRecordsError, match=r"record 5, of task .* is flawed \(index\)") as error:
                 await ledger.move_to_cold(segment_records=2)
-            again = await ledger.move_to_cold(segment_records=2)
+            moved_again = await ledger.move_to_cold(segment_records=2)
             traced = await ledger.trace(TASK)
 
-        ranges = [(one.first_position, one.last_position) for one in error.value.moved]
-        assert (ranges, again, content_rows(path)) == ([(1, 2), (3, 4), (6, 6), (7, 8)], [], 5)
+        ranges = [(segment.first_position, segment.last_position) for segment in error.value.moved]
+        assert (ranges, moved_again, content_rows(path)) == ([(1, 2), (3, 4), (6, 6), (7, 8)], [], 5)
         assert all(record.absence is None for record in traced.records)
 
 
@@ -194,7 +194,7 @@ class TestCrash:
             assert content_rows(path) == 12
             store.left = 100
             assert await ledger.verify(TASK, verifier=KEYS, anchors=aged)
-            assert [one.records for one in await ledger.move_to_cold()] == [8]
+            assert [segment.records for segment in await ledger.move_to_cold()] == [8]
             assert await ledger.verify(TASK, verifier=KEYS, anchors=aged)
 
     async def test_a_move_that_died_before_the_bytes_went_is_ended(
@@ -231,12 +231,12 @@ class TestCrash:
 
     async def test_two_movers_do_it_once(self, path: Path, later: LedgerOptions, aged: list[ChainHead]) -> None:
         """The one that comes second goes on behind the other, and nothing is lost."""
-        async with Ledger(path, later) as one, Ledger(path, later) as two:
-            moved = await asyncio.gather(*(each.move_to_cold(segment_records=1) for each in (one, two)))
-            assert await one.verify(TASK, verifier=KEYS, anchors=aged)
+        async with Ledger(path, later) as first, Ledger(path, later) as second:
+            moved = await asyncio.gather(*(ledger.move_to_cold(segment_records=1) for ledger in (first, second)))
+            assert await first.verify(TASK, verifier=KEYS, anchors=aged)
 
         assert content_rows(path) == 4
-        assert sorted(each.first_position for part in moved for each in part) == list(range(1, 9))
+        assert sorted(segment.first_position for segments in moved for segment in segments) == list(range(1, 9))
 
 
 class TestLoss:
@@ -254,11 +254,11 @@ class TestLoss:
             file.unlink()
 
         async with Ledger(path, later) as ledger:
-            found = await ledger.verify(TASK, verifier=KEYS)
-            whole = await ledger.verify_all(verifier=KEYS)
+            chain = await ledger.verify(TASK, verifier=KEYS)
+            ledger_report = await ledger.verify_all(verifier=KEYS)
 
-        assert (found.verdict, found.sequence, found.flaw) == (Verdict.INVALID, 1, Flaw.GONE)
-        assert (whole.verdict, whole.flaws) == (Verdict.INVALID, 2)
+        assert (chain.verdict, chain.sequence, chain.flaw) == (Verdict.INVALID, 1, Flaw.GONE)
+        assert (ledger_report.verdict, ledger_report.flaws) == (Verdict.INVALID, 2)
 
     async def test_a_damaged_segment_is_found(
         self, path: Path, later: LedgerOptions, cold: Segment, tmp_path: Path
@@ -267,11 +267,11 @@ class TestLoss:
         spoil(segment_files(tmp_path)[0])
 
         async with Ledger(path, later) as ledger:
-            found = await ledger.verify(TASK, verifier=KEYS)
+            report = await ledger.verify(TASK, verifier=KEYS)
 
-        assert (found.verdict, found.sequence, found.flaw) == (Verdict.INVALID, 1, Flaw.GONE)
-        assert found.reason is not None
-        assert "damaged" in found.reason
+        assert (report.verdict, report.sequence, report.flaw) == (Verdict.INVALID, 1, Flaw.GONE)
+        assert report.reason is not None
+        assert "damaged" in report.reason
 
     @pytest.mark.parametrize("segment", ["'../../../etc/passwd'", "x'00'"], ids=["a path", "bytes"])
     async def test_what_names_no_segment_is_found(
@@ -285,17 +285,17 @@ class TestLoss:
         )
 
         async with Ledger(path, later) as ledger:
-            found = await ledger.verify(TASK, verifier=KEYS)
+            report = await ledger.verify(TASK, verifier=KEYS)
 
-        assert (found.verdict, found.sequence, found.flaw) == (Verdict.INVALID, 1, Flaw.GONE)
+        assert (report.verdict, report.sequence, report.flaw) == (Verdict.INVALID, 1, Flaw.GONE)
 
     async def test_a_store_out_of_reach_is_no_tampering(self, path: Path, later: LedgerOptions, cold: Segment) -> None:
         """What cannot be read now is unverified, not invalid; and the rest of the ledger works on."""
         unreachable = replace(later, artifacts=Failing(MemoryArtifactStore(), 0))
         for options in (unreachable, replace(later, artifacts=None)):
             async with Ledger(path, options) as ledger:
-                found = await ledger.verify(TASK, verifier=KEYS)
-                assert (found.verdict, found.sequence, found.flaw) == (Verdict.UNVERIFIED, 1, Flaw.MISSING)
+                report = await ledger.verify(TASK, verifier=KEYS)
+                assert (report.verdict, report.sequence, report.flaw) == (Verdict.UNVERIFIED, 1, Flaw.MISSING)
                 assert (await ledger.append(entry(20, task_id="new"))).sequence == 1
 
     async def test_another_segment_in_its_place_is_found(
@@ -303,17 +303,17 @@ class TestLoss:
     ) -> None:
         """A genuine segment of other records does not stand in for this one."""
         async with Ledger(path, later) as ledger:
-            [other] = await ledger.move_to_cold(timedelta(0))
+            [other_segment] = await ledger.move_to_cold(timedelta(0))
         execute(
             path,
             "DROP TRIGGER handoff_audit_segment_no_update",
-            f"UPDATE handoff_audit_segment SET segment = '{other.digest}' WHERE first_position = 1",
+            f"UPDATE handoff_audit_segment SET segment = '{other_segment.digest}' WHERE first_position = 1",
         )
 
         async with Ledger(path, later) as ledger:
-            found = await ledger.verify(TASK, verifier=KEYS)
+            report = await ledger.verify(TASK, verifier=KEYS)
 
-        assert (found.verdict, found.sequence, found.flaw) == (Verdict.INVALID, 1, Flaw.GONE)
+        assert (report.verdict, report.sequence, report.flaw) == (Verdict.INVALID, 1, Flaw.GONE)
 
 
 def spoil(file: Path) -> None:

@@ -31,7 +31,7 @@ class TestCompressed:
         with ThreadPoolExecutor(8) as threads:
             stored = list(threads.map(lambda text: compress_record(b"{}", text), texts))
 
-        assert [restore_record(CODEC, one)[1] for one in stored] == texts
+        assert [restore_record(CODEC, data)[1] for data in stored] == texts
 
 
 class TestRestored:

@@ -29,8 +29,8 @@ VALID, UNANCHORED, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNANCHORED, Verd
 
 A, B = "task-a", "task-b"
 ALL = [
-    replace(record, position=10 * at)
-    for at, record in enumerate(
+    replace(record, position=10 * index)
+    for index, record in enumerate(
         (record for pair in zip(chain(3, task_id=A), chain(3, task_id=B), strict=True) for record in pair), 1
     )
 ]
@@ -47,8 +47,8 @@ PROOF = InclusionProof(
 def manifest(of: list[AuditRecord], /, **about: object) -> Manifest:
     """Return the manifest of a file with these records."""
     lines = [index_line(record.hash, record.position, record.signature) for record in of]
-    made = Manifest(format=BUNDLE, ledger=LEDGER, created_at=NOW, records=len(of), index=index_digest(lines))
-    return made.model_copy(update=about)
+    result = Manifest(format=BUNDLE, ledger=LEDGER, created_at=NOW, records=len(of), index=index_digest(lines))
+    return result.model_copy(update=about)
 
 
 def file(records: list[AuditRecord], about: Manifest | None = None, signer: HeadSigner | None = KEY) -> list[bytes]:
@@ -57,8 +57,8 @@ def file(records: list[AuditRecord], about: Manifest | None = None, signer: Head
 
 def of_a(signer: HeadSigner | None = KEY, **about: object) -> list[bytes]:
     """Return the lines of a bundle of task A, with its head, the checkpoint and the proof."""
-    said = {"heads": (head(OF_A),), "checkpoints": (CHECKPOINT,), "proofs": (PROOF,)} | about
-    return file(OF_A, manifest(OF_A, **said), signer)
+    members = {"heads": (head(OF_A),), "checkpoints": (CHECKPOINT,), "proofs": (PROOF,)} | about
+    return file(OF_A, manifest(OF_A, **members), signer)
 
 
 def verified(lines: list[bytes], verifier: HeadVerifier | None = KEYS, **more: object) -> EvidenceReport:
@@ -68,36 +68,36 @@ def verified(lines: list[bytes], verifier: HeadVerifier | None = KEYS, **more: o
 class TestVerifyEvidence:
     def test_a_bundle_of_one_task_proves_itself(self) -> None:
         """Chain, head, checkpoint and inclusion, with public keys only (P10)."""
-        found = verified(of_a())
+        report = verified(of_a())
 
-        assert (found.verdict, found.records, found.tasks, found.reasons) == (UNANCHORED, 3, 1, ())
-        assert (found.signed_by, found.witnessed, found.created_at) == (KEY.key_id, (A,), NOW)
+        assert (report.verdict, report.records, report.tasks, report.reasons) == (UNANCHORED, 3, 1, ())
+        assert (report.signed_by, report.witnessed, report.created_at) == (KEY.key_id, (A,), NOW)
 
     def test_a_bundle_of_the_whole_ledger_proves_itself(self) -> None:
         """Every chain, and the checkpoint over all of them."""
-        found = verified(file(ALL, manifest(ALL, checkpoints=(CHECKPOINT,))))
+        report = verified(file(ALL, manifest(ALL, checkpoints=(CHECKPOINT,))))
 
-        assert (found.verdict, found.tasks, found.checkpointed_through) == (UNANCHORED, 2, 6)
+        assert (report.verdict, report.tasks, report.checkpointed_through) == (UNANCHORED, 2, 6)
 
     def test_without_keys_it_is_unverified(self) -> None:
         """Nothing contradicts, and nothing is proved; the keys in the file are not trusted."""
-        found = verified(of_a(keys=({"kty": "OKP", "kid": KEY.key_id},)), None)
+        report = verified(of_a(keys=({"kty": "OKP", "kid": KEY.key_id},)), None)
 
-        assert (found.verdict, found.signed_by, found.witnessed) == (UNVERIFIED, None, ())
+        assert (report.verdict, report.signed_by, report.witnessed) == (UNVERIFIED, None, ())
 
     def test_a_kept_checkpoint_witnesses_without_any_key(self) -> None:
         """Whoever kept the checkpoint sees that the record was there then (P5)."""
-        found = verified(of_a(), None, checkpoints=[CHECKPOINT])
+        report = verified(of_a(), None, checkpoints=[CHECKPOINT])
 
-        assert (found.verdict, found.witnessed) == (VALID, (A,))
+        assert (report.verdict, report.witnessed) == (VALID, (A,))
 
     def test_heads_of_other_tasks_are_not_used(self) -> None:
         """A file of anchors names every task of the ledger; a genuine bundle of one of them is not invalid for it."""
-        other = head(chain(2, task_id="another task"))
+        other_head = head(chain(2, task_id="another task"))
 
-        found = verified(of_a(), anchors=[head(OF_A), other])
+        report = verified(of_a(), anchors=[head(OF_A), other_head])
 
-        assert (found.verdict, found.flaws) == (VALID, 0)
+        assert (report.verdict, report.flaws) == (VALID, 0)
 
     def test_a_kept_anchor_is_enough(self) -> None:
         """The run's history holds the head, so no key is needed."""
@@ -148,10 +148,10 @@ class TestVerifyEvidence:
     )
     def test_what_is_wrong_with_a_file_is_said(self, lines: list[bytes], reason: str) -> None:
         """A torn or forged file is invalid, and nobody has to guess why."""
-        found = verified(lines)
+        report = verified(lines)
 
-        assert found.verdict is INVALID
-        assert reason in " ".join(found.reasons)
+        assert report.verdict is INVALID
+        assert reason in " ".join(report.reasons)
 
     @pytest.mark.parametrize(
         "attack",
@@ -183,20 +183,20 @@ class TestVerifyEvidence:
 
     def test_a_checkpoint_that_contradicts_the_kept_one_is_a_fork(self) -> None:
         """Two genuine signatures over two roots of one size (P4)."""
-        other = CHECKPOINT.model_copy(update={"root": "sha256:" + "1" * 64}).signed(KEY)
+        conflicting = CHECKPOINT.model_copy(update={"root": "sha256:" + "1" * 64}).signed(KEY)
 
-        assert any("a fork" in reason for reason in verified(of_a(), checkpoints=[other]).reasons)
+        assert any("a fork" in reason for reason in verified(of_a(), checkpoints=[conflicting]).reasons)
 
     @pytest.mark.slow
     def test_no_flipped_bit_of_a_file_is_accepted(self) -> None:
         """Any bit of any line, the manifest and the index lines included (T1)."""
         lines = of_a()
-        whole = b"\n".join(lines)
+        data = b"\n".join(lines)
         accepted = []
-        for place in range(len(whole)):
-            flipped = whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :]
+        for place in range(len(data)):
+            flipped = data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :]
             if verified(flipped.split(b"\n")).verdict is not INVALID:
-                accepted.append((place, whole[max(place - 20, 0) : place + 20]))
+                accepted.append((place, data[max(place - 20, 0) : place + 20]))
 
         assert accepted == []
 
@@ -206,11 +206,11 @@ class TestEvidenceFile:
         """Headers and messages are lines of the file as they are."""
         opened = EvidenceFile.open(file(ALL))
 
-        found = list(opened.records())
+        records = list(opened.records())
 
-        assert [(one.header, one.message, one.signature, one.position, one.hash) for one in found] == [
-            (one.header, one.message, one.signature, one.position, one.hash) for one in ALL
-        ]
+        assert [
+            (record.header, record.message, record.signature, record.position, record.hash) for record in records
+        ] == [(one.header, one.message, one.signature, one.position, one.hash) for one in ALL]
         assert opened.index == opened.manifest.index
 
     def test_an_absent_record_is_not_packed(self) -> None:
@@ -220,9 +220,9 @@ class TestEvidenceFile:
 
     def test_an_unsigned_file_of_signed_records_is_valid(self) -> None:
         """The records prove themselves; a signature over the file only says who made it."""
-        found = verified(of_a(None))
+        report = verified(of_a(None))
 
-        assert (found.verdict, found.signed_by) == (UNANCHORED, None)
+        assert (report.verdict, report.signed_by) == (UNANCHORED, None)
 
     @pytest.mark.parametrize(
         "spoil",
@@ -234,10 +234,10 @@ class TestEvidenceFile:
     )
     def test_a_manifest_in_another_spelling_is_refused(self, spoil: Callable[[bytes], bytes]) -> None:
         """What was signed is what is read (T8)."""
-        first, *rest = of_a()
+        first, *other_lines = of_a()
 
         with pytest.raises(EvidenceError, match=r"it is not a 'baton.evidence"):
-            EvidenceFile.open([spoil(first), *rest])
+            EvidenceFile.open([spoil(first), *other_lines])
 
     def test_hashes_are_read_as_they_are_written(self) -> None:
         """The index line and the manifest spell them alike."""

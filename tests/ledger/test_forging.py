@@ -26,15 +26,17 @@ async def attacked(path: Path) -> tuple[Path, Keyring]:
 async def test_no_forged_record_is_valid_for_any_command(attacked: tuple[Path, Keyring]) -> None:
     """Who can insert and has no key, or owns the database, never gets a verdict that says valid (C-26, S3-10.3-b)."""
     for name, attack in LEDGER_ATTACKS.items():
-        found = await verdicts(*attacked, attack, task_id=TASK)
+        results = await verdicts(*attacked, attack, task_id=TASK)
         expected = "valid, completeness not checked" if name in CUTS else None
-        assert "valid" not in found.values(), name
-        assert found["verify --all --anchors"] in ("invalid", "unverified"), name
+        assert "valid" not in results.values(), name
+        assert results["verify --all --anchors"] in ("invalid", "unverified"), name
         if name in CUTS:
-            assert found["verify --all"] == expected, "without anchors that cannot be seen, and is not called complete"
+            assert results["verify --all"] == expected, (
+                "without anchors that cannot be seen, and is not called complete"
+            )
         else:
-            assert expected not in (found["verify --all"], found["bundle"]), name
-            assert found["checkpoint"] == "refused", name
+            assert expected not in (results["verify --all"], results["bundle"]), name
+            assert results["checkpoint"] == "refused", name
 
 
 async def test_a_writer_extends_no_chain_whose_end_it_did_not_verify(attacked: tuple[Path, Keyring]) -> None:

@@ -37,16 +37,16 @@ VALID, UNANCHORED, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNANCHORED, Verd
 @pytest.fixture
 def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return every statement that SQLite executes from now on, as they come."""
-    seen: list[str] = []
+    statements: list[str] = []
     connect = sqlite3.connect
 
     def traced(*args: Any, **options: Any) -> sqlite3.Connection:
         connection: sqlite3.Connection = connect(*args, **options)
-        connection.set_trace_callback(seen.append)
+        connection.set_trace_callback(statements.append)
         return connection
 
     monkeypatch.setattr(sqlite3, "connect", traced)
-    return seen
+    return statements
 
 
 def files(folder: Path) -> list[Path]:
@@ -75,8 +75,8 @@ class TestAppend:
         """Another process sees the record at once: it is written before the receiver begins (S3-6.2-a, P9)."""
         head = await ledger.append(entry(0))
 
-        async with Ledger(path, LedgerOptions()) as other:
-            assert await other.head(TASK) == head
+        async with Ledger(path, LedgerOptions()) as reader:
+            assert await reader.head(TASK) == head
 
     async def test_the_same_event_is_recorded_once(self, ledger: Ledger) -> None:
         """A retry after a lost answer gives the first head again, also when more has happened since (C-25)."""
@@ -115,14 +115,14 @@ class TestAppend:
         """One that conflicts takes those of its own call with it, and those of no other."""
         await ledger.append(entry(0))
 
-        lost, kept = await asyncio.gather(
+        lost, recorded = await asyncio.gather(
             ledger.append_all([entry(1), entry(0, message={"number": 99})]),
             ledger.append(entry(2)),
             return_exceptions=True,
         )
 
         assert isinstance(lost, LedgerConflictError)
-        assert not isinstance(kept, BaseException)
+        assert not isinstance(recorded, BaseException)
         assert [record.members["eventId"] for record in (await ledger.trace(TASK)).records] == [
             "handoff-0",
             "handoff-2",
@@ -160,17 +160,17 @@ class TestAppend:
         assert (await ledger.append(entry(0, message={"raw": '{"n": NaN}'}))).sequence == 1
 
     @pytest.mark.parametrize(
-        "given",
+        "message",
         [
             pytest.param({"personalDataPayload": {"email": "a@b.c"}}, id="as an object"),
             pytest.param(b'{"personalDataPayload":{"email":"a@b.c"}}', id="as bytes"),
             pytest.param(b'{"personal\\u0044ataPayload":{"email":"a@b.c"}}', id="spelled otherwise"),
         ],
     )
-    async def test_personal_data_in_clear_is_refused(self, ledger: Ledger, given: Any) -> None:
+    async def test_personal_data_in_clear_is_refused(self, ledger: Ledger, message: Any) -> None:
         """What the ledger would never forget does not get in; the error names the place, not the value (C-24)."""
         with pytest.raises(LedgerError, match="/personalDataPayload/email") as caught:
-            await ledger.append(entry(0, message=given))
+            await ledger.append(entry(0, message=message))
 
         assert "a@b.c" not in str(caught.value)
         assert await ledger.head(TASK) is None
@@ -194,21 +194,21 @@ class TestAppend:
 
     async def test_a_redacted_message_is_taken(self, ledger: Ledger) -> None:
         """Commitments may be recorded, as an object or as bytes (S3-6.2-b)."""
-        done = redact({"personalDataPayload": {"email": "a@b.c"}}, RedactionPolicy(), lambda pointer: b"s" * 16)
+        redacted = redact({"personalDataPayload": {"email": "a@b.c"}}, RedactionPolicy(), lambda pointer: b"s" * 16)
 
-        await ledger.append(entry(0, message=done))
-        await ledger.append(entry(1, message=rfc8785.dumps(done)))
+        await ledger.append(entry(0, message=redacted))
+        await ledger.append(entry(1, message=rfc8785.dumps(redacted)))
 
         assert (await ledger.verify(TASK, verifier=KEYS)).records == 2
 
     async def test_a_cancelled_caller_disturbs_nobody(self, ledger: Ledger) -> None:
         """Its record may or may not be there; those of others are."""
         given_up = asyncio.create_task(ledger.append(entry(0)))
-        others = [asyncio.create_task(ledger.append(entry(number))) for number in range(1, 4)]
+        appends = [asyncio.create_task(ledger.append(entry(number))) for number in range(1, 4)]
         await asyncio.sleep(0)
         given_up.cancel()
 
-        heads = await asyncio.gather(*others)
+        heads = await asyncio.gather(*appends)
 
         assert len({head.sequence for head in heads}) == 3
         assert await ledger.verify(TASK, verifier=KEYS, anchors=heads)
@@ -233,15 +233,15 @@ class TestOpen:
     async def test_several_workers_may_make_it_at_once(self, tmp_path: Path) -> None:
         """Whoever opens a new file while another one is writing to it waits; SQLite by itself would give up."""
         path = tmp_path / "ledger.db"
-        other = sqlite3.connect(path, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        release = asyncio.get_running_loop().call_later(0.2, other.rollback)
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute("BEGIN IMMEDIATE")
+        release = asyncio.get_running_loop().call_later(0.2, connection.rollback)
         try:
             async with Ledger(path) as ledger:
                 assert release.when() <= asyncio.get_running_loop().time()
                 assert await ledger.newest(1) == []
         finally:
-            other.close()
+            connection.close()
 
     async def test_an_auditor_does_not_make_a_ledger_by_looking(self, tmp_path: Path) -> None:
         """A path that was mistyped is an error, and not an empty ledger with nothing wrong."""
@@ -316,7 +316,8 @@ class TestTaskCost:
     async def test_it_is_read_from_the_records(self, ledger: Ledger) -> None:
         """Three handoffs and a completion of a task that cost 0.05 USD (C-12, S3-6.2-d)."""
         handoffs = [
-            handoff_entry(message(at), task_id=TASK, status=HandoffStatus.ACCEPTED, timestamp=NOW) for at in range(3)
+            handoff_entry(message(number), task_id=TASK, status=HandoffStatus.ACCEPTED, timestamp=NOW)
+            for number in range(3)
         ]
         end = completion_entry({}, cost=AuditCost(spent_micro_usd=50_000))
         await ledger.append_all([*handoffs, end])
@@ -341,9 +342,12 @@ class TestKeys:
 
     async def test_what_other_keys_signed_is_not_extended(self, path: Path, options: LedgerOptions) -> None:
         """Nor by a writer that was open before the other one came: nothing is recorded, and it says why."""
-        async with Ledger(path, replace(options, signer=Key("ed-next", KEY))) as other, Ledger(path, options) as ledger:
+        async with (
+            Ledger(path, replace(options, signer=Key("ed-next", KEY))) as writer,
+            Ledger(path, options) as ledger,
+        ):
             await ledger.append(entry(0))
-            await other.append(entry(1))
+            await writer.append(entry(1))
 
             with pytest.raises(LedgerUnavailableError, match=r"record 2 .*'ed-next': unknown key.*BATON_KEYS"):
                 await ledger.append(entry(2))
@@ -395,15 +399,15 @@ async def test_a_witness_keeps_a_checkpoint_of_all_that_was_recorded(
         for number in range(3):
             await ledger.append(entry(number))
 
-    kept = witness.checkpoints()
+    checkpoints = witness.checkpoints()
     async with Ledger(path, options) as ledger:
-        whole = await ledger.verify_all(verifier=KEYS, checkpoints=kept)
-        one = await ledger.verify(TASK, verifier=KEYS, checkpoints=kept)
+        ledger_report = await ledger.verify_all(verifier=KEYS, checkpoints=checkpoints)
+        chain = await ledger.verify(TASK, verifier=KEYS, checkpoints=checkpoints)
     with opened_past_guards(path) as database:
         database.execute("DELETE FROM handoff_audit WHERE sequence = 3")
         database.execute("DELETE FROM handoff_audit_checkpoint")
     async with Ledger(path, options) as ledger:
-        cut = await ledger.verify_all(verifier=KEYS, checkpoints=kept)
-        cut_one = await ledger.verify(TASK, verifier=KEYS, checkpoints=kept)
+        cut = await ledger.verify_all(verifier=KEYS, checkpoints=checkpoints)
+        cut_one = await ledger.verify(TASK, verifier=KEYS, checkpoints=checkpoints)
 
-    assert [found.verdict for found in (whole, one, cut, cut_one)] == [VALID, VALID, INVALID, INVALID]
+    assert [report.verdict for report in (ledger_report, chain, cut, cut_one)] == [VALID, VALID, INVALID, INVALID]

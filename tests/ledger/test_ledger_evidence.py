@@ -40,7 +40,7 @@ class TestCheckpoint:
             await ledger.checkpoint(witness)
         same = await ledger.checkpoint(witness)
 
-        assert [one.size for one in witness.checkpoints()] == [2, 4, 6]
+        assert [checkpoint.size for checkpoint in witness.checkpoints()] == [2, 4, 6]
         assert await ledger.checkpoints() == witness.checkpoints()
         assert same == witness.checkpoints()[-1]
         report = await ledger.verify_all(verifier=KEYS, checkpoints=witness.checkpoints())
@@ -52,19 +52,19 @@ class TestCheckpoint:
         """Database and checkpoints wound back together, or another ledger of the same name and key (P5, T3)."""
         witness = AnchorFile(tmp_path / "anchors.jsonl")
         await ledger.append_all([entry(number) for number in range(3)])
-        kept = await ledger.checkpoint(witness)
+        checkpoint = await ledger.checkpoint(witness)
 
-        async with Ledger(tmp_path / "other.db", options) as other:
+        async with Ledger(tmp_path / "other.db", options) as replacement:
             for number in range(5):
-                await other.append(entry(number, details="other"))
+                await replacement.append(entry(number, details="other"))
                 if number in (1, 4):
                     with pytest.raises(LedgerError, match="does not continue"):
-                        await other.checkpoint(witness)
-            report = await other.verify_all(verifier=KEYS, checkpoints=witness.checkpoints())
-            assert await other.checkpoints() == []  # or it would vouch, signed, for what the witness refused
+                        await replacement.checkpoint(witness)
+            report = await replacement.verify_all(verifier=KEYS, checkpoints=witness.checkpoints())
+            assert await replacement.checkpoints() == []  # or it would vouch, signed, for what the witness refused
 
         assert report.verdict is INVALID
-        assert witness.checkpoints() == [kept]
+        assert witness.checkpoints() == [checkpoint]
 
     async def test_it_vouches_for_no_chain_whose_end_nobody_signed(
         self, ledger: Ledger, path: Path, options: LedgerOptions
@@ -82,14 +82,16 @@ class TestCheckpoint:
         assert (await ledger.checkpoint(unsigned=True)).size == 2  # whoever means it
 
     @pytest.mark.parametrize(
-        ("change", "why"),
+        ("change", "problem"),
         [
             pytest.param("peaks = zeroblob(32)", "its tree has another root", id="another tree than its root's"),
             pytest.param("peaks = zeroblob(31)", "a tree of 2 leaves has 1 peaks", id="no tree"),
             pytest.param("signature = zeroblob(64)", "its signature does not count: bad", id="not a signature"),
         ],
     )
-    async def test_none_follows_one_that_was_changed(self, ledger: Ledger, path: Path, change: str, why: str) -> None:
+    async def test_none_follows_one_that_was_changed(
+        self, ledger: Ledger, path: Path, change: str, problem: str
+    ) -> None:
         """The tree that the next one goes on from is not signed: its root is (T3)."""
         await ledger.append_all([entry(0), entry(1)])
         await ledger.checkpoint()
@@ -99,16 +101,16 @@ class TestCheckpoint:
         database.close()
         await ledger.append(entry(2))
 
-        with pytest.raises(LedgerError, match=rf"checkpoint at 2 records was changed \({why}"):
+        with pytest.raises(LedgerError, match=rf"checkpoint at 2 records was changed \({problem}"):
             await ledger.checkpoint(whole=False)
 
     async def test_many_at_once_make_one(self, ledger: Ledger) -> None:
         """Two workers that checkpoint at the same time agree."""
         await ledger.append(entry(0))
 
-        made = await asyncio.gather(*(ledger.checkpoint() for _ in range(5)))
+        checkpoints = await asyncio.gather(*(ledger.checkpoint() for _ in range(5)))
 
-        assert len({one.root for one in made}) == 1
+        assert len({checkpoint.root for checkpoint in checkpoints}) == 1
         assert len(await ledger.checkpoints()) == 1
 
 
@@ -163,8 +165,8 @@ class TestCompliance:
 
     async def test_records_say_when_they_were_written(self, ledger: Ledger) -> None:
         """By the ledger's clock, in UTC."""
-        before = datetime.now(UTC)
+        start = datetime.now(UTC)
         await ledger.append(entry(0))
 
         [record] = (await ledger.trace(TASK)).records
-        assert before <= record.fields.recorded_at <= datetime.now(UTC)
+        assert start <= record.fields.recorded_at <= datetime.now(UTC)

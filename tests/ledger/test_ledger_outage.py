@@ -24,7 +24,7 @@ async def test_a_stage_waits_for_the_ledger(server: DevServer, tmp_path: Path) -
     client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
     async with pipeline_worker(client, [Waits], STAGES) as worker:
         handle = await start(worker, Waits.run, folder=str(tmp_path))
-        while not (waits := [one.name for one in (await read_run(client, handle.id)).timers]):  # noqa: ASYNC110
+        while not (waits := [timer.name for timer in (await read_run(client, handle.id)).timers]):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         assert not (tmp_path / "ran").exists()
         (tmp_path / "away").rename(tmp_path / "ledger")
@@ -33,10 +33,14 @@ async def test_a_stage_waits_for_the_ledger(server: DevServer, tmp_path: Path) -
     assert waits == ["step 2: second waits for storage"]
     assert (tmp_path / "ran").read_text() == "second\n"
     run = await read_run(client, handle.id)
-    assert [(one.name, one.status) for one in run.steps] == [("first", StepStatus.DONE), ("second", StepStatus.DONE)]
+    assert [(step.name, step.status) for step in run.steps] == [("first", StepStatus.DONE), ("second", StepStatus.DONE)]
     async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
         trace = await ledger.trace(result.task_id, verifier=safeguards.keyring.public())
     assert trace.report.verdict == "valid, completeness not checked"
-    stages = [(one.fields.to_agent, one.fields.attempt) for one in trace.records if one.fields.status == "ACCEPTED"]
+    stages = [
+        (record.fields.to_agent, record.fields.attempt)
+        for record in trace.records
+        if record.fields.status == "ACCEPTED"
+    ]
     assert stages == [("first", 1), ("second", result.output)]
     await assert_replays(handle, [Waits], plugin=BatonPlugin())

@@ -17,42 +17,42 @@ class TestLedgerWalk:
     def ledger(tasks: int = 3, length: int = 3, signer: Key | None = KEY) -> list[AuditRecord]:
         """Return the records of some tasks, one of each in turn, as a ledger takes them."""
         chains = [chain(length, task_id=f"task-{number}", signer=signer) for number in range(tasks)]
-        return [records[at] for at in range(length) for records in chains]
+        return [records[index] for index in range(length) for records in chains]
 
     def test_it_verifies_every_chain_by_its_signature(self) -> None:
         """Without a checkpoint each chain proves itself."""
-        found = walked(self.ledger())
+        report = walked(self.ledger())
 
-        assert (found.verdict, found.records, found.tasks, found.checkpointed_through) == (UNANCHORED, 9, 3, 0)
+        assert (report.verdict, report.records, report.tasks, report.checkpointed_through) == (UNANCHORED, 9, 3, 0)
 
     def test_a_checkpoint_proves_every_chain_it_covers(self) -> None:
         """One signature for all: the chains' own are not needed (RFC 6962)."""
         records = self.ledger(signer=None)
 
         assert walked(records).verdict is UNVERIFIED
-        found = walked(records, claimed=[checkpoint_of(records)])
-        assert (found.verdict, found.checkpointed_through) == (UNANCHORED, 9)
+        report = walked(records, claimed=[checkpoint_of(records)])
+        assert (report.verdict, report.checkpointed_through) == (UNANCHORED, 9)
 
     def test_a_missing_chain_is_seen_by_the_checkpoint(self) -> None:
         """Deleting all records of a task leaves every other chain whole, and the tree is another one (P3)."""
         records = self.ledger()
-        left = [record for record in records if record.members["taskId"] != "task-1"]
+        remaining = [record for record in records if record.members["taskId"] != "task-1"]
 
-        assert walked(left).verdict is UNANCHORED
-        found = walked(left, claimed=[checkpoint_of(records)])
-        assert found.verdict is INVALID
-        assert "covers 9 records, but there are 6: 3 or more are gone" in found.reasons[0]
-        assert found.flawed == (), "what is left is not called unproved because its checkpoint does not fit"
+        assert walked(remaining).verdict is UNANCHORED
+        report = walked(remaining, claimed=[checkpoint_of(records)])
+        assert report.verdict is INVALID
+        assert "covers 9 records, but there are 6: 3 or more are gone" in report.reasons[0]
+        assert report.flawed == (), "what is left is not called unproved because its checkpoint does not fit"
 
     def test_a_missing_chain_is_seen_by_its_anchor(self) -> None:
         """An anchor of a task that is not there any more is evidence that it was (P3)."""
         records = self.ledger()
-        left = [record for record in records if record.members["taskId"] != "task-1"]
+        remaining = [record for record in records if record.members["taskId"] != "task-1"]
 
-        found = walked(left, anchors=[head(records[:8])])
+        report = walked(remaining, anchors=[head(records[:8])])
 
-        assert (found.verdict, found.flawed[0].task_id, found.flawed[0].flaw) == (INVALID, "task-1", Flaw.TRUNCATED)
-        assert found.flawed[0].reason == "an anchor covers 3 records, but the chain has none: all are gone"
+        assert (report.verdict, report.flawed[0].task_id, report.flawed[0].flaw) == (INVALID, "task-1", Flaw.TRUNCATED)
+        assert report.flawed[0].reason == "an anchor covers 3 records, but the chain has none: all are gone"
 
     def test_an_empty_ledger_is_not_valid(self) -> None:
         """Emptying everything is not a way to have nothing wrong (P3)."""
@@ -92,9 +92,9 @@ class TestLedgerWalk:
     def test_checkpoints_that_contradict_each_other_are_reported(self) -> None:
         """Two roots of one size: somebody was shown another ledger (P4)."""
         records = self.ledger()
-        other = checkpoint_of(records, None).model_copy(update={"root": "sha256:" + "0" * 64})
+        conflicting = checkpoint_of(records, None).model_copy(update={"root": "sha256:" + "0" * 64})
 
-        assert walked(records, checkpoints=[checkpoint_of(records, None), other]).verdict is INVALID
+        assert walked(records, checkpoints=[checkpoint_of(records, None), conflicting]).verdict is INVALID
 
     def test_a_checkpoint_of_another_ledger_is_not_used(self) -> None:
         """One that was kept says nothing of this ledger; one that this ledger holds has no business there."""
@@ -115,13 +115,13 @@ class TestLedgerWalk:
     def test_what_came_after_a_kept_checkpoint_was_not_compared(self) -> None:
         """The tasks with records since then are counted, and a kept head of each completes the comparison (P5)."""
         records = self.ledger()
-        kept = [checkpoint_of(records[:7])]
+        checkpoints = [checkpoint_of(records[:7])]
 
-        found = walked(records, checkpoints=kept)
+        report = walked(records, checkpoints=checkpoints)
 
-        assert (found.verdict, found.unanchored) == (UNANCHORED, 2)
+        assert (report.verdict, report.unanchored) == (UNANCHORED, 2)
         heads = [head(records[:8]), head(records)]
-        assert walked(records, checkpoints=kept, anchors=heads).verdict is VALID
+        assert walked(records, checkpoints=checkpoints, anchors=heads).verdict is VALID
 
     @pytest.mark.parametrize("at", ["2026-11-21", "yesterday"], ids=["a time that was not signed", "no time"])
     def test_a_checkpoint_that_was_edited_does_not_count(self, at: str) -> None:
@@ -142,7 +142,7 @@ class TestLedgerWalk:
         records = [record for number in range(120) for record in chain(1, task_id=f"t-{number}", signer=None)]
         records[110] = replace(records[110], message=b"{}")
 
-        found = walked(records)
+        report = walked(records)
 
-        assert (found.verdict, found.flaws, len(found.flawed)) == (INVALID, 120, 100)
-        assert (found.flawed[0].task_id, found.flawed[0].flaw) == ("t-110", Flaw.MESSAGE)
+        assert (report.verdict, report.flaws, len(report.flawed)) == (INVALID, 120, 100)
+        assert (report.flawed[0].task_id, report.flawed[0].flaw) == ("t-110", Flaw.MESSAGE)

@@ -53,11 +53,11 @@ class TestVerifyInclusion:
     @given(size=st.integers(2, 40), data=st.data())
     def test_no_leaf_is_proved_in_another_place(self, size: int, data: st.DataObject) -> None:
         """A proof is worth nothing for another index."""
-        index, other = data.draw(st.lists(st.integers(0, size - 1), min_size=2, max_size=2, unique=True))
+        index, other_index = data.draw(st.lists(st.integers(0, size - 1), min_size=2, max_size=2, unique=True))
         leaves = _leaves(size)
         [proof] = inclusion_proofs(leaves, [index])
 
-        assert not verify_inclusion(leaves[index], other, size, proof, root_of(leaves))
+        assert not verify_inclusion(leaves[index], other_index, size, proof, root_of(leaves))
 
     def test_a_leaf_that_is_not_there_has_no_proof(self) -> None:
         """Asking for one is a mistake of the caller."""
@@ -96,15 +96,15 @@ class TestVerifyConsistency:
 
 class TestFrontier:
     @given(size=st.integers(0, 70), at=st.integers(0, 70))
-    def test_a_tree_that_is_put_away_and_taken_up_again_is_the_same(self, size: int, at: int) -> None:
+    def test_a_tree_that_is_put_away_and_taken_up_again_is_the_same(self, size: int, split: int) -> None:
         """A checkpoint can be made from the peaks of the one before."""
         data = [bytes([number]) for number in range(size)]
-        first = Frontier.of(data[:at])
-        again = Frontier(first.size, first.peaks)
-        for one in data[at:]:
-            again.append(one)
+        first = Frontier.of(data[:split])
+        restored = Frontier(first.size, first.peaks)
+        for leaf in data[split:]:
+            restored.append(leaf)
 
-        assert (again.size, again.root) == (size, root_of([leaf_hash(one) for one in data]))
+        assert (restored.size, restored.root) == (size, root_of([leaf_hash(item) for item in data]))
 
     def test_the_empty_tree_has_the_root_of_the_rfc(self) -> None:
         """RFC 6962 §2.1: the hash of nothing."""

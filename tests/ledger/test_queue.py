@@ -45,19 +45,19 @@ with open(sys.argv[1] + "-shm", "r+b") as index:
 
 
 @pytest.fixture
-def done(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     """Return every statement that SQLite executes from now on, and whether the event loop's thread does."""
-    seen: list[tuple[str, bool]] = []
+    statements: list[tuple[str, bool]] = []
     connect = sqlite3.connect
     loops = threading.get_ident()
 
     def traced(*args: Any, **options: Any) -> sqlite3.Connection:
         connection: sqlite3.Connection = connect(*args, **options)
-        connection.set_trace_callback(lambda statement: seen.append((statement, threading.get_ident() == loops)))
+        connection.set_trace_callback(lambda statement: statements.append((statement, threading.get_ident() == loops)))
         return connection
 
     monkeypatch.setattr(sqlite3, "connect", traced)
-    return seen
+    return statements
 
 
 def killed_in(code: str, path: Path) -> subprocess.CompletedProcess[str]:
@@ -66,25 +66,25 @@ def killed_in(code: str, path: Path) -> subprocess.CompletedProcess[str]:
 
 class TestQueue:
     async def test_it_takes_one_transaction_and_asks_nothing(
-        self, done: list[tuple[str, bool]], ledger: Ledger
+        self, statements: list[tuple[str, bool]], ledger: Ledger
     ) -> None:
         """Of a chain that this process has written, it knows the end: thousands of handoffs a second rest on it."""
         await ledger.append(entry(0))
-        done.clear()
+        statements.clear()
 
         await ledger.append(entry(1))
 
-        words = [statement.split()[0] for statement, _ in done if not statement.startswith("--")]
+        words = [statement.split()[0] for statement, _ in statements if not statement.startswith("--")]
         assert (words[0], words[-1], {*words[1:-1]}) == ("BEGIN", "COMMIT", {"INSERT"})
-        assert not any(here for _, here in done), "the event loop does not wait for the disk"
+        assert not any(in_loop for _, in_loop in statements), "the event loop does not wait for the disk"
 
     async def test_a_chain_that_others_go_on_with_does_not_fork(
         self, ledger: Ledger, path: Path, options: LedgerOptions
     ) -> None:
         """What was remembered of its end is no longer true, and the tables say so."""
         await ledger.append(entry(0))
-        async with Ledger(path, options) as other:
-            await other.append(entry(1))
+        async with Ledger(path, options) as second:
+            await second.append(entry(1))
 
         head = await ledger.append(entry(2))
 
@@ -96,28 +96,28 @@ class TestQueue:
     ) -> None:
         """A stage that another worker had accepted before it was lost (C-25)."""
         await ledger.append(entry(0))
-        async with Ledger(path, options) as other:
-            theirs = await other.append(entry(1))
+        async with Ledger(path, options) as second:
+            head = await second.append(entry(1))
 
-        ours = await ledger.append_once(entry(1))
+        appended = await ledger.append_once(entry(1))
 
-        assert ours == (theirs, True)
+        assert appended == (head, True)
         assert (await ledger.verify_all()).records == 2
 
     async def test_a_file_that_is_taken_is_waited_for_beside_the_loop(self, ledger: Ledger, path: Path) -> None:
         """Heartbeats go on meanwhile."""
         await ledger.append(entry(0))
-        other = sqlite3.connect(path, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute("BEGIN IMMEDIATE")
 
         waiting = asyncio.create_task(ledger.append(entry(1)))
         for _ in range(20):
             await asyncio.sleep(0.01)
         assert not waiting.done()
-        other.rollback()
+        connection.rollback()
 
         assert (await waiting).sequence == 2
-        other.close()
+        connection.close()
 
     async def test_a_file_that_is_brought_in_order_is_waited_for_as_well(self, ledger: Ledger, path: Path) -> None:
         """Another worker was killed while it wrote, and a third does it: SQLite has an error of its own for that."""
@@ -134,15 +134,15 @@ class TestQueue:
         assert (await waiting).sequence == 2
 
     async def test_a_burst_shares_transactions(
-        self, done: list[tuple[str, bool]], ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+        self, statements: list[tuple[str, bool]], ledger: Ledger, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Of many appends at a time one flush takes many along, beside the loop: three times as many a second."""
         await ledger.append(entry(0))
-        done.clear()
+        statements.clear()
 
         await asyncio.gather(*(ledger.append(entry(number, task_id=f"task-{number}")) for number in range(100)))
 
-        assert len([statement for statement, _ in done if statement == "COMMIT"]) < 10
+        assert len([statement for statement, _ in statements if statement == "COMMIT"]) < 10
 
     async def test_what_is_remembered_is_bounded(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
         """A worker runs for months."""

@@ -28,7 +28,7 @@ async def test_what_an_earlier_version_recorded_holds_nobody_up(tmp_path: Path) 
         heads = [await gate.record(event) for event in (earlier, now, earlier, now)]
         records = (await ledger.trace("t-1")).records
 
-    assert [one.body for one in records] == [{}, {"microUsd": 5}]
+    assert [record.body for record in records] == [{}, {"microUsd": 5}]
     assert heads[:2] == heads[2:]
 
 
@@ -41,7 +41,7 @@ async def test_a_stage_that_has_run_does_not_fail_for_want_of_the_key_that_signs
     returned = StageReturn(stage="score", seq=1, attempt=1)
     async with Safeguards(Keyring.from_file(file), tmp_path / "ledger.db").opened() as guarded:
         receipt, message = await guarded.gate.accept(seal(EXAMPLE, guarded.gate.keyring), RECEIVER)
-        write_file(file, KeyFile(tuple(one for one in keys if one.purpose is not Purpose.SIGN)), replace=True)
+        write_file(file, KeyFile(tuple(key for key in keys if key.purpose is not Purpose.SIGN)), replace=True)
         monkeypatch.setattr(keyring, "_RELOAD_SECONDS", -1.0)
 
         assert await record_return(guarded.gate, message, returned, receipt.anchor) == receipt.anchor

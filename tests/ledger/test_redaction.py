@@ -56,11 +56,11 @@ class TestRedact:
     async def test_the_same_message_has_one_record(self, gate: Gate) -> None:
         """A second delivery makes the same commitments, and another value other ones (C-20, C-25)."""
         first, _ = await gate.accept(seal(MESSAGE, KEYS), RECEIVER)
-        again, _ = await gate.accept(seal(MESSAGE, KEYS), RECEIVER)
-        other = {**MESSAGE, "currentState": {"extractedClauses": [], "parties": [{"name": "Joe", "role": "x"}]}}
-        forged, _ = await gate.accept(seal(other, KEYS), RECEIVER)
+        repeated, _ = await gate.accept(seal(MESSAGE, KEYS), RECEIVER)
+        changed = {**MESSAGE, "currentState": {"extractedClauses": [], "parties": [{"name": "Joe", "role": "x"}]}}
+        forged, _ = await gate.accept(seal(changed, KEYS), RECEIVER)
 
-        assert (again.anchor, bool(forged.verdict)) == (first.anchor, False)
+        assert (repeated.anchor, bool(forged.verdict)) == (first.anchor, False)
         assert len(await on_record(gate)) == 2
 
     async def test_a_message_that_is_sent_again_after_the_index_key_was_rotated_has_one_record(
@@ -69,23 +69,25 @@ class TestRedact:
         """Its commitments would be others: a stage's second try was refused as a forgery of the first."""
         keys = Keyring.generate()
         now = datetime.now(UTC)
-        older = [replace(one, retired_at=now) if one.purpose is Purpose.INDEX else one for one in keys.all_keys()]
+        older = [replace(key, retired_at=now) if key.purpose is Purpose.INDEX else key for key in keys.all_keys()]
         newer = Keyring([*older, Key.generate(Purpose.INDEX, now)])
         async with Safeguards(keys, tmp_path / "ledger.db", redact=REDACT).opened() as guarded:
             first, _ = await guarded.gate.accept(seal(MESSAGE, keys), RECEIVER)
         async with Safeguards(newer, tmp_path / "ledger.db", redact=REDACT).opened() as guarded:
-            again, _ = await guarded.gate.accept(seal(MESSAGE, keys), RECEIVER)
+            repeated, _ = await guarded.gate.accept(seal(MESSAGE, keys), RECEIVER)
             forged, _ = await guarded.gate.accept(seal({**MESSAGE, "taskDescription": "Other"}, keys), RECEIVER)
 
-        assert (again.anchor, again.again, bool(again.verdict)) == (first.anchor, True, True)
+        assert (repeated.anchor, repeated.again, bool(repeated.verdict)) == (first.anchor, True, True)
         assert not forged.verdict
 
     async def test_answers_and_decisions_are_without_it_too(self, gate: Gate) -> None:
         """What a stage returned, and the patch by which a person edited (S3-6.2-b)."""
         await gate.record_return(MESSAGE, {"baton_patch": {}, "output": {"name": NAME, "n": 1}}, Spend())
-        at = datetime(2026, 11, 21, tzinfo=UTC)
+        timestamp = datetime(2026, 11, 21, tzinfo=UTC)
         edit = {"patch": {"work_scope": [NAME]}}
-        entry = AuditEntry(kind=Kind.DECISION, task_id=TASK_ID, event_id="e", status="EDIT", timestamp=at, message=edit)
+        entry = AuditEntry(
+            kind=Kind.DECISION, task_id=TASK_ID, event_id="e", status="EDIT", timestamp=timestamp, message=edit
+        )
         anchor = await gate.record(entry)
         returned, decided = await on_record(gate)
 

@@ -24,8 +24,8 @@ AUDITOR = LedgerOptions(create=False)
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """Return a folder that everybody may look into, which pytest's own are not."""
-    with tempfile.TemporaryDirectory() as made:
-        path = Path(made)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
         allow(path, 0o755)
         yield path
         allow(path, 0o700)
@@ -138,9 +138,9 @@ async def test_doctor_tells_of_one_that_a_worker_may_not_write(
     allow(folder, folders)
     monkeypatch.setenv("BATON_LEDGER", str(path))
     with somebody():
-        found = await guard_checks.check_ledger()
+        findings = await guard_checks.check_ledger()
 
-    assert (found.mark, "cannot be written by this user" in found.found) == (Mark.FAIL, True)
+    assert (findings.mark, "cannot be written by this user" in findings.found) == (Mark.FAIL, True)
 
 
 async def test_another_name_is_told_where_nothing_may_be_written(folder: Path) -> None:

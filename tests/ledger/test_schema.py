@@ -44,11 +44,11 @@ class TestMigrate:
     async def test_doing_it_again_changes_nothing(self, ledger: Ledger, path: Path, database: Database) -> None:
         """Idempotent, with records in it."""
         await ledger.append(entry(0))
-        before = dump(path)
+        tables = dump(path)
 
         await migrate(database)
 
-        assert dump(path) == before
+        assert dump(path) == tables
 
     async def test_a_ledger_of_another_revision_is_left_alone(self, path: Path, database: Database) -> None:
         """By a worker and by an auditor."""
@@ -164,12 +164,12 @@ class TestAppendOnly:
         await database.write(
             lambda c: c.rows("INSERT INTO handoff_audit_segment VALUES (100, 200, 1, 'sha256:', '2026')")
         )
-        before = dump(path)
+        tables = dump(path)
 
         with pytest.raises(LedgerError, match="refused"):
             await database.write(lambda connection: connection.rows(statement))
 
-        assert dump(path) == before
+        assert dump(path) == tables
 
     @pytest.mark.parametrize(
         "statement",

@@ -38,15 +38,15 @@ async def written(path: Path, options: LedgerOptions) -> list[ChainHead]:
 async def report(path: Path, options: LedgerOptions, heads: list[ChainHead]) -> tuple[Verdict, int | None, Flaw | None]:
     """Return the verdict on the task, the record it names and the flaw."""
     async with Ledger(path, options) as ledger:
-        found = await ledger.verify(TASK, verifier=KEYS, anchors=heads)
-    return found.verdict, found.sequence, found.flaw
+        chain = await ledger.verify(TASK, verifier=KEYS, anchors=heads)
+    return chain.verdict, chain.sequence, chain.flaw
 
 
 async def report_all(
-    path: Path, options: LedgerOptions, heads: list[ChainHead], kept: list[Checkpoint] | None = None
+    path: Path, options: LedgerOptions, heads: list[ChainHead], checkpoints: list[Checkpoint] | None = None
 ) -> LedgerReport:
     async with Ledger(path, options) as ledger:
-        return await ledger.verify_all(verifier=KEYS, anchors=heads, checkpoints=kept or [])
+        return await ledger.verify_all(verifier=KEYS, anchors=heads, checkpoints=checkpoints or [])
 
 
 CHANGES = [
@@ -103,13 +103,13 @@ class TestTampering:
         with opened_past_guards(path) as database:
             database.execute(change)
 
-        verdict, sequence, found = await report(path, options, written)
-        whole = await report_all(path, options, written)
+        verdict, sequence, reason = await report(path, options, written)
+        ledger_report = await report_all(path, options, written)
 
         assert (verdict, sequence) == (Verdict.INVALID, 3)
-        assert found in (flaw, Flaw.INDEX)
+        assert reason in (flaw, Flaw.INDEX)
         if flaw is not Flaw.SIGNATURE:  # the checkpoint covers the record, so its signature need not
-            assert whole.verdict is Verdict.INVALID
+            assert ledger_report.verdict is Verdict.INVALID
 
     @pytest.mark.parametrize(
         "change",
@@ -122,10 +122,10 @@ class TestTampering:
         with opened_past_guards(path) as database:
             database.execute(f"UPDATE handoff_audit_checkpoint SET {change}")
 
-        whole = await report_all(path, options, written)
+        ledger_report = await report_all(path, options, written)
 
-        assert (whole.verdict, whole.records, whole.flaws) == (Verdict.INVALID, 10, 0)
-        assert ["is damaged" in reason for reason in whole.reasons] == [True]
+        assert (ledger_report.verdict, ledger_report.records, ledger_report.flaws) == (Verdict.INVALID, 10, 0)
+        assert ["is damaged" in reason for reason in ledger_report.reasons] == [True]
 
     async def test_every_flipped_byte_of_stored_content_is_found(
         self, path: Path, options: LedgerOptions, written: list[ChainHead], tmp_path: Path
@@ -202,12 +202,12 @@ class TestTampering:
         shutil.copyfile(path, backup)
         async with Ledger(path, options) as ledger:
             head = await ledger.append(entry(2))
-            kept = await ledger.checkpoint()
+            checkpoint = await ledger.checkpoint()
         shutil.copyfile(backup, path)
 
         assert (await report_all(path, options, [])).verdict is Verdict.UNANCHORED  # the limit without an anchor
         assert (await report_all(path, options, [head])).verdict is Verdict.INVALID
-        assert (await report_all(path, options, [], [kept])).verdict is Verdict.INVALID
+        assert (await report_all(path, options, [], [checkpoint])).verdict is Verdict.INVALID
 
     async def test_a_forged_record_with_the_right_hashes_is_found(
         self, path: Path, options: LedgerOptions, written: list[ChainHead]
@@ -242,9 +242,9 @@ class TestTampering:
             )
             database.commit()
         async with Ledger(path, options) as ledger:
-            for asked in (ledger.head(TASK), ledger.append(entry(5)), ledger.append(entry(6))):
+            for operation in (ledger.head(TASK), ledger.append(entry(5)), ledger.append(entry(6))):
                 with pytest.raises(LedgerError, match="record 6"):
-                    await asked
+                    await operation
         assert (await report(path, options, written))[:2] == (Verdict.INVALID, 6)
 
     @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ class TestTampering:
                 await ledger.append_all([entry(number), entry(number, task_id="another")])
                 if number == 2:
                     await ledger.move_to_cold(timedelta(0))
-            kept = await ledger.checkpoint(unsigned=True)
+            checkpoint = await ledger.checkpoint(unsigned=True)
         with opened_past_guards(path) as database:
             database.execute("PRAGMA ignore_check_constraints = on")
             database.execute(f"UPDATE {change}")
@@ -290,11 +290,11 @@ class TestTampering:
             for question in questions:
                 with contextlib.suppress(LedgerError):
                     await question
-            whole = await ledger.verify_all(checkpoints=[kept])
-            one = await ledger.verify(TASK, checkpoints=[kept])
+            ledger_report = await ledger.verify_all(checkpoints=[checkpoint])
+            chain = await ledger.verify(TASK, checkpoints=[checkpoint])
 
         if " handoff_audit " in f" {change}":
-            assert (whole.verdict, one.verdict) == (Verdict.INVALID, Verdict.INVALID)
+            assert (ledger_report.verdict, chain.verdict) == (Verdict.INVALID, Verdict.INVALID)
 
     async def test_a_checkpoint_that_was_rewritten_is_found(
         self, path: Path, options: LedgerOptions, written: list[ChainHead]
@@ -304,10 +304,10 @@ class TestTampering:
             database.execute("DELETE FROM handoff_audit WHERE position > 8")
             database.execute("UPDATE handoff_audit_checkpoint SET size = 8, position = 8")
 
-        found = await report_all(path, options, [])
+        ledger_report = await report_all(path, options, [])
 
-        assert found.verdict is Verdict.INVALID
-        assert "does not count: bad" in found.reasons[0]
+        assert ledger_report.verdict is Verdict.INVALID
+        assert "does not count: bad" in ledger_report.reasons[0]
 
 
 def files(folder: Path) -> list[Path]:

@@ -23,22 +23,22 @@ ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
-class Told:
+class AppenderLine:
     """One line that an appender printed."""
 
-    what: str
+    action: str
     task_id: str
     event_id: str
-    rest: str
+    details: str
 
 
-def appender(path: Path, who: str, tasks: int, records: int, *more: str) -> subprocess.Popen[str]:
-    return started("tests.ledger.appender", str(path), who, str(tasks), str(records), *more)
+def appender(path: Path, writer: str, tasks: int, records: int, *more: str) -> subprocess.Popen[str]:
+    return started("tests.ledger.appender", str(path), writer, str(tasks), str(records), *more)
 
 
-def told(output: str) -> list[Told]:
+def parse_lines(output: str) -> list[AppenderLine]:
     """Return the whole lines that an appender printed."""
-    return [Told(*line.split(" ", 3)) for line in output.splitlines(keepends=True) if line.endswith("\n")]
+    return [AppenderLine(*line.split(" ", 3)) for line in output.splitlines(keepends=True) if line.endswith("\n")]
 
 
 @contextlib.contextmanager
@@ -51,14 +51,16 @@ def writing(path: Path) -> Iterator[None]:
     connection.close()
 
 
-async def all_there(path: Path, lines: Sequence[Told]) -> None:
+async def all_there(path: Path, lines: Sequence[AppenderLine]) -> None:
     """Assert that every acknowledged record is in the ledger where it was said to be, and every chain whole."""
     anchors = [
-        ChainHead.from_anchor("baton", line.task_id, line.rest.strip()) for line in lines if line.what == "acknowledged"
+        ChainHead.from_anchor("baton", line.task_id, line.details.strip())
+        for line in lines
+        if line.action == "acknowledged"
     ]
     async with Ledger(path) as ledger:
         report = await ledger.verify_all(anchors=anchors)
-    assert [one for one in report.flawed if one.verdict is Verdict.INVALID] == []
+    assert [chain for chain in report.flawed if chain.verdict is Verdict.INVALID] == []
     assert report.reasons == ()
 
 
@@ -66,10 +68,10 @@ class TestConcurrency:
     async def test_many_appends_make_one_chain(self, ledger: Ledger) -> None:
         """16 tasks of one process, 320 records, one chain: no fork, no gap, no error (T6)."""
 
-        async def work(who: int) -> list[ChainHead]:
-            return [await ledger.append(entry(number, event_id=f"{who}-{number}")) for number in range(20)]
+        async def work(writer: int) -> list[ChainHead]:
+            return [await ledger.append(entry(number, event_id=f"{writer}-{number}")) for number in range(20)]
 
-        heads = [head for mine in await asyncio.gather(*map(work, range(16))) for head in mine]
+        heads = [head for chain_heads in await asyncio.gather(*map(work, range(16))) for head in chain_heads]
 
         assert sorted(head.sequence for head in heads) == list(range(1, 321))
         assert await ledger.verify(TASK, verifier=KEYS, anchors=heads)
@@ -81,10 +83,10 @@ class TestConcurrency:
             processes = [appender(path, f"p{number}", 5, 50) for number in range(4)]
             outputs = await asyncio.gather(*(asyncio.to_thread(process.communicate) for process in processes))
 
-        lines = [line for output, _ in outputs for line in told(output)]
+        lines = [line for output, _ in outputs for line in parse_lines(output)]
         assert len(lines) == 1_000
-        assert {line.what for line in lines} == {"acknowledged"}
-        assert len({(line.task_id, line.rest) for line in lines}) == 1_000
+        assert {line.action for line in lines} == {"acknowledged"}
+        assert len({(line.task_id, line.details) for line in lines}) == 1_000
         await all_there(path, lines)
 
     async def test_what_waits_shares_a_transaction(self, path: Path) -> None:
@@ -130,19 +132,19 @@ class TestCrash:
         """What was told is there; appending everything again completes it, each event once (T5, P9, C-25)."""
         process = appender(path, "p", 3, 50)
         assert process.stdout is not None
-        seen = "".join([await asyncio.to_thread(process.stdout.readline) for _ in range(acknowledged)])
+        output_start = "".join([await asyncio.to_thread(process.stdout.readline) for _ in range(acknowledged)])
         process.kill()
-        rest, _ = await asyncio.to_thread(process.communicate)
-        before = told(seen + rest)
-        await all_there(path, before)
+        output_end, _ = await asyncio.to_thread(process.communicate)
+        first_lines = parse_lines(output_start + output_end)
+        await all_there(path, first_lines)
 
         output, _ = await asyncio.to_thread(appender(path, "p", 3, 50).communicate)
 
-        after = told(output)
-        await all_there(path, [*before, *after])
-        assert len({(line.task_id, line.rest) for line in after}) == 150
-        heads = {(line.task_id, line.event_id): line.rest for line in after}
-        assert all(heads[line.task_id, line.event_id] == line.rest for line in before)
+        second_lines = parse_lines(output)
+        await all_there(path, [*first_lines, *second_lines])
+        assert len({(line.task_id, line.details) for line in second_lines}) == 150
+        heads = {(line.task_id, line.event_id): line.details for line in second_lines}
+        assert all(heads[line.task_id, line.event_id] == line.details for line in first_lines)
         async with Ledger(path) as ledger:
             assert (await ledger.verify_all()).records == 150
 
@@ -151,17 +153,17 @@ class TestCrash:
     async def test_a_full_disk_refuses_and_damages_nothing(self, path: Path) -> None:
         """No record without an answer, no answer without a record, and room makes all of it good (F13, S3-11-f)."""
         output, _ = await asyncio.to_thread(appender(path, "p", 3, 200, str(300_000)).communicate)
-        lines = told(output)
-        refused = [line for line in lines if line.what == "refused"]
+        lines = parse_lines(output)
+        refused = [line for line in lines if line.action == "refused"]
         assert refused
-        assert all("cannot be used" in line.rest for line in refused)
+        assert all("cannot be used" in line.details for line in refused)
         assert len(lines) > len(refused)
         await all_there(path, lines)
 
-        again, _ = await asyncio.to_thread(appender(path, "p", 3, 200).communicate)
+        retried, _ = await asyncio.to_thread(appender(path, "p", 3, 200).communicate)
 
-        assert {line.what for line in told(again)} == {"acknowledged"}
-        await all_there(path, [*lines, *told(again)])
+        assert {line.action for line in parse_lines(retried)} == {"acknowledged"}
+        await all_there(path, [*lines, *parse_lines(retried)])
 
     async def test_a_torn_end_of_the_log_is_healed(self, path: Path, options: LedgerOptions, tmp_path: Path) -> None:
         """A file copied with only part of its write-ahead log has a beginning of its chains, whole (T5)."""

@@ -65,7 +65,7 @@ class Server:
         return f"postgresql://{role}@/{database}?host={quote(str(self.folder))}"
 
     def _run(self, program: str, *arguments: str) -> None:
-        done = subprocess.run(
+        result = subprocess.run(
             [str(self.programs / program), *arguments],
             check=False,
             stdin=subprocess.DEVNULL,
@@ -76,14 +76,14 @@ class Server:
             group=self._nobody and self._nobody.pw_gid,
             extra_groups=self._nobody and [],
         )
-        assert done.returncode == 0, f"{program}: {(done.stderr or b'').decode()}"
+        assert result.returncode == 0, f"{program}: {(result.stderr or b'').decode()}"
 
 
 def programs() -> Path | None:
     """Return the folder of Postgres's programs, those of the newest version; None where there are none."""
-    packaged = [one for one in Path("/usr/lib/postgresql").glob("*/bin") if (one / "pg_ctl").exists()]
+    packaged = [folder for folder in Path("/usr/lib/postgresql").glob("*/bin") if (folder / "pg_ctl").exists()]
     if packaged:
-        return max(packaged, key=lambda one: int(one.parent.name))
+        return max(packaged, key=lambda folder: int(folder.parent.name))
     on_path = shutil.which("pg_ctl")
     return Path(on_path).parent if on_path else None
 
@@ -123,12 +123,12 @@ async def urls(server: Server) -> AsyncIterator[Urls]:
     name = f"ledger_{uuid.uuid4().hex}"
     role = "DO $$ BEGIN CREATE ROLE {0} LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$"
     await execute(server.url("postgres"), role.format(WRITER), role.format(KEEPER), f"CREATE DATABASE {name}")
-    found = Urls(server.url(name), server.url(name, WRITER), server.url(name, KEEPER))
-    await execute(found.owner, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")  # as Postgres 15 has it from the beginning
-    owner = open_database(found.owner)
+    urls = Urls(server.url(name), server.url(name, WRITER), server.url(name, KEEPER))
+    await execute(urls.owner, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")  # as Postgres 15 has it from the beginning
+    owner = open_database(urls.owner)
     await migrate(owner, writer=WRITER, keeper=KEEPER)
     await owner.close()
-    yield found
+    yield urls
     await execute(server.url("postgres"), f"DROP DATABASE {name} WITH (FORCE)")
 
 

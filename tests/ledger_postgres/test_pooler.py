@@ -69,9 +69,9 @@ class Pooler:
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """Return a folder whose name is short enough for a socket's."""
-    made = Path(tempfile.mkdtemp(prefix="pgb-", dir="/tmp"))
-    yield made
-    shutil.rmtree(made)
+    folder = Path(tempfile.mkdtemp(prefix="pgb-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(params=["", ", ".join(SETTINGS)], ids=["as it is installed", "that passes over settings"])
@@ -93,9 +93,9 @@ async def test_a_connection_that_is_another_one_in_each_transaction(
     """A statement that was prepared in one is not there in the next: an append failed by that, and no stage ran."""
     async with Ledger(pooler.before(urls.writer), options) as ledger:
         heads = [await ledger.append(entry(0))]
-        async with await connect(pooler.before(urls.writer)) as other:
-            async with other.transaction():  # it holds the one connection that there is by now
-                await other.execute("SELECT 1")
+        async with await connect(pooler.before(urls.writer)) as connection:
+            async with connection.transaction():  # it holds the one connection that there is by now
+                await connection.execute("SELECT 1")
                 heads.append(await ledger.append(entry(1)))
             heads.append(await ledger.append(entry(2)))
 
@@ -109,9 +109,9 @@ async def test_writers_make_chains_without_forks(pooler: Pooler, urls: Urls, opt
     for ledger in ledgers:
         await ledger.__aenter__()
 
-    async def work(who: int) -> None:
+    async def work(writer: int) -> None:
         for number in range(10):
-            await ledgers[who % 3].append(entry(number, event_id=f"{who}-{number}", task_id=f"t-{number % 3}"))
+            await ledgers[writer % 3].append(entry(number, event_id=f"{writer}-{number}", task_id=f"t-{number % 3}"))
 
     await asyncio.gather(*map(work, range(12)))
     checkpoint = await ledgers[2].checkpoint()
@@ -126,14 +126,14 @@ async def test_transactions_are_what_appends_rest_on_whatever_the_defaults_are(p
     """What was acknowledged is on the disk, and whoever waited for a lock sees what was committed meanwhile."""
     name = urlsplit(urls.owner).path.strip("/")
     defaults = "synchronous_commit TO off", "default_transaction_isolation TO 'serializable'"
-    await execute(urls.owner, *(f"ALTER DATABASE {name} SET {one}" for one in defaults))
+    await execute(urls.owner, *(f"ALTER DATABASE {name} SET {setting}" for setting in defaults))
 
     def shown(connection: Connection) -> list[str]:
         names = ("transaction_isolation", "statement_timeout", *SETTINGS)
         return [scalar(connection, f"SHOW {name}") for name in names]
 
     database = open_database(pooler.before(urls.writer))
-    found = await database.write(shown)
+    settings = await database.write(shown)
     await database.close()
 
-    assert found == ["read committed", "15s", "on", "15s"]
+    assert settings == ["read committed", "15s", "on", "15s"]

@@ -34,13 +34,15 @@ class TestConcurrency:
         for ledger in ledgers:
             await ledger.__aenter__()
 
-        async def work(who: int) -> list[ChainHead]:
+        async def work(writer: int) -> list[ChainHead]:
             return [
-                await ledgers[who % 4].append(entry(number, event_id=f"{who}-{number}", task_id=f"t-{number % 3}"))
+                await ledgers[writer % 4].append(
+                    entry(number, event_id=f"{writer}-{number}", task_id=f"t-{number % 3}")
+                )
                 for number in range(40)
             ]
 
-        heads = [head for mine in await asyncio.gather(*map(work, range(16))) for head in mine]
+        heads = [head for chain_heads in await asyncio.gather(*map(work, range(16))) for head in chain_heads]
         report = await ledgers[0].verify_all(verifier=KEYS, anchors=heads)
         for ledger in ledgers:
             await ledger.__aexit__(None, None, None)
@@ -50,29 +52,29 @@ class TestConcurrency:
 
     async def test_checkpoints_among_appends_miss_nothing(self, urls: Urls, options: LedgerOptions) -> None:
         """Positions are given before commits, so what is behind them may still be on its way; nobody is fooled."""
-        async with Ledger(urls.writer, options) as one, Ledger(urls.keeper, options) as two:
-            made = []
+        async with Ledger(urls.writer, options) as first, Ledger(urls.keeper, options) as second:
+            checkpoints = []
 
-            async def work(ledger: Ledger, who: int) -> None:
+            async def work(ledger: Ledger, writer: int) -> None:
                 for number in range(25):
-                    await ledger.append(entry(number, task_id=f"t-{who}"))
+                    await ledger.append(entry(number, task_id=f"t-{writer}"))
 
             async def check() -> None:
                 for _ in range(10):
-                    made.append(await two.checkpoint())
+                    checkpoints.append(await second.checkpoint())
 
-            await asyncio.gather(*(work((one, two)[who % 2], who) for who in range(8)), check())
-            report = await one.verify_all(verifier=KEYS, checkpoints=made)
+            await asyncio.gather(*(work((first, second)[number % 2], number) for number in range(8)), check())
+            report = await first.verify_all(verifier=KEYS, checkpoints=checkpoints)
 
         assert report.verdict in (Verdict.VALID, Verdict.UNANCHORED)
         assert report.records == 200
 
     async def test_the_same_event_from_many_is_recorded_once(self, urls: Urls, options: LedgerOptions) -> None:
         """Two workers that both think they run the activity (C-25)."""
-        async with Ledger(urls.writer, options) as one, Ledger(urls.writer, options) as two:
-            heads = await asyncio.gather(*((one, two)[number % 2].append(entry(0)) for number in range(16)))
+        async with Ledger(urls.writer, options) as first, Ledger(urls.writer, options) as second:
+            heads = await asyncio.gather(*((first, second)[number % 2].append(entry(0)) for number in range(16)))
             with pytest.raises(LedgerConflictError):
-                await two.append(entry(0, message={"number": 99}))
+                await second.append(entry(0, message={"number": 99}))
 
         assert len(set(heads)) == 1
 
@@ -90,7 +92,11 @@ class TestConcurrency:
             await ledger.__aenter__()
 
         heads = await asyncio.gather(
-            *(ledgers[who].append(entry(number, event_id=f"{who}-{number}")) for who in range(8) for number in range(5))
+            *(
+                ledgers[writer].append(entry(number, event_id=f"{writer}-{number}"))
+                for writer in range(8)
+                for number in range(5)
+            )
         )
         report = await ledgers[0].verify(TASK, verifier=KEYS, anchors=heads)
         for ledger in ledgers:
@@ -121,10 +127,10 @@ class TestAsOne:
         """An evidence file is the same whichever database it comes from (S3-10.3-b)."""
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append_all([entry(number) for number in range(4)])
-            kept = await checkpoint(urls, options)
+            kept_checkpoint = await checkpoint(urls, options)
             await ledger.export(tmp_path / "b.zst")
 
-        assert verify_bundle(tmp_path / "b.zst", verifier=KEYS, checkpoints=[kept])
+        assert verify_bundle(tmp_path / "b.zst", verifier=KEYS, checkpoints=[kept_checkpoint])
 
     async def test_a_ledger_keeps_its_name(self, urls: Urls, options: LedgerOptions) -> None:
         """The name is in the database."""
@@ -194,8 +200,8 @@ class TestUnavailable:
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append(entry(0))
             async with await connect(urls.owner) as owner:
-                ours = "SELECT pid FROM pg_stat_activity WHERE application_name = 'baton-ledger' AND usename = %s"
-                pids = [pid for (pid,) in await (await owner.execute(ours, [WRITER])).fetchall()]
+                query = "SELECT pid FROM pg_stat_activity WHERE application_name = 'baton-ledger' AND usename = %s"
+                pids = [pid for (pid,) in await (await owner.execute(query, [WRITER])).fetchall()]
             for pid in pids:
                 os.kill(pid, signal.SIGSTOP)
             try:
@@ -229,7 +235,7 @@ class TestUnavailable:
             assert (await ledger.append(entry(1))).sequence == 2
 
     @pytest.mark.parametrize(
-        ("spoil", "why"),
+        ("spoil", "reason"),
         [
             pytest.param(
                 "EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only TO on', current_database())",
@@ -248,20 +254,20 @@ class TestUnavailable:
         monkeypatch: pytest.MonkeyPatch,
         tmp_path: Path,
         spoil: str,
-        why: str,
+        reason: str,
     ) -> None:
         """It would take stages on and fail each for want of a record; doctor says so, and auditors read on."""
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append(entry(0))
         await execute(urls.owner, f"DO $$ BEGIN {spoil}; END $$")
 
-        with pytest.raises(LedgerUnavailableError, match=why):
+        with pytest.raises(LedgerUnavailableError, match=reason):
             async with Ledger(urls.writer, options):
                 pass
         monkeypatch.setenv("BATON_LEDGER", urls.writer)
         monkeypatch.chdir(tmp_path)  # where no keys are
-        found = await guard_checks.check_ledger()
-        assert (found.mark, why in found.found) == (Mark.FAIL, True)
+        findings = await guard_checks.check_ledger()
+        assert (findings.mark, reason in findings.found) == (Mark.FAIL, True)
         async with Ledger(urls.writer, LedgerOptions(create=False)) as auditors:
             assert (await auditors.verify_all(verifier=KEYS)).records == 1
 

@@ -152,7 +152,7 @@ class TestRoles:
         """Triggers off, rows gone: what was kept outside shows it (P2, P3)."""
         async with Ledger(urls.writer, options) as ledger:
             heads = [await ledger.append(entry(number)) for number in range(4)]
-            kept = await checkpoint(urls, options)
+            kept_checkpoint = await checkpoint(urls, options)
             await execute(
                 urls.owner,
                 "ALTER TABLE handoff_audit DISABLE TRIGGER ALL",
@@ -161,11 +161,11 @@ class TestRoles:
                 "DELETE FROM handoff_audit WHERE sequence > 2",
             )
 
-            found = await ledger.verify(TASK, verifier=KEYS, anchors=heads)
-            whole = await ledger.verify_all(verifier=KEYS, checkpoints=[kept])
+            chain = await ledger.verify(TASK, verifier=KEYS, anchors=heads)
+            ledger_report = await ledger.verify_all(verifier=KEYS, checkpoints=[kept_checkpoint])
 
-        assert (found.verdict, found.flaw, found.sequence) == (Verdict.INVALID, Flaw.TRUNCATED, 3)
-        assert whole.verdict is Verdict.INVALID
+        assert (chain.verdict, chain.flaw, chain.sequence) == (Verdict.INVALID, Flaw.TRUNCATED, 3)
+        assert ledger_report.verdict is Verdict.INVALID
 
 
 class TestMigrate:
