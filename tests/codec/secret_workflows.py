@@ -55,16 +55,16 @@ class Secret:
     async def run(self, text: str) -> list[str]:
         workflow.set_current_details(f"details {text}")
         workflow.upsert_memo({"later": f"memo {text}"})
-        said = [await self._work(f"input {text}"), await self._work(f"fail {text}")]
+        answers = [await self._work(f"input {text}"), await self._work(f"fail {text}")]
         child = await workflow.start_child_workflow(SecretChild.run, f"wait {text}")
         await child.signal(SecretChild.tell, f"signal {text}")
-        said.append(await child)
+        answers.append(await child)
         try:
             await workflow.execute_child_workflow(SecretChild.run, f"fail {text}")
         except Exception as error:
-            said.append(f"{type(error).__name__} {error.__cause__}")
+            answers.append(f"{type(error).__name__} {error.__cause__}")
         await workflow.wait_condition(lambda: len(self._heard) > 0)
-        return [*said, *self._heard]
+        return [*answers, *self._heard]
 
     async def _work(self, text: str) -> str:
         """Return what the activity says, or how it failed."""

@@ -35,10 +35,10 @@ class TestCodecEndpoint:
         async with serve_codec([CompressionCodec()], origins=["http://localhost:8233"], token=TOKEN) as url:
             through = ("--codec-endpoint", url, "--codec-auth", f"Bearer {TOKEN}")
             assert GOAL.strip() not in await _cli("workflow", "show", *there, "--detailed")
-            shown = await _cli("workflow", "show", *there, "--detailed", *through)
+            output = await _cli("workflow", "show", *there, "--detailed", *through)
             typed = json.dumps({"note": GOAL})
             await _cli("workflow", "signal", *there, "--name", "note", "--input", typed, *through)
-        assert GOAL.strip() in shown
+        assert GOAL.strip() in output
         events = (await handle.fetch_history()).events
         [payload] = events[-1].workflow_execution_signaled_event_attributes.input.payloads
         assert payload.metadata["encoding"] == b"binary/zstd-1"

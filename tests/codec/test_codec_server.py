@@ -206,9 +206,11 @@ class TestOrigins:
     async def test_another_page_may_not(self, origin: str) -> None:
         """A page of another origin gets no permission, neither before its call nor with the answer."""
         async with serve_codec([CompressionCodec()], origins=[UI]) as url:
-            asked = await _call(f"{url}/decode", method="OPTIONS", origin=origin, access_control_request_method="POST")
+            preflight = await _call(
+                f"{url}/decode", method="OPTIONS", origin=origin, access_control_request_method="POST"
+            )
             called = await _call(f"{url}/decode", _body(PLAIN), origin=origin)
-        assert asked.status == 400
+        assert preflight.status == 400
         assert "access-control-allow-origin" not in called.headers
 
     async def test_a_page_that_passes_for_this_server_is_not_answered(self) -> None:
@@ -258,9 +260,9 @@ class TestServeCodec:
         """The port is free again, so the program can start another."""
         async with serve_codec([CompressionCodec()], origins=[UI], port=port) as url:
             pass
-        async with serve_codec([CompressionCodec()], origins=[UI], port=port) as again:
-            assert again == url
-            assert (await _call(f"{again}/decode", b"{}")).status == 200
+        async with serve_codec([CompressionCodec()], origins=[UI], port=port) as same_url:
+            assert same_url == url
+            assert (await _call(f"{same_url}/decode", b"{}")).status == 200
 
     async def test_an_error_inside_comes_out(self, port: int) -> None:
         """The context stops the server and hides nothing."""
@@ -272,8 +274,8 @@ class TestServeCodec:
 
     async def test_a_taken_port_is_an_error_that_names_it(self) -> None:
         """Nobody is handed somebody else's server."""
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
             with pytest.raises(ServerError, match=f"port {port}: Address already in use"):
                 async with serve_codec([CompressionCodec()], origins=[UI], port=port):
                     pass
@@ -286,10 +288,10 @@ class TestServeCodec:
 
     async def test_signals_stay_the_programs_own(self) -> None:
         """A Ctrl-C is for the program, which then leaves the context."""
-        before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+        handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
         async with serve_codec([CompressionCodec()], origins=[UI]) as url:
             await _call(f"{url}/decode", b"{}")
-            assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+            assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
 
     async def test_it_listens_on_this_machine_only(self) -> None:
         """The default address is the loopback one."""
@@ -310,9 +312,9 @@ class TestCodecsFor:
         async with serve_codec(codecs_for(self.KEYS), origins=[UI]) as url:
             answer = await _call(f"{url}/decode", _body(*stored), origin=UI, x_namespace="default")
 
-        [shown] = answer.payloads
-        assert shown.metadata["encoding"] == b"json/plain"
-        assert json.loads(shown.data) == {"goal": "hunter2 " * 100}
+        [payload] = answer.payloads
+        assert payload.metadata["encoding"] == b"json/plain"
+        assert json.loads(payload.data) == {"goal": "hunter2 " * 100}
 
     async def test_what_a_person_types_is_encrypted_and_read_by_the_workflow(self) -> None:
         """An approval typed into the UI is no less secret than the rest."""
@@ -326,12 +328,12 @@ class TestCodecsFor:
 
     async def test_it_seals_nothing_for_anybody(self) -> None:
         """Who may call it may read; nobody can have a handoff of their own vouched for."""
-        asked = Payload(metadata={"encoding": b"json/plain", RECORD: UNSEALED}, data=b'{"taskDescription":"Leak"}')
+        unsealed = Payload(metadata={"encoding": b"json/plain", RECORD: UNSEALED}, data=b'{"taskDescription":"Leak"}')
         async with serve_codec(codecs_for(self.KEYS), origins=[UI]) as url:
-            encoded = await _call(f"{url}/encode", _body(asked), origin=UI)
+            encoded = await _call(f"{url}/encode", _body(unsealed), origin=UI)
             decoded = await _call(f"{url}/decode", _body(*encoded.payloads), origin=UI)
 
-        assert decoded.payloads == [asked]
+        assert decoded.payloads == [unsealed]
 
     async def test_a_missing_key_is_named_to_the_operator(self, caplog: pytest.LogCaptureFixture) -> None:
         """In the answer, and once in the log: the UI says only that it could not connect, and asks again and again."""
@@ -341,8 +343,8 @@ class TestCodecsFor:
 
         assert [answer.status for answer in answers] == [400] * 3
         assert b"the keyring has no key " in answers[0].body
-        [told] = [record.getMessage() for record in caplog.records if record.name == "baton.codec.server"]
-        assert told.startswith(
+        [message] = [record.getMessage() for record in caplog.records if record.name == "baton.codec.server"]
+        assert message.startswith(
             "the codec server cannot show payloads: a payload is encrypted, but the keyring has no key"
         )
 

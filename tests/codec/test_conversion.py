@@ -39,8 +39,8 @@ class Note(BaseModel):
 
 async def there_and_back(converter: DataConverter, value: Any, hint: Any = None) -> Any:
     """Send a value as a workflow would, and read it as another would."""
-    here = converter.with_context(HERE)
-    [read] = await here.decode(await here.encode([value]), [hint] if hint else None)
+    bound = converter.with_context(HERE)
+    [read] = await bound.decode(await bound.encode([value]), [hint] if hint else None)
     return read
 
 
@@ -134,8 +134,8 @@ class TestEncryption:
         """The other way round there would be nothing to compress."""
         value = {"decision_log": ["Chose JWT over sessions for statelessness"] * 50}
         plain, small, secret = [
-            (await made.encode([value]))[0].ByteSize()
-            for made in (
+            (await converter.encode([value]))[0].ByteSize()
+            for converter in (
                 data_converter(compress=False),
                 data_converter(),
                 data_converter(keyring=KEYS, encrypt=True),

@@ -70,7 +70,9 @@ async def stored(client: Client, handle: WorkflowHandle[Any, Any]) -> bytes:
     """Return all that the server keeps of a run: its history, and what it shows of it."""
     described = await client.get_workflow_handle(handle.id).describe()
     history = await handle.fetch_history()
-    return described.raw_description.SerializeToString() + b"".join(one.SerializeToString() for one in history.events)
+    return described.raw_description.SerializeToString() + b"".join(
+        event.SerializeToString() for event in history.events
+    )
 
 
 def written(path: Path, keys: Mapping[str, Key]) -> Keyring:
@@ -88,7 +90,7 @@ class TestEncryption:
             handle = await begun(client, Secret.run, queue, **more)
             answer = await handle.execute_update(Secret.ask, MARK)
             await handle.signal(Secret.hear, MARK)
-            said = await handle.result()
+            output = await handle.result()
             heard = await handle.query(Secret.heard)
             memo = await (await handle.describe()).memo()
             failed = await begun(client, SecretFailure.run, queue)
@@ -96,11 +98,11 @@ class TestEncryption:
                 await failed.result()
 
         assert answer == f"answer to {MARK}"
-        assert said[0] == f"result of input {MARK}"
-        assert said[1] == f"failed: message fail {MARK}"
-        assert said[2] == f"child result of signal {MARK}"
-        assert f"child fail {MARK}" in said[3]
-        assert heard == said[4:] == [f"heard {MARK}"]
+        assert output[0] == f"result of input {MARK}"
+        assert output[1] == f"failed: message fail {MARK}"
+        assert output[2] == f"child result of signal {MARK}"
+        assert f"child fail {MARK}" in output[3]
+        assert heard == output[4:] == [f"heard {MARK}"]
         assert memo == {"first": f"memo {MARK}", "later": f"memo {MARK}"}
         cause = raised.value.cause
         assert isinstance(cause, ApplicationError)
@@ -117,21 +119,21 @@ class TestEncryption:
         """Who can send signals, and read the store, cannot say in one run what was said in another."""
         client, queue = await connected(server, Keyring.generate()), str(uuid.uuid4())
         async with working(client, queue):
-            one, other = await begun(client, Secret.run, queue), await begun(client, Secret.run, queue)
-            await one.signal(Secret.hear, MARK)
-            await one.result()
-            sent = await event(one, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED)
+            first, second = await begun(client, Secret.run, queue), await begun(client, Secret.run, queue)
+            await first.signal(Secret.hear, MARK)
+            await first.result()
+            sent = await event(first, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED)
             [stolen] = sent.workflow_execution_signaled_event_attributes.input.payloads
-            await signal_raw(client, other, "hear", stolen)
-            await other.signal(Secret.hear, "what is its own")
-            said = await other.result()
+            await signal_raw(client, second, "hear", stolen)
+            await second.signal(Secret.hear, "what is its own")
+            output = await second.result()
 
         assert stolen.metadata["encoding"] == ENCODING
-        assert said[4:] == ["heard what is its own"]
+        assert output[4:] == ["heard what is its own"]
 
     async def test_keys_are_rotated_while_a_run_goes_on(self, server: DevServer, tmp_path: Path) -> None:
         """What was written with the old key is read to the end, what is new is written with the new key."""
-        keys = {one.value: Key.generate(one, AT) for one in Purpose}
+        keys = {purpose.value: Key.generate(purpose, AT) for purpose in Purpose}
         old, new = keys["encrypt"], Key.generate(Purpose.ENCRYPT, AT)
         path, queue = tmp_path / "keys.toml", str(uuid.uuid4())
         client = await connected(server, written(path, keys))
@@ -141,10 +143,10 @@ class TestEncryption:
             rotated = written(path, {**keys, "encrypt": replace(old, retired_at=AT), "new": new})
             sender = (await connected(server, rotated)).get_workflow_handle(handle.id)
             await sender.signal("hear", MARK)
-            said = await handle.result()
+            output = await handle.result()
 
         used = [payload.metadata[KEY_ID].decode() for payload in _payloads(await handle.fetch_history())]
-        assert said[-1] == f"heard {MARK}"
+        assert output[-1] == f"heard {MARK}"
         assert used[0] == old.id
         assert used[-1] == new.id  # the worker, which was not started again, took it up when it met it
         replayer = Replayer(
@@ -157,7 +159,7 @@ class TestEncryption:
     ) -> None:
         """As every other command does, also from a file that is not named like the run."""
         keys = tmp_path / "keys.toml"
-        ring = written(keys, {one.value: Key.generate(one, AT) for one in Purpose})
+        ring = written(keys, {purpose.value: Key.generate(purpose, AT) for purpose in Purpose})
         client = await Client.connect(
             server.address, plugins=[BatonPlugin(safeguards="off", keyring=ring, encrypt=True)]
         )
@@ -169,9 +171,9 @@ class TestEncryption:
         monkeypatch.setenv("BATON_KEYS", str(keys))
         words = ["replay", str(tmp_path / "kept.json"), "-m", Waits.__module__]
         root = ["--path", str(Path(__file__).parents[2])]
-        shown = await asyncio.to_thread(CliRunner().invoke, make_app(), [*words, *root])
+        result = await asyncio.to_thread(CliRunner().invoke, make_app(), [*words, *root])
 
-        assert (shown.exit_code, "✓" in shown.output) == (0, True), shown.output
+        assert (result.exit_code, "✓" in result.output) == (0, True), result.output
 
     async def test_a_worker_tells_once_of_a_run_that_was_started_in_clear(
         self, server: DevServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -193,42 +195,42 @@ class TestEncryption:
             )
             await client.get_workflow_handle(handle.id).result()
 
-        [told] = [one.message for one in caplog.records if "in clear" in one.message]
-        assert handle.id in told
-        assert "Set BATON_ENCRYPT=true" in told
+        [message] = [record.message for record in caplog.records if "in clear" in record.message]
+        assert handle.id in message
+        assert "Set BATON_ENCRYPT=true" in message
 
     async def test_a_run_waits_for_a_missing_key_and_goes_on_when_it_is_back(
         self, server: DevServer, tmp_path: Path
     ) -> None:
         """Its tasks fail, by the name of the key; the run itself never does, and no worker is started again."""
-        ours = {one.value: Key.generate(one, AT) for one in Purpose}
-        theirs = {one.value: Key.generate(one, AT) for one in Purpose}
+        own_keys = {purpose.value: Key.generate(purpose, AT) for purpose in Purpose}
+        other_keys = {purpose.value: Key.generate(purpose, AT) for purpose in Purpose}
         path, queue = tmp_path / "keys.toml", str(uuid.uuid4())
-        sender = await connected(server, Keyring(ours.values()))
-        async with working(await connected(server, written(path, theirs)), queue):
+        sender = await connected(server, Keyring(own_keys.values()))
+        async with working(await connected(server, written(path, other_keys)), queue):
             handle = await begun(sender, Secret.run, queue, task_timeout=timedelta(seconds=1))
             await handle.signal(Secret.hear, MARK)
             failed = await event(handle, EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED)
-            retired = replace(ours["encrypt"], retired_at=AT)
-            written(path, {**theirs, "back": retired})
-            both = Keyring([*theirs.values(), retired])
-            said = await (await connected(server, both)).get_workflow_handle(handle.id).result()
+            retired = replace(own_keys["encrypt"], retired_at=AT)
+            written(path, {**other_keys, "back": retired})
+            both = Keyring([*other_keys.values(), retired])
+            output = await (await connected(server, both)).get_workflow_handle(handle.id).result()
 
-        assert said[-1] == f"heard {MARK}"
+        assert output[-1] == f"heard {MARK}"
         attributes = failed.workflow_task_failed_event_attributes
         assert attributes.failure.SerializeToString()
 
 
 def _payloads(history: Any) -> list[Payload]:
     """Return the inputs and results of a history, in order."""
-    found: list[Payload] = []
-    for one in history.events:
+    payloads: list[Payload] = []
+    for history_event in history.events:
         for attributes in (
-            one.workflow_execution_started_event_attributes.input,
-            one.activity_task_scheduled_event_attributes.input,
-            one.activity_task_completed_event_attributes.result,
-            one.workflow_execution_signaled_event_attributes.input,
-            one.workflow_execution_completed_event_attributes.result,
+            history_event.workflow_execution_started_event_attributes.input,
+            history_event.activity_task_scheduled_event_attributes.input,
+            history_event.activity_task_completed_event_attributes.result,
+            history_event.workflow_execution_signaled_event_attributes.input,
+            history_event.workflow_execution_completed_event_attributes.result,
         ):
-            found += attributes.payloads
-    return found
+            payloads += attributes.payloads
+    return payloads

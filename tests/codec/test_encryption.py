@@ -43,15 +43,17 @@ def activity(workflow_id: str | None = "run-1", activity_id: str = "1") -> Activ
 
 
 def codec(context: SerializationContext | None = None, keys: Keyring = KEYS) -> EncryptionCodec:
-    made = EncryptionCodec(keys)
-    return made.with_context(context) if context else made
+    bound = EncryptionCodec(keys)
+    return bound.with_context(context) if context else bound
 
 
 def mutants(payload: Payload) -> list[Payload]:
     """Return every payload that differs in one byte of its data, and the truncated ones."""
     data = payload.data
     flipped = [data[:n] + bytes([data[n] ^ 1]) + data[n + 1 :] for n in range(len(data))]
-    return [Payload(metadata=payload.metadata, data=one) for one in (*flipped, *(data[:n] for n in range(len(data))))]
+    return [
+        Payload(metadata=payload.metadata, data=mutant) for mutant in (*flipped, *(data[:n] for n in range(len(data))))
+    ]
 
 
 class TestEncode:
@@ -86,9 +88,9 @@ class TestEncode:
 
     def test_equal_payloads_do_not_look_equal(self) -> None:
         """Each has its own nonce, so nobody learns that something was said twice."""
-        seen = {codec().encrypt(PLAIN).data for _ in range(64)}
+        ciphertexts = {codec().encrypt(PLAIN).data for _ in range(64)}
 
-        assert len({data[1:13] for data in seen}) == 64
+        assert len({data[1:13] for data in ciphertexts}) == 64
 
     def test_nothing_is_encrypted_twice(self) -> None:
         """A payload that was encrypted already passes."""

@@ -18,8 +18,8 @@ class TestRepeatFilter:
         """Whatever ids stand in parentheses; the second says how many were left out."""
         now = iter(number * 0.1 for number in range(1_200))
         passes = RepeatFilter(clock=now.__next__).filter
-        made = [record(f"Completing activity as failed ({number})", error=OSError()) for number in range(1_200)]
-        passed = [one for one in made if passes(one)]
+        records = [record(f"Completing activity as failed ({number})", error=OSError()) for number in range(1_200)]
+        passed = [line for line in records if passes(line)]
 
         assert len(passed) == 2
         assert passed[1].getMessage().endswith("[599 more in the last 60 s]")

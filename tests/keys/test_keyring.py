@@ -78,13 +78,13 @@ class TestKey:
         with pytest.raises(TypeError, match="the key 'k' cannot be pickled"):
             write(key("k"))
 
-    @pytest.mark.parametrize("purpose", [one for one in Purpose if one is not Purpose.SIGN])
+    @pytest.mark.parametrize("purpose", [kind for kind in Purpose if kind is not Purpose.SIGN])
     def test_only_a_key_to_sign_signs(self, purpose: Purpose) -> None:
         """A shared secret is no private key, however long it is."""
         with pytest.raises(KeyringError, match=f"is to {purpose.value}, not to sign"):
             _ = key("k", purpose).private
 
-    @pytest.mark.parametrize("purpose", [one for one in Purpose if one is not Purpose.ENCRYPT])
+    @pytest.mark.parametrize("purpose", [kind for kind in Purpose if kind is not Purpose.ENCRYPT])
     def test_only_a_key_to_encrypt_encrypts(self, purpose: Purpose) -> None:
         """A key has one algorithm."""
         with pytest.raises(KeyringError, match=f"is to {purpose.value}, not to encrypt"):
@@ -149,17 +149,17 @@ class TestKeyring:
         last = LATER + RETIRED_GRACE
 
         second = timedelta(seconds=1)
-        claims = [Claim(retired.id, b"head", signature, at) for at in (LATER + second, last, last + second)]
+        claims = [Claim(retired.id, b"head", signature, moment) for moment in (LATER + second, last, last + second)]
         assert public.check(claims) == [SignatureCheck.GOOD, SignatureCheck.GOOD, SignatureCheck.RETIRED_KEY]
 
 
 class TestFile:
     def test_a_keyring_survives_its_file(self, tmp_path: Path) -> None:
         """Every key, its times and the choice of algorithm are read as they were written."""
-        keys = (key("old", retired_at=LATER), key("new"), *(Key.generate(one, AT) for one in list(Purpose)[1:]))
+        keys = (key("old", retired_at=LATER), key("new"), *(Key.generate(purpose, AT) for purpose in list(Purpose)[1:]))
         ring = Keyring.from_file(written(tmp_path / "keys.toml", *keys, seal_with=Purpose.SIGN))
 
-        assert {one.id: one for one in ring.all_keys()} == {one.id: one for one in keys}
+        assert {item.id: item for item in ring.all_keys()} == {one.id: one for one in keys}
         assert ring.seal_with is Purpose.SIGN
         assert not ring.is_development
 
@@ -229,12 +229,12 @@ class TestFile:
     def test_a_file_that_is_there_is_never_overwritten(self, tmp_path: Path) -> None:
         """Lost keys are lost data."""
         path = written(tmp_path / "keys.toml", key("k"))
-        before = path.read_bytes()
+        content = path.read_bytes()
 
         with pytest.raises(KeyringError, match="already has keys"):
             write_file(path, KeyFile((key("other"),)), replace=False)
-        assert path.read_bytes() == before
-        assert [one.name for one in tmp_path.iterdir()] == ["keys.toml"]
+        assert path.read_bytes() == content
+        assert [file.name for file in tmp_path.iterdir()] == ["keys.toml"]
 
     def test_a_key_that_is_put_back_is_found_without_a_restart(self, tmp_path: Path) -> None:
         """A worker that waits for a key goes on as soon as the file has it."""
@@ -336,8 +336,8 @@ class TestDevelopment:
         second = Keyring.development(tmp_path / ".baton", {})
 
         assert first.is_development
-        assert {one.purpose for one in first.all_keys()} == set(Purpose)
-        assert [one.secret for one in first.all_keys()] == [one.secret for one in second.all_keys()]
+        assert {item.purpose for item in first.all_keys()} == set(Purpose)
+        assert [item.secret for item in first.all_keys()] == [item.secret for item in second.all_keys()]
         if os.name == "posix":
             assert stat.S_IMODE((tmp_path / ".baton/keys.toml").stat().st_mode) == 0o600
 
@@ -354,9 +354,9 @@ class TestDevelopment:
             Keyring.development(tmp_path, {"BATON_ENV": "production"})
         assert not (tmp_path / "keys.toml").exists()
 
-        made = Keyring.development(tmp_path, {})
+        keyring = Keyring.development(tmp_path, {})
         with pytest.raises(KeyringError, match="these are development keys"):
-            made.require_production()
+            keyring.require_production()
         with pytest.raises(KeyringError, match="these are development keys"):
             Keyring.from_environment({"BATON_ENV": "production", "BATON_KEYS": str(tmp_path / "keys.toml")})
         Keyring.generate().require_production()
@@ -365,11 +365,11 @@ class TestDevelopment:
         """A worker that was given real keys goes on with those, and asks nobody for the environment that it was in."""
         path = written(tmp_path / "keys.toml", key("k"))
         ring = Keyring.from_file(path)
-        theirs = Keyring.development(tmp_path / "theirs", {})
+        keyring = Keyring.development(tmp_path / "theirs", {})
         os.replace(tmp_path / "theirs/keys.toml", path)
 
         with pytest.raises(UnknownKeyError):
-            ring.find(Purpose.SEAL, theirs.current(Purpose.SEAL).id)
+            ring.find(Purpose.SEAL, keyring.current(Purpose.SEAL).id)
 
         assert (ring.current(Purpose.SEAL).id, ring.is_development) == ("k", False)
         assert "became development keys" in caplog.text

@@ -20,8 +20,11 @@ def test_the_export_holds_no_secret() -> None:
     ring = Keyring.generate()
     text = ring.public().to_json()
 
-    assert all(to_base64url(one.secret) not in text and one.secret.hex() not in text for one in ring.all_keys())
-    assert [one["kty"] for one in json.loads(text)["keys"]] == ["OKP"]
+    assert all(
+        to_base64url(secret_key.secret) not in text and secret_key.secret.hex() not in text
+        for secret_key in ring.all_keys()
+    )
+    assert [jwk["kty"] for jwk in json.loads(text)["keys"]] == ["OKP"]
 
 
 def test_it_verifies_exactly_what_the_published_vectors_verify() -> None:
@@ -62,10 +65,10 @@ def test_what_is_no_public_key_is_refused(text: str, message: str) -> None:
 
 def test_two_keys_of_one_id_are_refused() -> None:
     """Which of them signed could not be told."""
-    one = Key.generate(Purpose.SIGN, AT).public
+    public_key = Key.generate(Purpose.SIGN, AT).public
 
     with pytest.raises(PublicKeysError, match="two public keys have the same id"):
-        PublicKeys([one, one])
+        PublicKeys([public_key, public_key])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A process that appends to a ledger: what tests start, crowd and kill.
+"""A process that appends to a ledger, for tests that start and kill it.
 
 python -m tests.ledger.appender PATH WHO TASKS RECORDS [MOST_BYTES]
 
@@ -19,7 +19,7 @@ from tests.ledger.material import entry
 
 
 async def main(path: Path, writer: str, tasks: int, records: int) -> None:
-    """Append, and tell of each record that is on record."""
+    """Append entries, and print a line for each record."""
     async with Ledger(path, LedgerOptions()) as ledger:
         queue = [(f"task-{task}", number) for number in range(records) for task in range(tasks)]
 

@@ -1,4 +1,4 @@
-"""What attackers do to a chain, each as a function from its records to theirs.
+"""Attacks on a chain, as functions from its records to the forged ones.
 
 The attacker can write whatever the ledger stores, hashes included, but has no signing key: what has to be
 signed anew is signed with a key of the attacker's own. The attacks that need no records of other tasks and no keys
@@ -20,7 +20,7 @@ IMPOSTOR = Key(KEY.key_id)
 
 
 def rechained(records: Records, start: int, signer: Key | None, *, skip: int = 0) -> list[AuditRecord]:
-    """Return the chain with everything from record ``start`` on written anew, without the record ``skip``."""
+    """Return the chain rewritten from record ``start``, without the record ``skip``."""
     prefix = list(records[: start - 1])
     link = prefix[-1].link if prefix else ChainLink.genesis(LEDGER, TASK)
     for number in range(start, len(records) + 1):
@@ -31,33 +31,33 @@ def rechained(records: Records, start: int, signer: Key | None, *, skip: int = 0
 
 
 def delete_and_rechain(records: Records) -> list[AuditRecord]:
-    """Leave one record out, and write all later ones anew, unsigned."""
+    """Remove a record, and rewrite all later ones unsigned."""
     return rechained(records, MIDDLE, None, skip=MIDDLE)
 
 
 def rechain_a_suffix(records: Records) -> list[AuditRecord]:
-    """Write the last records anew, as many as there were, unsigned."""
+    """Rewrite the last records unsigned, without changing their number."""
     return rechained(records, MIDDLE, None)
 
 
 def rechain_with_an_own_key(records: Records) -> list[AuditRecord]:
-    """Write the last records anew, signed by a key nobody knows."""
+    """Rewrite the last records, signed by an unknown key."""
     return rechained(records, MIDDLE, THEIRS)
 
 
 def rechain_as_an_impostor(records: Records) -> list[AuditRecord]:
-    """Write the last records anew, signed by another key under the ledger's key id."""
+    """Rewrite the last records, signed by another key under the ledger's key id."""
     return rechained(records, MIDDLE, IMPOSTOR)
 
 
 def rechain_with_old_signatures(records: Records) -> list[AuditRecord]:
-    """Write the last records anew, and put the genuine signatures beside them."""
+    """Rewrite the last records, with the genuine signatures."""
     forged = rechained(records, MIDDLE, IMPOSTOR)
     return [replace(new, signature=old.signature) for new, old in zip(forged, records, strict=True)]
 
 
 def insert_a_forged_one(records: Records) -> list[AuditRecord]:
-    """Put a record in between that continues the one before it."""
+    """Insert a record that continues the one before it."""
     forged = joined(entry(50), records[MIDDLE - 2].link, THEIRS)
     return bare([*records[: MIDDLE - 1], forged, *records[MIDDLE - 1 :]])
 
@@ -72,7 +72,7 @@ def replace_by_another_task(records: Records) -> list[AuditRecord]:
 
 
 def replace_by_another_ledger(records: Records) -> list[AuditRecord]:
-    """Show the chain of the same task in the ledger of a test environment, which has the same keys."""
+    """Return the same task's chain in a test environment's ledger with the same keys."""
     return bare(chain(len(records), ledger="test"))
 
 

@@ -1,4 +1,4 @@
-"""Attacks on the ledger: on the records of a task's chain, and on the file, past all its guards.
+"""Attacks on the ledger: on the records of a chain, and on the file behind its triggers.
 
 The attacker can write whatever the ledger stores, hashes included, but has no signing key. Each attack is a function
 from a task's records, four or more, to the attacker's. A verifier with the public keys and the
@@ -17,7 +17,7 @@ MIDDLE = 3
 
 
 def edited(record: AuditRecord, old: bytes, new: bytes) -> AuditRecord:
-    """Return a record with a text in its header replaced; it is neither signed nor joined again.
+    """Return a record with a text in its header replaced, neither signed nor linked again.
 
     Raises:
         ValueError: The header does not have that text.
@@ -28,28 +28,28 @@ def edited(record: AuditRecord, old: bytes, new: bytes) -> AuditRecord:
 
 
 def edit_a_message(records: Sequence[AuditRecord]) -> list[AuditRecord]:
-    """Change what an agent was told."""
+    """Change an agent's input."""
     return _with(records, replace(records[MIDDLE - 1], message=b'{"number":99}'))
 
 
 def edit_a_member(records: Sequence[AuditRecord]) -> list[AuditRecord]:
-    """Turn an acceptance into a rejection, or the other way round."""
+    """Turn an acceptance into a rejection, or a rejection into an acceptance."""
     return _with(records, _turned(records[MIDDLE - 1]))
 
 
 def edit_the_last_member(records: Sequence[AuditRecord]) -> list[AuditRecord]:
-    """Change the last record, which no other one names."""
+    """Change the last record, which no other record refers to."""
     return [*records[:-1], _turned(records[-1])]
 
 
 def edit_and_rehash_one(records: Sequence[AuditRecord]) -> list[AuditRecord]:
-    """Change a record and its own hash, wherever that is stored, and nothing else."""
+    """Change a record and its own hash, but nothing else."""
     turned = _turned(records[MIDDLE - 1])
     return _with(records, replace(turned, claimed_hash=turned.hash))
 
 
 def edit_and_rehash_the_rest(records: Sequence[AuditRecord]) -> list[AuditRecord]:
-    """Change a record, and join all later ones to it again; their signatures stay."""
+    """Change a record, and relink all later ones; their signatures stay."""
     changed = _with(records, _turned(records[MIDDLE - 1]))
     for place in range(MIDDLE, len(changed)):
         old, new = records[place - 1].hash.hex().encode(), changed[place - 1].hash.hex().encode()
@@ -58,24 +58,24 @@ def edit_and_rehash_the_rest(records: Sequence[AuditRecord]) -> list[AuditRecord
 
 
 def delete_the_middle(records: Sequence[AuditRecord]) -> list[AuditRecord]:
-    """Leave one record out."""
+    """Remove a record."""
     return [*records[: MIDDLE - 1], *records[MIDDLE:]]
 
 
 def delete_and_repair_one(records: Sequence[AuditRecord]) -> list[AuditRecord]:
-    """Leave one record out, and make the next one name the one before it."""
+    """Remove a record, and link the next one to the one before it."""
     previous, removed, following = records[MIDDLE - 2 : MIDDLE + 1]
     repaired = edited(following, removed.hash.hex().encode(), previous.hash.hex().encode())
     return [*records[: MIDDLE - 1], repaired, *records[MIDDLE + 1 :]]
 
 
 def truncate(records: Sequence[AuditRecord]) -> list[AuditRecord]:
-    """Cut the end off: what is left is a genuine chain with a genuine head."""
+    """Cut the end off: the rest is a genuine chain with a genuine head."""
     return list(records[: MIDDLE - 1])
 
 
 def empty(records: Sequence[AuditRecord]) -> list[AuditRecord]:
-    """Leave nothing."""
+    """Remove all records."""
     return []
 
 
@@ -85,12 +85,12 @@ def cut_the_beginning(records: Sequence[AuditRecord]) -> list[AuditRecord]:
 
 
 def swap(records: Sequence[AuditRecord]) -> list[AuditRecord]:
-    """Let two records change places."""
+    """Swap two records."""
     return [*records[: MIDDLE - 1], records[MIDDLE], records[MIDDLE - 1], *records[MIDDLE + 1 :]]
 
 
 def duplicate(records: Sequence[AuditRecord]) -> list[AuditRecord]:
-    """Put a record in twice."""
+    """Duplicate a record."""
     return [*records[:MIDDLE], records[MIDDLE - 1], *records[MIDDLE:]]
 
 
@@ -102,12 +102,12 @@ def renumber(records: Sequence[AuditRecord]) -> list[AuditRecord]:
 
 
 def drop_the_signature(records: Sequence[AuditRecord]) -> list[AuditRecord]:
-    """Take the last signature away."""
+    """Remove the last signature."""
     return [*records[:-1], replace(records[-1], signature=None)]
 
 
 def empty_the_signature(records: Sequence[AuditRecord]) -> list[AuditRecord]:
-    """Put an empty signature in the last one's place."""
+    """Replace the last signature with an empty one."""
     return [*records[:-1], replace(records[-1], signature=b"")]
 
 
@@ -139,7 +139,7 @@ def _with(records: Sequence[AuditRecord], changed: AuditRecord) -> list[AuditRec
 
 
 def _turned(record: AuditRecord) -> AuditRecord:
-    """Return a record that says the opposite."""
+    """Return a record with the opposite status."""
     if b"ACCEPTED" in record.header:
         return edited(record, b"ACCEPTED", b"REJECTED")
     return edited(record, b"REJECTED", b"ACCEPTED")

@@ -1,4 +1,4 @@
-"""What the ledger's tests are made of: real Ed25519 keys, chains made without a ledger, and messages."""
+"""Material of the ledger's tests: real Ed25519 keys, chains made without a ledger, and messages."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,7 @@ class Key:
         return self.private.sign(statement)
 
     def check(self, claims: Sequence[Claim]) -> list[SignatureCheck]:
-        """Return what signatures by this key, or an earlier one of its keyring, are worth."""
+        """Check signatures by this key, or by an earlier one of its keyring."""
         return PublicKeys.of(self, *self.earlier).check(claims)
 
 
@@ -93,7 +93,7 @@ def entry(number: int = 0, *, task_id: str = TASK, **members: Any) -> AuditEntry
 def joined(
     event: AuditEntry, link: ChainLink, signer: HeadSigner | None = KEY, recorded_at: datetime = NOW
 ) -> AuditRecord:
-    """Return the signed record of an entry, joined to the end of a chain."""
+    """Return the signed record of an entry at the end of a chain."""
     key_id = signer.key_id if signer else None
     record = next_record(event, link, recorded_at=recorded_at, key_id=key_id)
     if signer is None:
@@ -110,7 +110,7 @@ def chain(
     signer: HeadSigner | None = KEY,
     entries: Sequence[AuditEntry] | None = None,
 ) -> list[AuditRecord]:
-    """Return a whole chain, a second between its records."""
+    """Return a chain with a second between its records."""
     link, records = ChainLink.genesis(ledger, task_id), []
     if entries is None:
         entries = [entry(number, task_id=task_id) for number in range(length)]
@@ -122,7 +122,7 @@ def chain(
 
 
 def bare(records: Iterable[AuditRecord]) -> list[AuditRecord]:
-    """Return records without what an index says of them: what somebody has who only has the bytes."""
+    """Return records without index values, as for a reader who has only the bytes."""
     return [AuditRecord(record.header, record.message, record.signature, record.position) for record in records]
 
 
@@ -133,7 +133,7 @@ def head(records: Sequence[AuditRecord]) -> ChainHead:
 def completion_entry(
     output: dict[str, Any], *, agent: str | None = None, cost: AuditCost | None = None, task_id: str = TASK
 ) -> AuditEntry:
-    """Return the entry of what the last agent made of the task, with its cost."""
+    """Return the completion entry of the last agent, with its cost."""
     return AuditEntry(
         kind=Kind.COMPLETION,
         task_id=task_id,

@@ -1,4 +1,4 @@
-"""Verifying what the tests made, in the words that tests use."""
+"""Shorthands for verification in tests."""
 
 from baton.ledger.chain import ChainHead, ChainReport, HeadVerifier, Verdict
 from baton.ledger.proof import Checkpoint, LedgerReport, LedgerWalk, verify_chain
@@ -42,6 +42,6 @@ def walked(
 
 
 def checkpoint_of(records: list[AuditRecord], key: Key | None = KEY) -> Checkpoint:
-    """Return the checkpoint of a ledger that has exactly these records."""
+    """Return the checkpoint of a ledger with exactly these records."""
     checkpoint = Checkpoint(ledger=LEDGER, size=len(records), root=walked(records).root, at=stamp(NOW))
     return checkpoint.signed(key)

@@ -22,7 +22,7 @@ LEAVES = [leaf_hash(bytes([number])) for number in range(9)]
 
 
 def checkpoint(size: int, leaves: list[bytes] = LEAVES, ledger: str = LEDGER) -> Checkpoint:
-    """Return the checkpoint of a ledger of so many records."""
+    """Return the checkpoint of a ledger of this size."""
     return Checkpoint(ledger=ledger, size=size, root=format_digest(root_of(leaves[:size])), at=stamp(NOW))
 
 
@@ -33,13 +33,13 @@ def proof(old: int, new: int, leaves: list[bytes] = LEAVES) -> list[bytes]:
 
 @pytest.fixture
 def file(tmp_path: Path) -> AnchorFile:
-    """Return an anchor file in a folder that is not there yet."""
+    """Return an anchor file in a folder that does not exist."""
     return AnchorFile(tmp_path / "elsewhere" / "anchors.jsonl")
 
 
 @contextmanager
 def no_room_beyond(size: int) -> Iterator[None]:
-    """Let no file of this process grow beyond a size, as on a full disk."""
+    """Limit the size of this process's files, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -53,8 +53,8 @@ def heads(count: int) -> list[ChainHead]:
 
 
 class TestAddHeads:
-    def test_what_is_added_is_there_in_order(self, file: AnchorFile) -> None:
-        """Heads and checkpoints share the file, and do not mix."""
+    def test_anchors_are_read_back_in_order(self, file: AnchorFile) -> None:
+        """Heads and checkpoints share the file."""
         file.add_heads(heads(3))
         file.add_checkpoint(checkpoint(1))
         file.add_heads(heads(1))
@@ -62,13 +62,13 @@ class TestAddHeads:
         assert file.heads() == [*heads(3), *heads(1)]
         assert file.checkpoints() == [checkpoint(1)]
 
-    def test_a_file_that_is_not_there_is_empty(self, file: AnchorFile) -> None:
+    def test_a_missing_file_is_empty(self, file: AnchorFile) -> None:
         """Nothing was kept yet."""
         assert (file.heads(), file.checkpoints()) == ([], [])
 
     @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit to the size of a file")
-    def test_a_full_disk_is_said(self, file: AnchorFile) -> None:
-        """None of them counts as kept, and what was kept before is (F13)."""
+    def test_a_full_disk_is_an_error(self, file: AnchorFile) -> None:
+        """No new anchor is stored, and the earlier ones stay (F13)."""
         file.add_heads(heads(1))
         content = file.path.read_bytes()
 
@@ -77,8 +77,8 @@ class TestAddHeads:
 
         assert file.path.read_bytes() == content
 
-    def test_a_torn_line_is_removed_by_the_next_writer(self, file: AnchorFile) -> None:
-        """Its writer died before it was told anything, so nobody relies on it (T5)."""
+    def test_the_next_writer_removes_a_truncated_line(self, file: AnchorFile) -> None:
+        """Its writer died before the append returned, so nobody relies on it (T5)."""
         file.add_heads(heads(2))
         content = file.path.read_bytes()
         for cut in range(1, len(content.splitlines(keepends=True)[-1])):
@@ -88,8 +88,8 @@ class TestAddHeads:
             assert file.heads()[-1] == heads(3)[2]
             assert len(file.heads()) == (3 if cut == 1 else 2)
 
-    def test_a_line_that_was_changed_is_an_error(self, file: AnchorFile) -> None:
-        """Not skipped: an anchor that disappears is what an attacker wants (T5)."""
+    def test_a_changed_line_is_an_error(self, file: AnchorFile) -> None:
+        """It is not skipped: an attacker wants anchors to disappear (T5)."""
         file.add_heads(heads(3))
         lines = file.path.read_bytes().splitlines(keepends=True)
         for spoilt in (b"\n", b"{}\n", b'{"head": {}}\n', b"[1]\n", lines[1][:-5] + b"\n"):
@@ -98,7 +98,7 @@ class TestAddHeads:
                 file.heads()
 
     @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such lock")
-    def test_many_writers_wait_for_each_other(self, file: AnchorFile) -> None:
+    def test_concurrent_writers_wait_for_each_other(self, file: AnchorFile) -> None:
         """No line is lost or mixed with another."""
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(lambda head: AnchorFile(file.path).add_heads([head]), heads(40)))
@@ -107,14 +107,14 @@ class TestAddHeads:
 
 
 class TestAddCheckpoint:
-    def test_a_ledger_that_grows_is_followed(self, file: AnchorFile) -> None:
-        """Each with the proof from the last one."""
+    def test_checkpoints_of_a_growing_ledger_are_accepted(self, file: AnchorFile) -> None:
+        """Each has the proof from the last one."""
         for old, new in ((0, 2), (2, 3), (3, 9)):
             file.add_checkpoint(checkpoint(new), proof(old, new))
 
         assert [kept.size for kept in file.checkpoints()] == [2, 3, 9]
 
-    def test_the_same_one_again_is_kept_once(self, file: AnchorFile) -> None:
+    def test_a_repeated_checkpoint_is_stored_once(self, file: AnchorFile) -> None:
         file.add_checkpoint(checkpoint(3))
         file.add_checkpoint(checkpoint(3))
 
@@ -135,8 +135,8 @@ class TestAddCheckpoint:
             pytest.param(checkpoint(9, ledger="test"), proof(5, 9), id="of another ledger"),
         ],
     )
-    def test_anything_else_is_refused(self, file: AnchorFile, new: Checkpoint, given: list[bytes]) -> None:
-        """Rollbacks, forks and rewritten beginnings are not taken (P4, P5, T3)."""
+    def test_any_other_checkpoint_is_refused(self, file: AnchorFile, new: Checkpoint, given: list[bytes]) -> None:
+        """Rollbacks, forks and rewritten beginnings are refused (P4, P5, T3)."""
         file.add_checkpoint(checkpoint(5), proof(0, 5))
 
         with pytest.raises(LedgerError, match="does not continue"):

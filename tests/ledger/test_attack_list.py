@@ -33,7 +33,7 @@ CONTENT = "INSERT INTO handoff_audit_content (position, codec, bytes) VALUES (?,
 
 
 def rewrite(path: Path, records: list[AuditRecord]) -> None:
-    """Write these records in the place of the task's, numbered so that the index looks whole."""
+    """Replace the task's records with these, numbered so that the index looks intact."""
     with contextlib.closing(sqlite3.connect(path)) as database, database:
         for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             database.execute(f"DROP TRIGGER {name}")
@@ -65,7 +65,7 @@ def rewrite(path: Path, records: list[AuditRecord]) -> None:
 
 
 def change_a_column(path: Path) -> None:
-    """Change what the index says of a record, and so what no hash covers."""
+    """Change an index column, which no hash covers."""
     with contextlib.closing(sqlite3.connect(path)) as database, database:
         for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             database.execute(f"DROP TRIGGER {name}")
@@ -75,7 +75,7 @@ def change_a_column(path: Path) -> None:
 
 
 def attacked(attack: Attack) -> Callable[[Path, list[AuditRecord]], None]:
-    """Return an attack on records as one on a file."""
+    """Turn an attack on records into an attack on a file."""
     return lambda path, records: rewrite(path, attack(bare(records)))
 
 
@@ -101,7 +101,7 @@ MUST_FAIL = [
 
 
 async def written(path: Path, options: LedgerOptions, *signers: Key) -> tuple[list[AuditRecord], list[ChainHead]]:
-    """Write records, with one signer after the other, and return them with their heads."""
+    """Write records with one signer after another, and return them with their heads."""
     heads: list[ChainHead] = []
     for signer in signers or (KEY,):
         async with Ledger(path, replace(options, signer=signer, clock=lambda: NOW)) as ledger:
@@ -123,8 +123,8 @@ async def verified(
 
 
 class TestAttackList:
-    async def test_nothing_is_found_where_nothing_was_done(self, path: Path, options: LedgerOptions) -> None:
-        """Nor where the attacker writes the same records anew: so the rows below fail for their attack alone."""
+    async def test_an_unchanged_ledger_is_valid(self, path: Path, options: LedgerOptions) -> None:
+        """Rewriting the same records is valid too, so the attacks below fail for their change alone."""
         records, heads = await written(path, options)
         assert await verified(path, options, heads) == (Verdict.VALID, None, None)
 
@@ -133,14 +133,14 @@ class TestAttackList:
         assert await verified(path, options, heads) == (Verdict.VALID, None, None)
 
     @pytest.mark.parametrize(("attack", "named"), MUST_FAIL)
-    async def test_it_fails(
+    async def test_the_attack_is_detected(
         self,
         path: Path,
         options: LedgerOptions,
         attack: Callable[[Path, list[AuditRecord]], None],
         named: int,
     ) -> None:
-        """With the public keys and the heads from the run's history it is invalid, and the record is named (C-26)."""
+        """With public keys and the run's heads the chain is invalid, and the record is named (C-26)."""
         records, heads = await written(path, options)
 
         attack(path, records)
@@ -148,8 +148,8 @@ class TestAttackList:
         verdict, sequence, flaw = await verified(path, options, heads)
         assert (verdict, sequence) == (Verdict.INVALID, named), flaw
 
-    async def test_the_previous_key_passes(self, path: Path, options: LedgerOptions) -> None:
-        """After a rotation what the old key signed before still verifies (P7, T4)."""
+    async def test_records_of_the_previous_key_are_valid(self, path: Path, options: LedgerOptions) -> None:
+        """After a rotation the old key's signatures still verify (P7, T4)."""
         old = Key("ed-2025")
         new = Key("ed-2026", old)
         _, heads = await written(path, options, old, new)
@@ -157,8 +157,10 @@ class TestAttackList:
 
         assert await verified(path, options, heads, keys) == (Verdict.VALID, None, None)
 
-    async def test_erased_personal_data_passes(self, path: Path, options: LedgerOptions, tmp_path: Path) -> None:
-        """The key is gone, with it the text, and no hash changes; the erasure is one record more (C-24, P8)."""
+    async def test_erasing_personal_data_keeps_the_chain_valid(
+        self, path: Path, options: LedgerOptions, tmp_path: Path
+    ) -> None:
+        """Destroying the key changes no hash; the erasure is one more record (C-24, P8)."""
         async with (
             Ledger(path, replace(options, policy=SEALED_ONLY)) as ledger,
             Vault(tmp_path / "vault.db", Keyring.generate(), VaultOptions(ledger=ledger)) as vault,
@@ -175,8 +177,8 @@ class TestAttackList:
         heads.append(ChainHead.of(erased[-1]))
         assert await verified(path, options, heads) == (Verdict.VALID, None, None)
 
-    async def test_a_record_that_was_put_before_all_others_is_seen(self, path: Path, options: LedgerOptions) -> None:
-        """Positions begin at 1, and whoever writes past the ledger is not bound to that: all of it is verified."""
+    async def test_a_record_before_position_1_is_verified(self, path: Path, options: LedgerOptions) -> None:
+        """Positions start at 1, but a forger can use smaller ones; verification includes them."""
         await written(path, options)
         async with Ledger(path, replace(options, signer=None)) as forger:
             await forger.append(entry(0, task_id="forged"))
@@ -193,10 +195,10 @@ class TestAttackList:
         assert (report.verdict, report.records) == (Verdict.UNVERIFIED, LENGTH + 1)
         assert [chain.task_id for chain in report.flawed] == ["forged"]
 
-    async def test_a_record_without_a_key_is_seen_below_later_signatures(
+    async def test_an_unsigned_record_below_signed_ones_is_detected(
         self, path: Path, options: LedgerOptions, tmp_path: Path
     ) -> None:
-        """Who can write and has no key adds a record, before a writer that does not look at what it extends (P1)."""
+        """A forger without a key adds a record that an honest writer then extends (P1)."""
         async with Ledger(path, options) as ledger:
             await ledger.append(entry(0))
         records = chain(3)

@@ -56,16 +56,16 @@ entries = st.builds(
 
 
 class TestSeal:
-    @given(one=entries)
+    @given(event=entries)
     def test_the_header_is_canonical_json(self, event: AuditEntry) -> None:
-        """Whatever an entry holds, its header is byte for byte what RFC 8785 makes of its members."""
+        """For any entry the header is the RFC 8785 form of its members."""
         record = next_record(event, GENESIS, recorded_at=NOW, key_id="k")
 
         assert record.header == rfc8785.dumps(json.loads(record.header))
         assert record.members == json.loads(record.header)
         assert record.message == rfc8785.dumps(event.message)
 
-    def test_it_carries_what_the_document_lists(self) -> None:
+    def test_the_header_has_every_member_of_the_document(self) -> None:
         """Agents, status, cost, time, the previous record's hash, the full message.
 
         S3-10.3-a, S3-6.2-h, S3-7.2-k, C-22.
@@ -82,7 +82,7 @@ class TestSeal:
         assert second.body == {"number": 1}
 
     def test_the_first_record_names_the_genesis_of_its_own_chain(self) -> None:
-        """No chain of another task or ledger can be joined to it (C-26, P6)."""
+        """No chain of another task or ledger can continue it (C-26, P6)."""
         other_hashes = {
             ChainLink.genesis("test", TASK).record_hash,
             ChainLink.genesis(LEDGER, "another task").record_hash,
@@ -93,7 +93,7 @@ class TestSeal:
         assert len(other_hashes) == 2
 
     def test_time_never_goes_back(self) -> None:
-        """A worker whose clock is behind gives a record the time of the one before it (C-23)."""
+        """With a slow clock a record gets the time of the one before it (C-23)."""
         link = replace(GENESIS, sequence=1, recorded_at=stamp(NOW))
 
         record = next_record(entry(), link, recorded_at=NOW - timedelta(hours=1), key_id=None)
@@ -101,17 +101,17 @@ class TestSeal:
         assert record.members["recordedAt"] == stamp(NOW)
 
     def test_an_entry_of_another_task_is_refused(self) -> None:
-        """A record goes into its own task's chain."""
+        """A record belongs to its own task's chain."""
         with pytest.raises(ValueError, match="does not belong to the chain of"):
             next_record(entry(task_id="another"), GENESIS, recorded_at=NOW, key_id=None)
 
-    def test_a_message_that_json_cannot_carry_is_refused(self) -> None:
-        """Two readers would read two numbers (security.md T8)."""
+    def test_a_message_without_a_json_form_is_refused(self) -> None:
+        """Two readers could read two numbers (security.md T8)."""
         with pytest.raises(rfc8785.CanonicalizationError):
             next_record(entry(message={"n": 2**53}), GENESIS, recorded_at=NOW, key_id=None)
 
-    def test_bytes_are_taken_as_the_canonical_message(self) -> None:
-        """Who has canonicalised a message already does not pay for it twice."""
+    def test_bytes_are_used_as_the_canonical_message(self) -> None:
+        """A caller that has already canonicalised a message does not pay for it twice."""
         message = {"b": 1, "a": 0.1}
 
         given_bytes = next_record(entry(message=rfc8785.dumps(message)), GENESIS, recorded_at=NOW, key_id=None)
@@ -119,14 +119,14 @@ class TestSeal:
         assert given_bytes.hash == next_record(entry(message=message), GENESIS, recorded_at=NOW, key_id=None).hash
 
     def test_bytes_with_line_breaks_are_refused(self) -> None:
-        """Canonical JSON has none, and an evidence file is made of lines."""
+        """Canonical JSON has none, and evidence files consist of lines."""
         with pytest.raises(ValueError, match="line breaks"):
             entry(message=b'{\n"a":1}').message_bytes()
 
 
 class TestEntry:
     def test_it_survives_json(self) -> None:
-        """A workflow can hand an entry to an activity."""
+        """A workflow can pass an entry to an activity."""
         event = entry(attempt=2, reason="SCHEMA_INVALID", details="no taskId", actor="reviewer-7", run_id="run-1")
 
         assert AuditEntry.model_validate_json(event.model_dump_json()) == event
@@ -145,15 +145,15 @@ class TestEntry:
             pytest.param({"cost": {"spent_micro_usd": 0.1}}, id="a fraction of the smallest amount"),
         ],
     )
-    def test_what_could_not_be_recorded_faithfully_is_refused(self, members: dict[str, Any]) -> None:
-        """A record never says less, or something else, than its entry (C-48)."""
+    def test_an_entry_without_a_faithful_record_is_refused(self, members: dict[str, Any]) -> None:
+        """A record never says less than its entry, nor anything else (C-48)."""
         with pytest.raises(ValidationError):
             entry(**members)
 
 
 class TestRecordHash:
-    def test_every_byte_of_the_header_counts(self) -> None:
-        """Any bit of any header byte changes the hash, the sequence and the previous hash included (C-26)."""
+    def test_every_byte_of_the_header_changes_the_hash(self) -> None:
+        """Any bit of the header changes the hash, including sequence and previous hash (C-26)."""
         header = chain(1)[0].header
         flipped = (
             bytes([*header[:index], header[index] ^ 1 << bit, *header[index + 1 :]])
@@ -163,8 +163,8 @@ class TestRecordHash:
 
         assert record_hash(header) not in {record_hash(mutant) for mutant in flipped}
 
-    def test_a_record_is_not_hashed_like_anything_else(self) -> None:
-        """The same bytes under another purpose have another hash, so a signature cannot change hands."""
+    def test_records_are_hashed_with_their_own_prefix(self) -> None:
+        """The same bytes for another purpose have another hash, so a signature cannot be reused."""
         assert pae("baton/audit-head/v1", b"{}") != pae("baton/audit-record/v1", b"{}")
 
     def test_the_encoding_is_that_of_dsse(self) -> None:
@@ -172,7 +172,7 @@ class TestRecordHash:
         assert pae(PAE["payloadType"], PAE["payload"].encode()) == PAE["pae"].encode()
 
     @pytest.mark.parametrize("digest", ["", "sha256:", "sha256:00", "sha1:" + "0" * 64, "md5"])
-    def test_what_is_no_digest_has_no_hash(self, digest: str) -> None:
+    def test_a_malformed_digest_is_refused(self, digest: str) -> None:
         """An anchor that is not a SHA-256 matches no record."""
         assert parse_digest(digest) == b""
 
@@ -205,8 +205,8 @@ class TestHeaderMembers:
             pytest.param(b"\xff", id="no text"),
         ],
     )
-    def test_another_spelling_is_refused(self, header: bytes) -> None:
-        """Readers that take the first of two members, or round, never see another record (security.md T8)."""
+    def test_other_json_spellings_are_refused(self, header: bytes) -> None:
+        """Parsers that take the first of two members, or round numbers, never see another record (security.md T8)."""
         with pytest.raises(ValueError, match=r"\w"):
             header_members(header)
 
@@ -220,8 +220,8 @@ class TestHeaderMembers:
 
 
 class TestBody:
-    def test_a_message_with_a_member_twice_is_not_read(self) -> None:
-        """A parser that keeps the last one would show another message than was hashed (security.md T8)."""
+    def test_a_message_with_duplicate_members_is_refused(self) -> None:
+        """A parser that keeps the last member would show another message than the hashed one (security.md T8)."""
         record = AuditRecord(HEADER, b'{"approved":false,"approved":true}')
 
         with pytest.raises(MalformedMessageError, match="appears twice"):
@@ -229,8 +229,8 @@ class TestBody:
 
 
 class TestClaims:
-    def test_it_is_what_the_header_says(self) -> None:
-        """Each column of the index has one right value."""
+    def test_the_index_repeats_the_header(self) -> None:
+        """Each index column has one correct value."""
         record = chain(1)[0]
 
         assert Claims.of(record.members) == Claims(
@@ -247,14 +247,14 @@ class TestClaims:
 class TestStamp:
     # Most of a list are of one day: moments that are a year apart are ordered rightly with their zones dropped, too.
     @given(moments=st.lists(st.datetimes(OLD, timezones=ZONES) | st.datetimes(DAY, DAY + HOURS, timezones=ZONES)))
-    def test_texts_are_ordered_as_the_times_are(self, moments: list[datetime]) -> None:
-        """Comparing texts compares times, whatever zone they were taken in (C-23)."""
+    def test_stamps_sort_by_time(self, moments: list[datetime]) -> None:
+        """Comparing strings compares times, in any time zone (C-23)."""
         moments = [moment for moment in moments if moment.year < 9998]
 
         assert sorted(map(stamp, moments)) == [stamp(moment) for moment in sorted(moments)]
 
     def test_a_time_without_offset_is_refused(self) -> None:
-        """It could mean any of 26 hours."""
+        """It would be ambiguous by up to 26 hours."""
         with pytest.raises(ValueError, match="offset"):
             stamp(datetime(2026, 11, 21))  # noqa: DTZ001
 

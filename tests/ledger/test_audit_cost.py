@@ -20,13 +20,13 @@ def headers(*entries: AuditEntry) -> list[AuditHeader]:
 
 
 def cents(spent: int, **members: Any) -> AuditCost:
-    """Return what a record says of a task that has spent so many cents of 40."""
+    """Return the cost of a record whose task has spent so many of 40 cents."""
     about = {"spent_micro_usd": spent * 10_000, "remaining_micro_usd": (40 - spent) * 10_000}
     return AuditCost(**about | members)
 
 
 def owns(cents: int) -> dict[str, int]:
-    """Return how a record states so many cents of its own, and ten tokens for each."""
+    """Return the members for an own cost of so many cents, with ten tokens for each."""
     return {"own_micro_usd": cents * 10_000, "own_prompt_tokens": cents * 10, "own_completion_tokens": 0}
 
 
@@ -41,7 +41,7 @@ FOUR_AGENTS = headers(
 def stage(
     number: int, *, spent: int, own: int, run_id: str = "pipeline/1", kind: str = Kind.HANDOFF
 ) -> tuple[AuditEntry, AuditEntry]:
-    """Return the records of a stage: its acceptance, and what it returned; ten tokens are read for each cent."""
+    """Return a stage's records, acceptance and completion, with ten prompt tokens for each cent."""
     accepted = cents(spent, prompt_tokens=spent * 10)
     after = cents(spent + own, prompt_tokens=(spent + own) * 10, **owns(own))
     returned: Any = {"from_agent": f"receiver-{number}", "status": "RETURNED", "message": {"done": number}}
@@ -52,7 +52,7 @@ def stage(
 
 
 class TestTaskCost:
-    def test_the_total_is_that_of_the_last_record(self) -> None:
+    def test_the_total_is_the_last_records_total(self) -> None:
         """Three handoffs and a completion: 0.35, not 0.1 + 0.2 + 0.3; tokens likewise (S3-13.3-c, S3-6.2-d, C-12)."""
         cost = task_cost(FOUR_AGENTS)
 
@@ -68,8 +68,8 @@ class TestTaskCost:
         assert sum(share.micro_usd for share in cost.shares) == cost.micro_usd == 350_000
         assert cumulative == 950_000
 
-    def test_each_agent_is_charged_its_own(self) -> None:
-        """Attribution is by differences, tokens and money alike (S3-6.2-d)."""
+    def test_each_agent_is_charged_its_own_cost(self) -> None:
+        """Costs are attributed by differences, for tokens and money (S3-6.2-d)."""
         cost = task_cost(FOUR_AGENTS)
 
         assert cost.by_agent == {
@@ -80,21 +80,21 @@ class TestTaskCost:
         }
         assert [share.prompt_tokens for share in cost.shares] == [1000, 1500, 500, 1000]
 
-    def test_without_a_completion_the_last_agent_is_missing(self) -> None:
-        """Three handoffs never hold the fourth agent's cost, and the answer says so (C-12)."""
+    def test_without_a_completion_the_cost_is_incomplete(self) -> None:
+        """Three handoffs do not include the fourth agent's cost (C-12)."""
         cost = task_cost(FOUR_AGENTS[:3])
 
         assert (cost.usd, cost.complete) == (Decimal("0.3"), False)
 
-    def test_a_return_before_does_not_make_it_complete(self) -> None:
-        """Whoever was handed to last may be at work, or what it returned may have result no ledger."""
+    def test_an_earlier_completion_does_not_make_the_cost_complete(self) -> None:
+        """The agent with the last handoff may still work, or its completion is not recorded."""
         [*finished, (begun, _)] = [stage(number, spent=number, own=1) for number in range(3)]
         cost = task_cost(headers(*(event for pair in finished for event in pair), begun))
 
         assert (cost.usd, cost.complete) == (Decimal("0.02"), False)
 
-    def test_it_is_complete_once_all_branches_have_returned(self) -> None:
-        """Not with the first of them."""
+    def test_the_cost_is_complete_after_all_branches_return(self) -> None:
+        """The first one is not enough."""
         (begun, ended), (other_begun, other_ended) = stage(1, spent=1, own=2), stage(2, spent=1, own=5)
         other_begun, other_ended = (
             event.model_copy(update={"from_agent": begun.from_agent}) for event in (other_begun, other_ended)
@@ -109,8 +109,8 @@ class TestTaskCost:
         assert (complete.usd, complete.complete) == (Decimal("0.08"), True)
 
     @pytest.mark.parametrize("further", [[], stage(5, spent=0, own=1, run_id="child/1", kind="start")])
-    def test_what_was_returned_twice_counts_once(self, further: Sequence[AuditEntry]) -> None:
-        """The second return, of a run after one that was lost, tells the first one's cost with its own (C-12)."""
+    def test_a_repeated_completion_counts_once(self, further: Sequence[AuditEntry]) -> None:
+        """The second completion, of a run after a lost one, includes the first one's cost (C-12)."""
         begun, ended = stage(1, spent=1, own=4)
         _, repeated = stage(1, spent=1, own=9)
         repeated = repeated.model_copy(update={"event_id": f"{ended.event_id}#0123456789abcdef"})
@@ -120,8 +120,8 @@ class TestTaskCost:
         assert [share.prompt_tokens for share in cost.shares][:5] == [0, 10, 0, 40, 50]
         assert (cost.usd, cost.findings) == (Decimal("0.11") if further else Decimal("0.1"), ())
 
-    def test_what_a_run_spent_that_failed_counts_once(self) -> None:
-        """Each failure tells what was charged by then, and the return all of it (C-12)."""
+    def test_the_spend_of_a_failed_run_counts_once(self) -> None:
+        """Each failure states the spend so far, and the completion the total (C-12)."""
         begun, ended = stage(1, spent=1, own=9)
         failures = [
             ended.model_copy(
@@ -139,8 +139,8 @@ class TestTaskCost:
         assert [share.micro_usd // 10_000 for share in cost.shares] == [0, 1, 0, 4, 3, 2]
         assert (cost.usd, cost.findings) == (Decimal("0.1"), ())
 
-    def test_what_a_rolled_back_run_had_spent_counts(self) -> None:
-        """The run after it does not know of it yet when it hands on; the money is gone all the same."""
+    def test_the_spend_of_a_rolled_back_run_counts(self) -> None:
+        """The next run's first handoff does not include it, but the money is spent."""
         rolled_back = [*stage(0, spent=0, own=1, run_id="pipeline/1"), *stage(1, spent=1, own=4, run_id="pipeline/1")]
         repeated = stage(2, spent=1, own=3, run_id="pipeline/2")
         cost = task_cost(headers(*rolled_back, *repeated))
@@ -148,8 +148,8 @@ class TestTaskCost:
         assert (cost.usd, cost.complete, cost.findings) == (Decimal("0.08"), True, ())
 
     @pytest.mark.parametrize("left", [[], [*stage(8, spent=0, own=9, run_id="pipeline/0")]])
-    def test_a_summary_is_its_senders(self, left: Sequence[AuditEntry]) -> None:
-        """Also where no handoff tells of it: after a run that had spent more, or at the end of one."""
+    def test_a_summary_is_charged_to_its_sender(self, left: Sequence[AuditEntry]) -> None:
+        """Even if no handoff includes it: after a run that had spent more, or at the end of a run."""
         summary = entry(
             5, kind=Kind.SUMMARY, cost=cents(3, prompt_tokens=30, own_micro_usd=10_000), run_id="pipeline/1"
         )
@@ -162,7 +162,7 @@ class TestTaskCost:
         assert [int(cost.usd * 100) - (9 if left else 0) for cost in costs] == [7, 3]
 
     def test_summaries_for_branches_each_count(self) -> None:
-        """They are written at the same time, and no branch need have accepted its handoff."""
+        """They are made concurrently, perhaps before any branch accepts its handoff."""
         first, second = (
             entry(number, kind=Kind.SUMMARY, cost=cents(2, own_micro_usd=10_000), run_id="pipeline/1")
             for number in (5, 6)
@@ -171,16 +171,16 @@ class TestTaskCost:
 
         assert (cost.usd, cost.complete, cost.findings) == (Decimal("0.03"), True, ())
 
-    def test_a_summary_for_one_branch_is_not_the_others(self) -> None:
-        """Their handoffs may be on record after it, and were made before it."""
+    def test_a_summary_is_charged_to_one_branch_only(self) -> None:
+        """The other handoffs can be recorded after it although they were made before it."""
         summary = entry(5, kind=Kind.SUMMARY, cost=cents(2, own_micro_usd=10_000), run_id="pipeline/1")
         (begun, ended), (other_begun, other_ended) = stage(1, spent=1, own=2), stage(2, spent=2, own=5)
         cost = task_cost(headers(*stage(0, spent=0, own=1), summary, begun, ended, other_begun, other_ended))
 
         assert (cost.usd, cost.complete, cost.findings) == (Decimal("0.09"), True, ())
 
-    def test_a_handoff_that_was_made_anew_counts_once(self) -> None:
-        """What it says of the task was said by the first one."""
+    def test_a_repeated_handoff_counts_once(self) -> None:
+        """The first handoff already stated its cost."""
         begun, ended = stage(1, spent=1, own=4)
         repeated_begin, repeated_end = (
             event.model_copy(update={"event_id": f"{event.event_id}#0123456789abcdef"}) for event in (begun, ended)
@@ -190,7 +190,7 @@ class TestTaskCost:
         assert (cost.usd, cost.complete, cost.findings) == (Decimal("0.05"), True, ())
 
     def test_a_rejected_message_costs_nothing_by_itself(self) -> None:
-        """A forged amount in a refused message is not charged; the retry's real cost is in the next record."""
+        """A forged amount in a rejected message is not charged; the next record has the real cost."""
         cost = task_cost(
             headers(
                 entry(0, cost=cents(10)),
@@ -202,8 +202,8 @@ class TestTaskCost:
         assert cost.usd == Decimal("0.25")
         assert cost.findings == ()
 
-    def test_an_own_cost_that_is_stated_is_taken(self) -> None:
-        """Where agents work at the same time, the difference to the record before is not the sender's own."""
+    def test_a_stated_own_cost_takes_precedence(self) -> None:
+        """For concurrent agents the difference to the previous record is not the sender's own cost."""
         cost = task_cost(
             headers(
                 entry(0, cost=cents(10, own_micro_usd=100_000)),
@@ -222,14 +222,14 @@ class TestTaskCost:
             pytest.param([cents(20, own_micro_usd=1)], "shares add up to 0.000001", id="a share is wrong"),
         ],
     )
-    def test_what_does_not_add_up_is_said(self, costs: list[AuditCost], finding: str) -> None:
-        """Spent and remaining make one budget in every record (C-12, S3-9-a)."""
+    def test_inconsistent_amounts_are_reported(self, costs: list[AuditCost], finding: str) -> None:
+        """Spent and remaining add up to the same budget in every record (C-12, S3-9-a)."""
         result = task_cost(headers(*(entry(number, cost=cost) for number, cost in enumerate(costs))))
 
         assert finding in " ".join(result.findings)
 
-    def test_a_budget_grows_by_a_top_up_that_is_on_record(self) -> None:
-        """And by nothing else: not once more after it, and it never shrinks (C-12, C-21)."""
+    def test_only_a_recorded_top_up_raises_the_budget(self) -> None:
+        """A second increase, or a decrease, is reported (C-12, C-21)."""
         decision = entry(1, kind=Kind.DECISION, status="TOP_UP", cost=None, message={"microUsd": 100_000})
         more = cents(20, remaining_micro_usd=300_000)
 
@@ -240,8 +240,8 @@ class TestTaskCost:
         shrunk = entry(2, cost=cents(20, remaining_micro_usd=100_000))
         assert "changed from 0.4 to 0.3" in task_cost(headers(entry(0, cost=cents(10)), decision, shrunk)).findings[0]
 
-    def test_a_child_pipeline_has_a_purse_of_its_own(self) -> None:
-        """It begins with nothing spent, and what it cost is in its parent's figures once it has ended (C-12)."""
+    def test_a_child_pipeline_has_its_own_budget(self) -> None:
+        """It starts with nothing spent, and its cost is in its parent's figures after its end (C-12)."""
         cost = task_cost(
             headers(
                 *stage(0, spent=0, own=2, run_id="parent/1", kind="start"),
@@ -258,23 +258,23 @@ class TestTaskCost:
         assert [share.prompt_tokens for share in cost.shares] == [0, 20, 0, 10, 0, 40]
         assert (cost.usd, cost.prompt_tokens, cost.findings) == (Decimal("0.07"), 70, ())
 
-    def test_agents_at_once_each_count(self) -> None:
-        """None of them knows what the others spend; a failed run is its sender's, as the next handoff tells."""
+    def test_concurrent_agents_each_count(self) -> None:
+        """No agent knows the others' spend; a failed run is charged to its sender, as the next handoff shows."""
         (begun, ended), (other_begun, other_ended) = stage(1, spent=3, own=2), stage(2, spent=3, own=5)
         cost = task_cost(headers(*stage(0, spent=0, own=1), begun, other_begun, ended, other_ended))
 
         assert [share.micro_usd // 10_000 for share in cost.shares] == [0, 1, 2, 0, 2, 5]
         assert (cost.usd, cost.prompt_tokens, cost.findings) == (Decimal("0.1"), 100, ())
 
-    def test_branches_in_turn_each_count(self) -> None:
-        """One had returned before the other was accepted, whose handoff was made before that."""
+    def test_sequential_branches_each_count(self) -> None:
+        """The first returned before the second was accepted, whose handoff was older."""
         cost = task_cost(headers(*stage(0, spent=0, own=1), *stage(1, spent=1, own=2), *stage(2, spent=1, own=5)))
 
         assert [share.micro_usd // 10_000 for share in cost.shares] == [0, 1, 0, 2, 0, 5]
         assert (cost.usd, cost.prompt_tokens, cost.complete, cost.findings) == (Decimal("0.08"), 80, True, ())
 
-    def test_a_branch_that_is_sent_again_before_another_begins_counts(self) -> None:
-        """The other one's handoff was made before the first one's return, and that is no money that came back."""
+    def test_a_resent_branch_before_another_branch_counts(self) -> None:
+        """The second handoff was made before the first completion, which is not a refund."""
         repeated = entry(5, cost=cents(10, prompt_tokens=100), run_id="pipeline/1")
         cost = task_cost(headers(*stage(1, spent=0, own=10), repeated, *stage(2, spent=0, own=5)))
 
@@ -282,7 +282,7 @@ class TestTaskCost:
         assert [share.micro_usd for share in cost.shares] == [0, 100_000, 0, 0, 50_000]
 
     def test_pipelines_that_share_a_task_each_count(self) -> None:
-        """Whoever writes last knows nothing of the others' money."""
+        """The last writer does not know the other pipelines' spend."""
         cost = task_cost(
             headers(*(event for n in range(5) for event in stage(n, spent=0, own=n + 1, run_id=f"pipeline-{n}/1")))
         )
@@ -290,12 +290,12 @@ class TestTaskCost:
         assert (cost.usd, cost.findings) == (Decimal("0.15"), ())
 
     def test_a_chain_without_costs_cost_nothing(self) -> None:
-        """A note on a task has no cost, and does not end the sums."""
+        """A record without a cost does not interrupt the sums."""
         assert task_cost(headers(entry(0, cost=None))).usd == 0
 
     @given(owns=st.lists(st.integers(0, 10**9), max_size=12))
     def test_shares_always_add_up_to_the_total(self, owns: list[int]) -> None:
-        """Whatever each agent spent."""
+        """For any spend of the agents."""
         spent = [sum(owns[: number + 1]) for number in range(len(owns))]
         cost = task_cost(
             headers(*(entry(number, cost=AuditCost(spent_micro_usd=amount)) for number, amount in enumerate(spent)))

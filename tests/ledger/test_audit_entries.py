@@ -1,4 +1,4 @@
-"""What is put on record of what happened, whatever the message was."""
+"""The entries made from messages, including malformed ones."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ json_values = st.recursive(
 
 
 class TestHandoffEntry:
-    def test_it_names_agents_and_cost_as_the_message_does(self) -> None:
+    def test_the_entry_repeats_agents_and_cost_of_the_message(self) -> None:
         """Handoff and task id, sender's agent id, receiver's type, status, cost and time (S3-7.2-k, S3-13.2-a)."""
         event = handoff_entry(message(1), task_id=TASK, status=HandoffStatus.ACCEPTED, timestamp=NOW)
 
@@ -30,8 +30,8 @@ class TestHandoffEntry:
         assert (event.cost.spent_micro_usd, event.cost.remaining_micro_usd) == (20_000, 380_000)
         assert event.message == message(1)
 
-    def test_a_rejection_has_task_and_full_message(self) -> None:
-        """The document's skeleton writes neither, so its own query would miss the rejection (C-22, S3-7.2-i)."""
+    def test_a_rejection_has_the_task_and_the_full_message(self) -> None:
+        """The document's code writes neither, so its own query would miss the rejection (C-22, S3-7.2-i)."""
         event = handoff_entry(
             message(1),
             task_id=TASK,
@@ -51,7 +51,7 @@ class TestHandoffEntry:
             {}, optional=dict.fromkeys(["handoffId", "fromAgent", "toAgent", "costTracking", "taskId"], json_values)
         )
     )
-    def test_whatever_a_sender_writes_can_be_put_on_record(self, members: dict[str, Any]) -> None:
+    def test_any_message_can_be_recorded(self, members: dict[str, Any]) -> None:
         """A rejection is recorded for every message, however malformed (S3-6.2-a)."""
         event = handoff_entry(members, task_id=TASK, status=HandoffStatus.REJECTED, timestamp=NOW)
 
@@ -59,15 +59,15 @@ class TestHandoffEntry:
         assert record.body == members
 
     @pytest.mark.parametrize("handoff_id", [None, 7, "", "a\x00b", "x" * 300, {"a": 1}])
-    def test_an_id_that_cannot_be_one_is_replaced_by_the_digest(self, handoff_id: Any) -> None:
-        """Two such messages are two events, and the same one twice is one."""
+    def test_an_invalid_id_is_replaced_by_the_digest(self, handoff_id: Any) -> None:
+        """Two such messages are two events; the same message twice is one."""
         event = handoff_entry({"handoffId": handoff_id}, task_id=TASK, status=HandoffStatus.REJECTED, timestamp=NOW)
 
         assert event.event_id == digest({"handoffId": handoff_id})
 
 
 class TestErasureEntry:
-    def test_it_says_what_was_removed_and_of_whom_by_pseudonym(self) -> None:
+    def test_the_erasure_names_what_was_removed_and_the_pseudonym(self) -> None:
         """The erasure is itself a record, without personal data (C-24)."""
         event = erasure_entry("e-1", task_id=TASK, subject="s-93f1", removed={"keys": 1}, timestamp=NOW, actor="dpo")
 
@@ -89,12 +89,12 @@ class TestCostOf:
             {"costSpentSoFarUSD": 1, "costBudgetRemainingUSD": 1, "tokenSpent": {"prompt": 1.5, "completion": 1}},
         ],
     )
-    def test_what_is_no_cost_is_none(self, tracking: Any) -> None:
+    def test_a_malformed_cost_is_none(self, tracking: Any) -> None:
         """A malformed amount never becomes a number on record (C-48)."""
         assert cost_of({"costTracking": tracking}) is None
 
-    def test_an_exhausted_budget_is_recorded_as_it_is(self) -> None:
-        """Less than nothing may remain (S3-6.1-m)."""
+    def test_an_overdrawn_budget_is_recorded(self) -> None:
+        """The remaining budget can be negative (S3-6.1-m)."""
         tracking = message()["costTracking"] | {"costBudgetRemainingUSD": -0.05}
 
         cost = cost_of({"costTracking": tracking})

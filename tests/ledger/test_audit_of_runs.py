@@ -31,7 +31,7 @@ NAME = "audit-of-runs"
 
 @pytest.fixture(scope="module")
 def safeguards(tmp_path_factory: pytest.TempPathFactory) -> Safeguards:
-    """Return keys and a ledger of their own for these tests."""
+    """Return separate keys and a separate ledger for these tests."""
     return replace(
         Safeguards.development(tmp_path_factory.mktemp("safeguards")), name=NAME
     )  # other tests' runs on this server wrote to other ledgers
@@ -43,10 +43,10 @@ async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Wor
         yield running
 
 
-async def test_the_run_must_be_one_of_the_task(
+async def test_the_run_must_belong_to_the_task(
     worker: Worker, server: DevServer, safeguards: Safeguards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The heads of another one prove nothing of it, and it was called valid as if they did."""
+    """The heads of another task's run prove nothing; they made the task valid once."""
     run, other_run = [await start(worker, FourAgents.run) for _ in range(2)]
     task, other_task = [(await handle.result()).task_id for handle in (run, other_run)]
     environment = {"TEMPORAL_ADDRESS": server.address, "COLUMNS": "200"}
@@ -63,10 +63,10 @@ async def test_the_run_must_be_one_of_the_task(
     assert f"the run is of task {other_task!r}, so its heads tell nothing of task {task!r}" in refused.stderr
 
 
-async def test_a_whole_ledger_is_compared_with_every_run_by_itself(
+async def test_verify_all_compares_every_run_by_default(
     worker: Worker, server: DevServer, safeguards: Safeguards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its end, and a whole task, were deleted without a trace; the runs still know (C-26)."""
+    """The runs' histories reveal a deleted end and a deleted task (C-26)."""
     task_id, other_task = [(await (await start(worker, FourAgents.run)).result()).task_id for _ in range(2)]
     keys = tmp_path / "public.json"
     keys.write_text(safeguards.keyring.public().to_json(), encoding="utf-8")
@@ -102,14 +102,14 @@ async def test_a_whole_ledger_is_compared_with_every_run_by_itself(
 
 @activity.defn(dynamic=True)
 async def forging(args: Sequence[RawValue]) -> StageReturn:
-    """Answer as any stage, with an anchor that is none."""
+    """Run as any stage, and return a malformed anchor."""
     return StageReturn(stage=activity.info().activity_type, seq=1, anchor="of no chain")
 
 
-async def test_a_run_with_a_forged_anchor_keeps_no_other_from_being_compared(
+async def test_a_forged_anchor_does_not_stop_the_comparison_of_other_runs(
     worker: Worker, server: DevServer, safeguards: Safeguards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who may run a worker could have made every audit of the ledger an incomplete one."""
+    """Otherwise one hostile worker could make every audit incomplete."""
     async with Worker(worker.client, task_queue="forging", workflows=[FourAgents], activities=[forging]) as forger:
         hostile = await start(forger, FourAgents.run)
         with pytest.raises(WorkflowFailureError):

@@ -24,13 +24,13 @@ POLICY = RedactionPolicy()
 
 
 def salt(pointer: str) -> bytes:
-    """Return the salt for a pointer; the same each time, so that a test can compare."""
+    """Return a deterministic salt for a pointer."""
     return hashlib.sha256(pointer.encode()).digest()
 
 
 class TestRedact:
     def test_each_member_of_the_payload_becomes_a_commitment(self) -> None:
-        """`personalDataPayload` is redacted by member, so that each may have a subject of its own (S3-12.3-b)."""
+        """`personalDataPayload` is redacted by member, so each can have its own data subject (S3-12.3-b)."""
         original = {"taskDescription": "x", "personalDataPayload": {"email": "a@b.c", "phone": 1}}
         redacted = redact(original, POLICY, salt)
 
@@ -60,7 +60,7 @@ class TestRedact:
             ),
         ],
     )
-    def test_the_policy_says_where_personal_data_is(
+    def test_the_policy_names_the_redacted_members(
         self, fields: set[str], message: dict[str, Any], pointers: list[str]
     ) -> None:
         """PII fields are redacted per data policy (S3-6.2-b)."""
@@ -70,22 +70,22 @@ class TestRedact:
         assert in_clear(redact(message, policy, salt), policy) == []
 
     def test_ciphertext_and_commitments_stay(self) -> None:
-        """What the vault has sealed may be recorded as it is, and redacting twice is redacting once."""
+        """The vault's ciphertext may be recorded, and redaction is idempotent."""
         policy = RedactionPolicy(is_sealed=lambda value: isinstance(value, dict) and "ciphertext" in value)
         once = redact({"personalDataPayload": {"a": {"ciphertext": "…"}, "b": "x"}}, policy, salt)
 
         assert is_commitment(once["personalDataPayload"]["b"])
         assert redact(once, policy, salt) == once
 
-    def test_a_salt_that_can_be_guessed_is_refused(self) -> None:
-        """An e-mail address under a short salt can be found by trying."""
+    def test_a_short_salt_is_refused(self) -> None:
+        """A short salt can be found by brute force."""
         with pytest.raises(ValueError, match="16 random"):
             redact({"personalDataPayload": {"a": "x"}}, POLICY, lambda pointer: b"short")
 
 
 class TestCommitment:
     def test_without_the_salt_a_guess_cannot_be_tested(self) -> None:
-        """The record holds no hash of the value that anybody could make again (C-24: low-entropy data)."""
+        """The record has no hash that could be computed from a guess (C-24: low-entropy data)."""
         value = "a@b.c"
         recorded = commitment("/personalDataPayload/email", os.urandom(32), value)
 

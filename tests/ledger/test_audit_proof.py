@@ -55,7 +55,7 @@ LETTERS = {INVALID: "I", UNVERIFIED: "U", UNANCHORED: "A", VALID: "V"}
 
 
 class TestAttacks:
-    def test_an_attack_is_seen_by_who_has_enough(self) -> None:
+    def test_attacks_are_detected_with_sufficient_evidence(self) -> None:
         """The whole list of 6.3 and T2, and what a chain without keys, or without anchors, can't show.
 
         C-26, S3-10.3-b, S3-6.2-h, P1-P6.
@@ -88,8 +88,8 @@ class TestAttacks:
 
         assert table == {name: (named, INVALID) for name, (_, _, named) in ATTACKS.items()}
 
-    def test_the_chain_itself_is_valid(self) -> None:
-        """Nothing is found where nothing was done (S3-10.3-b)."""
+    def test_an_unchanged_chain_is_valid(self) -> None:
+        """No flaw is reported (S3-10.3-b)."""
         records = chain(5)
 
         report = verify(records, verifier=KEYS, anchors=[head(records[:2])], expected_head=head(records))
@@ -99,16 +99,16 @@ class TestAttacks:
         assert report
 
     @pytest.mark.parametrize("length", range(5))
-    def test_any_truncation_is_seen_down_to_the_anchor(self, length: int) -> None:
-        """However much of the tail is cut, the anchored head shows it and names the first missing record (P2, T2)."""
+    def test_a_truncation_below_the_anchor_is_detected(self, length: int) -> None:
+        """For a cut of any length the first missing record is named (P2, T2)."""
         records = chain(5)
 
         report = verify(records[:length], verifier=KEYS, anchors=[head(records)])
 
         assert (report.verdict, report.flaw, report.sequence) == (INVALID, Flaw.TRUNCATED, length + 1)
 
-    def test_the_window_that_no_anchor_covers_is_reported(self) -> None:
-        """A cut behind the last anchor would not show, and the report says where that begins (P2)."""
+    def test_records_after_the_last_anchor_are_reported(self) -> None:
+        """A cut after the last anchor goes unnoticed, and the report says where that starts (P2)."""
         records = chain(5)
 
         report = verify(records, verifier=KEYS, anchors=[head(records[:3])])
@@ -116,8 +116,8 @@ class TestAttacks:
         assert (report.verdict, report.anchored_through, report.signed_through) == (UNANCHORED, 3, 5)
 
     @pytest.mark.parametrize("damage", ["delete", "swap", "duplicate"])
-    def test_it_is_seen_at_every_place(self, damage: str) -> None:
-        """Not only in the middle: at each record of a chain of 50 (T2)."""
+    def test_the_attack_is_detected_at_every_place(self, damage: str) -> None:
+        """At each record of a chain of 50 (T2)."""
         records = bare(chain(50))
         for index in range(49):
             mutant = {
@@ -132,7 +132,7 @@ class TestAttacks:
 class TestMutation:
     @staticmethod
     def parts(record: AuditRecord) -> list[tuple[bytes, Callable[[bytes], AuditRecord]]]:
-        """Return the stored bytes of a record, and how to put others in their place."""
+        """Return the stored bytes of a record, and functions to replace them."""
         return [
             (record.header, lambda data: AuditRecord(data, record.message, record.signature)),
             (record.message, lambda data: AuditRecord(record.header, data, record.signature)),
@@ -160,7 +160,7 @@ class TestMutation:
 
     @pytest.mark.slow
     def test_no_flipped_byte_of_a_long_chain_is_accepted(self) -> None:
-        """Every byte of a chain of 50; it is named at the record, or at the one that follows it (T1, P1)."""
+        """Every byte of a chain of 50; the report names that record or the next one (T1, P1)."""
         records = bare(chain(50))
         prefix = LedgerWalk(LEDGER, verifier=KEYS)  # what verify_chain makes of the records before the changed one
         wrong = []
@@ -179,8 +179,8 @@ class TestMutation:
         assert wrong == []
 
     @given(length=st.integers(1, 8), data=st.data())
-    def test_only_the_chain_itself_verifies(self, length: int, data: st.DataObject) -> None:
-        """Any other selection of its records, in any order, is not valid against its head (T9)."""
+    def test_no_other_selection_of_records_verifies(self, length: int, data: st.DataObject) -> None:
+        """No other selection of the records, in any order, is valid with the expected head (T9)."""
         records = chain(length)
         indexes = data.draw(st.lists(st.integers(0, length - 1), max_size=10))
 
@@ -190,20 +190,20 @@ class TestMutation:
 
 
 class TestHeads:
-    def test_a_fork_is_seen_by_whoever_holds_one_head(self) -> None:
+    def test_one_head_reveals_a_fork(self) -> None:
         """Two heads of one length cannot both be right (P4, T3)."""
         records, fork = chain(5), chain(5, entries=[entry(number, details="other") for number in range(5)])
 
         assert verify(fork, verifier=KEYS, anchors=[head(records)]).flaw is Flaw.ANCHOR
 
-    def test_two_anchors_that_contradict_each_other_let_no_chain_pass(self) -> None:
-        """Whoever holds both knows that somebody was shown another chain (P4)."""
+    def test_contradicting_anchors_match_no_chain(self) -> None:
+        """They show that somebody saw another chain (P4)."""
         records, fork = chain(3), chain(3, entries=[entry(number, details="other") for number in range(3)])
 
         for branch in (records, fork):
             assert verify(branch, verifier=KEYS, anchors=[head(records), head(fork)]).verdict is INVALID
 
-    def test_an_anchor_is_compared_by_its_hash_and_not_by_its_number(self) -> None:
+    def test_an_anchor_is_compared_by_hash(self) -> None:
         """A suffix of the same length does not pass for the genuine one (T3, ai-memory #1873)."""
         records = chain(5)
         forged = attacks.rechain_a_suffix(bare(records))
@@ -212,7 +212,7 @@ class TestHeads:
         assert verify(forged, anchors=[head(records)]).flaw is Flaw.ANCHOR
 
     def test_records_after_the_expected_head_are_reported(self) -> None:
-        """Whoever knows how many there must be is told of more (C-26)."""
+        """More records than expected are invalid (C-26)."""
         records = chain(5)
 
         report = verify(records, verifier=KEYS, expected_head=head(records[:3]))
@@ -220,19 +220,19 @@ class TestHeads:
         assert (report.verdict, report.flaw, report.sequence) == (INVALID, Flaw.EXTRA, 4)
 
     def test_the_expected_head_alone_proves_an_unsigned_chain(self) -> None:
-        """The run's history is witness enough (design.md 4, C-25b)."""
+        """The run's history is sufficient (design.md 4, C-25b)."""
         records = chain(5, signer=None)
 
         assert verify(records).verdict is UNVERIFIED
         assert verify(records, expected_head=head(records)).verdict is VALID
 
-    def test_an_expected_head_of_another_task_is_a_mistake(self) -> None:
-        """A verifier that mixes tasks up must not get a verdict."""
+    def test_an_expected_head_of_another_task_is_an_error(self) -> None:
+        """A caller that confuses tasks gets no verdict."""
         with pytest.raises(ValueError, match="another task"):
             verify(chain(2), expected_head=head(chain(2, task_id="another task")))
 
-    def test_a_chain_under_another_ledgers_name_has_no_known_head(self) -> None:
-        """The name is the verifier's, so an anchor cannot be dodged by changing it (T3, CVE-2022-36111's advisory)."""
+    def test_anchors_do_not_cover_a_chain_of_another_ledger(self) -> None:
+        """The verifier gives the name, so renaming evades no anchor (T3, CVE-2022-36111's advisory)."""
         records = chain(5)
         renamed = chain(5, ledger="baton-2")
 
@@ -240,8 +240,8 @@ class TestHeads:
 
         assert (report.verdict, report.flaw) == (INVALID, Flaw.PLACE)
 
-    def test_a_short_anchor_is_as_good(self) -> None:
-        """A history may keep 75 characters instead of a whole head."""
+    def test_a_short_anchor_proves_the_same_as_a_head(self) -> None:
+        """A history stores 75 characters instead of a whole head."""
         records = chain(5)
         short = ChainHead.from_anchor(LEDGER, TASK, head(records).anchor)
 
@@ -251,7 +251,7 @@ class TestHeads:
 
 class TestKeys:
     def test_records_of_a_previous_key_stay_valid(self) -> None:
-        """Rotation does not touch what was signed before (6.3 "previous key", P7)."""
+        """A rotation does not affect older signatures (6.3 "previous key", P7)."""
         old, new = Key("2025"), Key("2026")
         first = chain(3, signer=old)
         records = [*first, joined(entry(9), first[-1].link, new, NOW + timedelta(days=1))]
@@ -260,8 +260,8 @@ class TestKeys:
         assert verify(records, verifier=keys).verdict is UNANCHORED
         assert verify(records[:3], verifier=keys).verdict is UNANCHORED
 
-    def test_a_retired_key_signs_nothing_later(self) -> None:
-        """Whoever has a key that was retired cannot add to a chain with it (P7, T4)."""
+    def test_a_retired_key_cannot_sign_later_records(self) -> None:
+        """A retired key cannot extend a chain (P7, T4)."""
         old = Key("2025")
         first = chain(3, signer=old)
         records = [*first, joined(entry(9), first[-1].link, old, NOW + timedelta(days=1))]
@@ -271,8 +271,8 @@ class TestKeys:
         assert (report.verdict, report.flaw, report.sequence) == (INVALID, Flaw.KEY, 4)
         assert "(or its writer's clock was ahead: it says 2026-11-22T" in str(report.reason)
 
-    def test_a_retired_key_cannot_antedate_what_it_adds(self) -> None:
-        """An older time than the record before shows that it was put in afterwards (P7)."""
+    def test_a_retired_key_cannot_backdate_records(self) -> None:
+        """A time older than the previous record's shows a later insertion (P7)."""
         old, new = Key("2025"), Key("2026")
         first = chain(1, signer=new)
         late = joined(entry(9), replace(first[-1].link, recorded_at=""), old, NOW - timedelta(days=1))
@@ -282,21 +282,21 @@ class TestKeys:
         assert (report.flaw, report.sequence) == (Flaw.TIME, 2)
 
     def test_an_unknown_key_fails_closed(self) -> None:
-        """A signature that cannot be checked counts as a wrong one (6.3 "unknown key id", T4)."""
+        """A signature that cannot be checked is invalid (6.3 "unknown key id", T4)."""
         report = verify(chain(3), verifier=PublicKeys())
 
         assert (report.verdict, report.flaw) == (INVALID, Flaw.KEY)
         assert "get the public keys again" in (report.reason or ""), "an auditor whose keys are of before a rotation"
 
-    def test_a_signature_without_a_key_id_counts_for_nothing(self) -> None:
-        """A record says which key signs it, inside what is signed (T4)."""
+    def test_a_signature_without_a_key_id_is_invalid(self) -> None:
+        """The signed bytes include the key id (T4)."""
         unsigned = chain(1, signer=None)[0]
 
         report = verify([replace(unsigned, signature=b"x" * 64)], verifier=KEYS)
 
         assert (report.verdict, report.flaw) == (INVALID, Flaw.KEY)
 
-    def test_the_signature_of_one_head_is_none_of_another(self) -> None:
+    def test_a_signature_is_valid_for_one_head_only(self) -> None:
         """A signature binds ledger, task, number and hash (P6)."""
         records, other_records = chain(3), chain(3, task_id="another task")
         swapped = [
@@ -306,14 +306,14 @@ class TestKeys:
         assert verify(swapped, verifier=KEYS).flaw is Flaw.SIGNATURE
 
     def test_without_keys_and_anchors_nothing_is_proved(self) -> None:
-        """Not knowing is a verdict of its own, and not "valid" (C-26)."""
+        """The verdict is unverified, not valid (C-26)."""
         report = verify(chain(3))
 
         assert (report.verdict, report.flaw, report.sequence, report.records) == (UNVERIFIED, Flaw.UNSIGNED, 1, 3)
         assert not report
 
     def test_every_signature_is_verified(self) -> None:
-        """A good signature over the last record does not cover for a wrong one before it."""
+        """A good signature of the last record does not hide a bad one before it."""
         records = chain(5)
         records[1] = replace(records[1], signature=b"x" * 64)
 
@@ -323,8 +323,8 @@ class TestKeys:
 
 
 class TestEvents:
-    def test_an_event_that_is_on_record_twice_is_reported(self) -> None:
-        """Even the ledger's own key does not make a second acceptance of the same attempt right (C-25)."""
+    def test_a_repeated_event_is_reported(self) -> None:
+        """A second acceptance of the same attempt is invalid even with the ledger's key (C-25)."""
         records = chain(entries=[entry(0), entry(1), entry(0, details="again")])
 
         report = verify(records, verifier=KEYS)
@@ -332,7 +332,7 @@ class TestEvents:
         assert (report.verdict, report.flaw, report.sequence) == (INVALID, Flaw.REPEATED, 3)
 
     def test_another_attempt_is_another_event(self) -> None:
-        """A retry keeps its handoff id and has its own number (C-20)."""
+        """A retry has the same handoff id and another number (C-20)."""
         records = chain(entries=[entry(0, status="REJECTED"), entry(0), entry(0, attempt=2)])
 
         assert verify(records, verifier=KEYS, anchors=[head(records)])

@@ -33,7 +33,7 @@ HAPPY = chain(
 
 
 class TestTrace:
-    def test_it_shows_what_each_agent_received_and_what_came_out(self) -> None:
+    def test_the_trace_shows_inputs_and_output(self) -> None:
         """Received, concluded, order, total cost, final output (S3-12.1-a, S3-6.2-c, S3-6.2-f)."""
         trace = traced(HAPPY)
 
@@ -45,8 +45,8 @@ class TestTrace:
         assert trace.cost.usd == Decimal("0.05")
         assert trace.report.verdict is Verdict.UNANCHORED
 
-    def test_the_output_is_what_was_returned_last(self) -> None:
-        """Each agent's return is on record; of a task whose last one failed there is no output (S3-12.1-a)."""
+    def test_the_output_is_the_last_completion(self) -> None:
+        """Each completion is on record; if the last agent failed, there is no output (S3-12.1-a)."""
         returns = [entry(n, kind=Kind.COMPLETION, status="RETURNED", message={"output": n}) for n in range(2)]
         failed = entry(2, kind=Kind.COMPLETION, status="FAILED_1", message={})
 
@@ -61,8 +61,8 @@ class TestTrace:
             pytest.param(entry(3, message=b"{]"), Flaw.MESSAGE, id="a message that is not JSON"),
         ],
     )
-    def test_a_forged_record_that_cannot_be_read_hides_no_other(self, forged: AuditEntry, flaw: Flaw) -> None:
-        """Its hashes fit, as anybody's do in a ledger without keys; to show the task raised an error (C-26)."""
+    def test_an_unreadable_forged_record_hides_no_other(self, forged: AuditEntry, flaw: Flaw) -> None:
+        """Its hashes are correct, as a forger can make them without keys; the trace works anyway (C-26)."""
         records = chain(entries=[entry(0), entry(1), forged, entry(4)], signer=None)
         trace = traced(records)
 
@@ -71,7 +71,7 @@ class TestTrace:
         assert trace.cost.micro_usd == 20_000
 
     def test_a_pipeline_of_four_has_three_accepted_handoffs(self) -> None:
-        """Rejections, rollbacks and the completion are of other kinds or statuses (C-50, S3-13.3-a)."""
+        """Rejections, roll-backs and the completion have other kinds or statuses (C-50, S3-13.3-a)."""
         records = chain(
             entries=[
                 entry(0),
@@ -89,8 +89,8 @@ class TestTrace:
             "handoff-2",
         ]
 
-    def test_only_what_hangs_together_is_told(self) -> None:
-        """The story ends before the first bad record; that one is still there to be looked at."""
+    def test_the_trace_ends_before_the_first_bad_record(self) -> None:
+        """The bad record is still available for inspection."""
         broken = [*HAPPY[:2], replace(HAPPY[2], message=b"{}"), HAPPY[3]]
 
         trace = traced(broken)
@@ -98,8 +98,8 @@ class TestTrace:
         assert (len(trace.linked), len(trace.records), trace.report.sequence) == (2, 4, 3)
         assert (trace.output, trace.cost.usd) == (None, Decimal("0.02"))
 
-    def test_it_becomes_json(self) -> None:
-        """Header and message of each record, the cost and the report, for whoever asked (S3-12.1-a)."""
+    def test_the_trace_has_a_json_form(self) -> None:
+        """It has header and message of each record, the cost and the report (S3-12.1-a)."""
         trace = traced(HAPPY).to_json_object()
 
         assert [record["sequence"] for record in trace["records"]] == [1, 2, 3, 4]

@@ -29,28 +29,28 @@ def bundle(tmp_path: Path) -> Path:
 
 
 class TestVerifyBundle:
-    def test_it_is_compressed_and_verifies(self, bundle: Path) -> None:
+    def test_a_compressed_bundle_verifies(self, bundle: Path) -> None:
         """With the public key only (P10)."""
         assert verify_bundle(bundle, verifier=KEYS, anchors=[head(RECORDS)])
         assert bundle.stat().st_size < sum(len(record.header) + len(record.message) for record in RECORDS)
 
-    def test_an_uncompressed_one_verifies_as_well(self, tmp_path: Path) -> None:
-        """Whoever unpacked it to read it can still check it."""
+    def test_an_uncompressed_bundle_verifies(self, tmp_path: Path) -> None:
+        """A bundle can be decompressed for reading and still be verified."""
         path = tmp_path / "evidence.jsonl"
         path.write_bytes(b"".join(pack(MANIFEST, RECORDS, KEY)))
 
         assert verify_bundle(path, verifier=KEYS, anchors=[head(RECORDS)])
 
-    def test_a_file_that_is_cut_anywhere_is_invalid(self, bundle: Path) -> None:
-        """Torn copies are said to be torn (T5)."""
+    def test_a_truncated_file_is_invalid(self, bundle: Path) -> None:
+        """The reason says that it is truncated (T5)."""
         data = bundle.read_bytes()
         for length in range(0, len(data), 7):
             bundle.write_bytes(data[:length])
             assert verify_bundle(bundle, verifier=KEYS).verdict is Verdict.INVALID
 
     @pytest.mark.slow
-    def test_no_flipped_bit_of_the_file_changes_what_it_says(self, bundle: Path) -> None:
-        """Invalid, or the same lines: compression has bits that mean nothing (T1)."""
+    def test_no_flipped_bit_changes_the_lines_of_a_valid_file(self, bundle: Path) -> None:
+        """It is invalid or has the same lines, because some bits of the compression have no effect (T1)."""
         data = bundle.read_bytes()
         with bundle_lines(bundle) as lines:
             genuine = list(lines)
@@ -60,14 +60,14 @@ class TestVerifyBundle:
                 with bundle_lines(bundle) as lines:
                     assert list(lines) == genuine
 
-    def test_a_file_that_is_not_there_is_said(self, tmp_path: Path) -> None:
+    def test_a_missing_file_is_an_error(self, tmp_path: Path) -> None:
         """A wrong path is no verdict."""
         with pytest.raises(LedgerUnavailableError, match="No such file"):
             verify_bundle(tmp_path / "typo.zst")
 
     @pytest.mark.slow
-    def test_a_bomb_does_not_go_off(self, tmp_path: Path) -> None:
-        """A line without end is not read to its end."""
+    def test_a_decompression_bomb_is_refused(self, tmp_path: Path) -> None:
+        """A line of unlimited length is not read to its end."""
         path = tmp_path / "bomb.zst"
         with new_bundle(path) as file:
             file.writelines(b"x" * 1_000_000 for _ in range(MAX_LINE_BYTES // 1_000_000 + 2))
@@ -77,8 +77,8 @@ class TestVerifyBundle:
 
 
 class TestNewBundle:
-    def test_a_bundle_appears_whole_or_not_at_all(self, bundle: Path) -> None:
-        """What breaks off leaves the old one, and nothing beside it."""
+    def test_a_bundle_is_written_atomically(self, bundle: Path) -> None:
+        """An interruption leaves the old file, and no temporary one."""
         data = bundle.read_bytes()
 
         def break_off() -> None:
@@ -93,8 +93,8 @@ class TestNewBundle:
         assert list(bundle.parent.iterdir()) == [bundle]
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
-    def test_a_full_disk_is_said(self, tmp_path: Path) -> None:
-        """And the file is not there (F13)."""
+    def test_a_full_disk_is_an_error(self, tmp_path: Path) -> None:
+        """The file does not exist afterwards (F13)."""
         path = tmp_path / "evidence.zst"
         (tmp_path / ".new-evidence.zst").symlink_to("/dev/full")
 

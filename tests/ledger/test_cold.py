@@ -1,4 +1,4 @@
-"""The cold tier: segments in the artifact store that read as if they were hot (§9)."""
+"""The cold tier: segments in the artifact store (§9)."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ LATER = NOW + timedelta(days=31)
 
 
 def content_rows(path: Path) -> int:
-    """Return how many records' bytes are in the hot tier."""
+    """Return the number of records with bytes in the hot tier."""
     connection = sqlite3.connect(path)
     [(rows,)] = connection.execute("SELECT count(*) FROM handoff_audit_content")
     connection.close()
@@ -59,7 +59,7 @@ async def aged(path: Path, options: LedgerOptions) -> list[ChainHead]:
 
 @pytest.fixture
 def later(options: LedgerOptions) -> LedgerOptions:
-    """Return options whose clock says 31 days later."""
+    """Return options with a clock 31 days ahead."""
     return replace(options, clock=lambda: LATER)
 
 
@@ -67,7 +67,7 @@ class TestMove:
     async def test_records_older_than_thirty_days_are_moved(
         self, path: Path, later: LedgerOptions, aged: list[ChainHead]
     ) -> None:
-        """The others stay hot; nothing is moved twice (S3-9-g)."""
+        """The others stay in the hot tier; nothing is moved twice (S3-9-g)."""
         assert timedelta(days=30) == HOT_PERIOD
         async with Ledger(path, later) as ledger:
             moved = await ledger.move_to_cold()
@@ -77,10 +77,8 @@ class TestMove:
         assert moved_again == []
         assert content_rows(path) == 4
 
-    async def test_a_record_of_a_clock_that_was_ahead_goes_with_those_after_it(
-        self, path: Path, options: LedgerOptions
-    ) -> None:
-        """Else it would keep everything after it hot until its time has come."""
+    async def test_a_record_of_a_fast_clock_moves_with_later_records(self, path: Path, options: LedgerOptions) -> None:
+        """Otherwise it would keep all later records in the hot tier."""
         for number, days in enumerate((0, 3650, 0, 31)):
             async with Ledger(path, replace(options, clock=partial(NOW.__add__, timedelta(days=days)))) as ledger:
                 await ledger.append(entry(number, task_id="ahead" if days == 3650 else TASK))
@@ -91,8 +89,8 @@ class TestMove:
         assert (moved.first_position, moved.last_position) == (1, 3)
         assert report.verdict is Verdict.UNANCHORED
 
-    async def test_both_tiers_read_as_one(self, path: Path, later: LedgerOptions, aged: list[ChainHead]) -> None:
-        """Trace, verification, cost, checkpoint and bundle are what they were before, byte for byte (S3-9-g)."""
+    async def test_both_tiers_are_read_together(self, path: Path, later: LedgerOptions, aged: list[ChainHead]) -> None:
+        """Trace, verification, cost, checkpoint and bundle do not change by a byte (S3-9-g)."""
         async with Ledger(path, later) as ledger:
             hot_trace = await ledger.trace(TASK, verifier=KEYS)
             checkpoint = await ledger.checkpoint()
@@ -109,10 +107,10 @@ class TestMove:
         assert (report.verdict, report.records, report.checkpointed_through) == (Verdict.VALID, 12, 12)
         assert verify_bundle(bundle, verifier=KEYS, anchors=aged)
 
-    async def test_appends_go_on_and_events_stay_unique(
+    async def test_events_stay_unique_after_a_move(
         self, path: Path, later: LedgerOptions, aged: list[ChainHead]
     ) -> None:
-        """An event whose bytes are cold is not recorded a second time, and the chain joins to its cold end (C-25)."""
+        """A moved event is not recorded again, and the chain continues its moved end (C-25)."""
         async with Ledger(path, later) as ledger:
             await ledger.move_to_cold(timedelta(0))
             assert await ledger.append(entry(0)) == aged[0]
@@ -122,7 +120,7 @@ class TestMove:
         assert head.sequence == 7
 
     async def test_segments_are_compressed(self, ledger: Ledger, tmp_path: Path) -> None:
-        """By more than the records one by one (S3-9-f)."""
+        """They are smaller than the separately compressed records (S3-9-f)."""
         text = {"conversationHistorySummary": "Clause 4.2 flagged as potentially unlimited liability. " * 20}
         await ledger.append_all([entry(number, message=text) for number in range(200)])
 
@@ -133,13 +131,13 @@ class TestMove:
         assert moved.bytes * 8 < len(plain)
 
     async def test_without_an_artifact_store_nothing_is_moved(self, path: Path) -> None:
-        """There is nowhere to move to, and that is said."""
+        """The error says so."""
         async with Ledger(path) as ledger:
             with pytest.raises(LedgerError, match="without an artifact store"):
                 await ledger.move_to_cold()
 
     async def test_a_flawed_record_is_not_moved(self, path: Path, later: LedgerOptions, aged: list[ChainHead]) -> None:
-        """What was tampered with stays where it can be looked into, and is named; all others are moved."""
+        """It stays for inspection and is named; all others are moved."""
         execute(
             path,
             "DROP TRIGGER handoff_audit_no_update",
@@ -183,10 +181,10 @@ class Failing:
 
 class TestCrash:
     @pytest.mark.parametrize("calls", range(2))
-    async def test_a_store_that_fails_costs_nothing(
+    async def test_a_failing_store_loses_nothing(
         self, path: Path, later: LedgerOptions, aged: list[ChainHead], calls: int
     ) -> None:
-        """Whichever step it fails at, every record is readable, and the next move does it all (T5)."""
+        """After a failure at any step every record is readable, and the next move completes it (T5)."""
         store = Failing(MemoryArtifactStore(), calls)
         async with Ledger(path, replace(later, artifacts=store)) as ledger:
             with pytest.raises(ArtifactError, match="no space"):
@@ -197,10 +195,10 @@ class TestCrash:
             assert [segment.records for segment in await ledger.move_to_cold()] == [8]
             assert await ledger.verify(TASK, verifier=KEYS, anchors=aged)
 
-    async def test_a_move_that_died_before_the_bytes_went_is_ended(
+    async def test_an_interrupted_move_is_finished(
         self, path: Path, later: LedgerOptions, aged: list[ChainHead]
     ) -> None:
-        """The segment is registered, the bytes are still hot: the next move only lets them go (T5)."""
+        """The segment is registered but the bytes are in the hot tier: the next move deletes them (T5)."""
         with refusing_deletes(path):
             async with Ledger(path, later) as ledger:
                 with pytest.raises(LedgerError, match="append-only"):
@@ -213,10 +211,10 @@ class TestCrash:
             assert await ledger.verify(TASK, verifier=KEYS, anchors=aged)
         assert content_rows(path) == 4
 
-    async def test_bytes_are_kept_while_their_segment_cannot_be_read(
+    async def test_bytes_are_kept_until_their_segment_is_readable(
         self, path: Path, later: LedgerOptions, aged: list[ChainHead], tmp_path: Path
     ) -> None:
-        """A registered segment that is gone, or damaged, does not cost the last copy."""
+        """A lost or damaged segment does not cost the last copy."""
         with refusing_deletes(path):
             async with Ledger(path, later) as ledger:
                 with pytest.raises(LedgerError):
@@ -229,8 +227,10 @@ class TestCrash:
             assert await ledger.verify(TASK, verifier=KEYS, anchors=aged)
         assert content_rows(path) == 12
 
-    async def test_two_movers_do_it_once(self, path: Path, later: LedgerOptions, aged: list[ChainHead]) -> None:
-        """The one that comes second goes on behind the other, and nothing is lost."""
+    async def test_two_concurrent_moves_move_each_record_once(
+        self, path: Path, later: LedgerOptions, aged: list[ChainHead]
+    ) -> None:
+        """The second continues after the first, and nothing is lost."""
         async with Ledger(path, later) as first, Ledger(path, later) as second:
             moved = await asyncio.gather(*(ledger.move_to_cold(segment_records=1) for ledger in (first, second)))
             assert await first.verify(TASK, verifier=KEYS, anchors=aged)
@@ -246,10 +246,10 @@ class TestLoss:
             [moved] = await ledger.move_to_cold()
         return moved
 
-    async def test_a_deleted_segment_is_found(
+    async def test_a_deleted_segment_is_detected(
         self, path: Path, later: LedgerOptions, cold: Segment, tmp_path: Path
     ) -> None:
-        """Every record it held is gone, and the first one is named (P1)."""
+        """All its records are lost, and the first one is named (P1)."""
         for file in segment_files(tmp_path):
             file.unlink()
 
@@ -260,10 +260,10 @@ class TestLoss:
         assert (chain.verdict, chain.sequence, chain.flaw) == (Verdict.INVALID, 1, Flaw.GONE)
         assert (ledger_report.verdict, ledger_report.flaws) == (Verdict.INVALID, 2)
 
-    async def test_a_damaged_segment_is_found(
+    async def test_a_damaged_segment_is_detected(
         self, path: Path, later: LedgerOptions, cold: Segment, tmp_path: Path
     ) -> None:
-        """Its hash is its name, so one byte is enough (P1)."""
+        """Its name is its hash, so one changed byte is enough (P1)."""
         spoil(segment_files(tmp_path)[0])
 
         async with Ledger(path, later) as ledger:
@@ -274,10 +274,10 @@ class TestLoss:
         assert "damaged" in report.reason
 
     @pytest.mark.parametrize("segment", ["'../../../etc/passwd'", "x'00'"], ids=["a path", "bytes"])
-    async def test_what_names_no_segment_is_found(
+    async def test_a_malformed_segment_name_is_detected(
         self, path: Path, later: LedgerOptions, cold: Segment, segment: str
     ) -> None:
-        """Nor is it looked for in the store."""
+        """It is not looked up in the store."""
         execute(
             path,
             "DROP TRIGGER handoff_audit_segment_no_update",
@@ -289,8 +289,10 @@ class TestLoss:
 
         assert (report.verdict, report.sequence, report.flaw) == (Verdict.INVALID, 1, Flaw.GONE)
 
-    async def test_a_store_out_of_reach_is_no_tampering(self, path: Path, later: LedgerOptions, cold: Segment) -> None:
-        """What cannot be read now is unverified, not invalid; and the rest of the ledger works on."""
+    async def test_an_unreachable_store_is_unverified_not_invalid(
+        self, path: Path, later: LedgerOptions, cold: Segment
+    ) -> None:
+        """The rest of the ledger works on."""
         unreachable = replace(later, artifacts=Failing(MemoryArtifactStore(), 0))
         for options in (unreachable, replace(later, artifacts=None)):
             async with Ledger(path, options) as ledger:
@@ -298,10 +300,10 @@ class TestLoss:
                 assert (report.verdict, report.sequence, report.flaw) == (Verdict.UNVERIFIED, 1, Flaw.MISSING)
                 assert (await ledger.append(entry(20, task_id="new"))).sequence == 1
 
-    async def test_another_segment_in_its_place_is_found(
+    async def test_another_segment_in_its_place_is_detected(
         self, path: Path, later: LedgerOptions, cold: Segment, tmp_path: Path
     ) -> None:
-        """A genuine segment of other records does not stand in for this one."""
+        """A genuine segment of other records does not replace this one."""
         async with Ledger(path, later) as ledger:
             [other_segment] = await ledger.move_to_cold(timedelta(0))
         execute(
@@ -325,7 +327,7 @@ def spoil(file: Path) -> None:
 
 @contextlib.contextmanager
 def refusing_deletes(path: Path) -> Iterator[None]:
-    """Keep bytes from being deleted: the moment between two steps of a move."""
+    """Prevent deletes, to stop between two steps of a move."""
     execute(
         path,
         "CREATE TRIGGER crash BEFORE DELETE ON handoff_audit_content BEGIN SELECT RAISE(ABORT, 'append-only'); END",

@@ -17,15 +17,15 @@ STORED = compress_record(RECORD.header, RECORD.message)
 
 class TestCompressed:
     @given(header=st.binary().filter(lambda data: b"\n" not in data), body=st.binary())
-    def test_what_is_stored_comes_back(self, header: bytes, body: bytes) -> None:
+    def test_stored_content_round_trips(self, header: bytes, body: bytes) -> None:
         """Any header without a line break, any message."""
         assert restore_record(CODEC, compress_record(header, body)) == (header, body)
 
     def test_a_short_record_shrinks_to_less_than_half(self) -> None:
-        """What every record says is in the dictionary (S3-9-f)."""
+        """The dictionary contains the text common to all records (S3-9-f)."""
         assert len(STORED) * 2 < len(RECORD.header) + len(RECORD.message)
 
-    def test_threads_do_not_disturb_each_other(self) -> None:
+    def test_the_compressor_is_thread_safe(self) -> None:
         """One compressor serves all of them."""
         texts = [rfc8785.dumps(message(number)) for number in range(200)]
         with ThreadPoolExecutor(8) as threads:
@@ -46,13 +46,13 @@ class TestRestored:
             pytest.param(99, STORED, id="an unknown codec"),
         ],
     )
-    def test_damage_is_said(self, codec: int, stored: bytes) -> None:
-        """Never half a record, never two."""
+    def test_damaged_content_is_an_error(self, codec: int, stored: bytes) -> None:
+        """It never returns half a record, or two."""
         with pytest.raises(DamagedContentError):
             restore_record(codec, stored)
 
     @pytest.mark.slow
-    def test_a_bomb_does_not_go_off(self) -> None:
-        """Stored bytes that would fill the memory are damaged bytes."""
+    def test_a_decompression_bomb_is_refused(self) -> None:
+        """Content that would fill the memory counts as damaged."""
         with pytest.raises(DamagedContentError, match="one frame"):
             restore_record(CODEC, compress_record(b"{}", b"x" * (MAX_RECORD_BYTES + 1)))

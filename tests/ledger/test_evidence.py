@@ -1,4 +1,4 @@
-"""Evidence files: what an auditor checks with a public key and nothing else."""
+"""Evidence files, which an auditor verifies with a public key alone."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -66,40 +66,40 @@ def verified(lines: list[bytes], verifier: HeadVerifier | None = KEYS, **more: o
 
 
 class TestVerifyEvidence:
-    def test_a_bundle_of_one_task_proves_itself(self) -> None:
+    def test_a_bundle_of_one_task_is_valid(self) -> None:
         """Chain, head, checkpoint and inclusion, with public keys only (P10)."""
         report = verified(of_a())
 
         assert (report.verdict, report.records, report.tasks, report.reasons) == (UNANCHORED, 3, 1, ())
         assert (report.signed_by, report.witnessed, report.created_at) == (KEY.key_id, (A,), NOW)
 
-    def test_a_bundle_of_the_whole_ledger_proves_itself(self) -> None:
+    def test_a_bundle_of_the_whole_ledger_is_valid(self) -> None:
         """Every chain, and the checkpoint over all of them."""
         report = verified(file(ALL, manifest(ALL, checkpoints=(CHECKPOINT,))))
 
         assert (report.verdict, report.tasks, report.checkpointed_through) == (UNANCHORED, 2, 6)
 
     def test_without_keys_it_is_unverified(self) -> None:
-        """Nothing contradicts, and nothing is proved; the keys in the file are not trusted."""
+        """There is no contradiction and no proof; the keys in the file are not trusted."""
         report = verified(of_a(keys=({"kty": "OKP", "kid": KEY.key_id},)), None)
 
         assert (report.verdict, report.signed_by, report.witnessed) == (UNVERIFIED, None, ())
 
-    def test_a_kept_checkpoint_witnesses_without_any_key(self) -> None:
-        """Whoever kept the checkpoint sees that the record was there then (P5)."""
+    def test_an_external_checkpoint_proves_without_keys(self) -> None:
+        """An external checkpoint shows that the record existed then (P5)."""
         report = verified(of_a(), None, checkpoints=[CHECKPOINT])
 
         assert (report.verdict, report.witnessed) == (VALID, (A,))
 
-    def test_heads_of_other_tasks_are_not_used(self) -> None:
-        """A file of anchors names every task of the ledger; a genuine bundle of one of them is not invalid for it."""
+    def test_heads_of_other_tasks_are_ignored(self) -> None:
+        """An anchor file has heads of every task; those of other tasks do not make a bundle invalid."""
         other_head = head(chain(2, task_id="another task"))
 
         report = verified(of_a(), anchors=[head(OF_A), other_head])
 
         assert (report.verdict, report.flaws) == (VALID, 0)
 
-    def test_a_kept_anchor_is_enough(self) -> None:
+    def test_an_external_anchor_is_sufficient(self) -> None:
         """The run's history holds the head, so no key is needed."""
         assert verified(of_a(), None, anchors=[head(OF_A)]).verdict is VALID
         longer = chain(4, task_id=A)
@@ -146,8 +146,8 @@ class TestVerifyEvidence:
             ),
         ],
     )
-    def test_what_is_wrong_with_a_file_is_said(self, lines: list[bytes], reason: str) -> None:
-        """A torn or forged file is invalid, and nobody has to guess why."""
+    def test_a_damaged_or_forged_file_is_invalid_with_a_reason(self, lines: list[bytes], reason: str) -> None:
+        """The report has the reason."""
         report = verified(lines)
 
         assert report.verdict is INVALID
@@ -166,7 +166,7 @@ class TestVerifyEvidence:
             chains.empty,
         ],
     )
-    def test_an_exporter_who_falsifies_is_found_out(self, attack: chains.Attack) -> None:
+    def test_a_falsified_export_is_detected(self, attack: chains.Attack) -> None:
         """A new, consistent manifest does not help against signed records and a kept head (P10)."""
         genuine = chain(5)
         falsified = attack(list(genuine))
@@ -178,10 +178,10 @@ class TestVerifyEvidence:
         assert verified(lines, keys, anchors=[head(genuine)]).verdict is INVALID
 
     def test_a_file_of_another_ledger_is_refused(self) -> None:
-        """The name is the verifier's to know."""
+        """The verifier gives the ledger's name."""
         assert "not 'production'" in verified(of_a(), ledger="production").reasons[0]
 
-    def test_a_checkpoint_that_contradicts_the_kept_one_is_a_fork(self) -> None:
+    def test_a_checkpoint_that_contradicts_an_external_one_is_a_fork(self) -> None:
         """Two genuine signatures over two roots of one size (P4)."""
         conflicting = CHECKPOINT.model_copy(update={"root": "sha256:" + "1" * 64}).signed(KEY)
 
@@ -189,7 +189,7 @@ class TestVerifyEvidence:
 
     @pytest.mark.slow
     def test_no_flipped_bit_of_a_file_is_accepted(self) -> None:
-        """Any bit of any line, the manifest and the index lines included (T1)."""
+        """Any bit of any line, including the manifest and index lines (T1)."""
         lines = of_a()
         data = b"\n".join(lines)
         accepted = []
@@ -202,8 +202,8 @@ class TestVerifyEvidence:
 
 
 class TestEvidenceFile:
-    def test_what_was_packed_comes_out_byte_for_byte(self) -> None:
-        """Headers and messages are lines of the file as they are."""
+    def test_packed_records_round_trip(self) -> None:
+        """Headers and messages are unchanged lines of the file."""
         opened = EvidenceFile.open(file(ALL))
 
         records = list(opened.records())
@@ -214,12 +214,12 @@ class TestEvidenceFile:
         assert opened.index == opened.manifest.index
 
     def test_an_absent_record_is_not_packed(self) -> None:
-        """A bundle never has a hole that looks like a record."""
+        """A bundle never has a placeholder that looks like a record."""
         with pytest.raises(EvidenceError, match="record 10 is missing: gone"):
             record_lines(replace(OF_A[0], absence="gone"))
 
     def test_an_unsigned_file_of_signed_records_is_valid(self) -> None:
-        """The records prove themselves; a signature over the file only says who made it."""
+        """The records have their own signatures; the file's signature only names its maker."""
         report = verified(of_a(None))
 
         assert (report.verdict, report.signed_by) == (UNANCHORED, None)
@@ -232,14 +232,14 @@ class TestEvidenceFile:
             pytest.param(lambda line: line.replace(b'"records":3', b'"records":3,"records":3'), id="a member twice"),
         ],
     )
-    def test_a_manifest_in_another_spelling_is_refused(self, spoil: Callable[[bytes], bytes]) -> None:
-        """What was signed is what is read (T8)."""
+    def test_a_manifest_in_another_json_spelling_is_refused(self, spoil: Callable[[bytes], bytes]) -> None:
+        """The parsed manifest is the signed one (T8)."""
         first, *other_lines = of_a()
 
         with pytest.raises(EvidenceError, match=r"it is not a 'baton.evidence"):
             EvidenceFile.open([spoil(first), *other_lines])
 
-    def test_hashes_are_read_as_they_are_written(self) -> None:
-        """The index line and the manifest spell them alike."""
+    def test_index_lines_and_manifest_spell_hashes_alike(self) -> None:
+        """Both use the same notation."""
         assert parse_digest(format_digest(OF_A[0].hash)) == OF_A[0].hash
         assert ChainHead.of(OF_A[0]).task_id == A != TASK

@@ -24,7 +24,7 @@ async def attacked(path: Path) -> tuple[Path, Keyring]:
 
 
 async def test_no_forged_record_is_valid_for_any_command(attacked: tuple[Path, Keyring]) -> None:
-    """Who can insert and has no key, or owns the database, never gets a verdict that says valid (C-26, S3-10.3-b)."""
+    """A forger without a key, or the database's owner, never gets a valid verdict (C-26, S3-10.3-b)."""
     for name, attack in LEDGER_ATTACKS.items():
         results = await verdicts(*attacked, attack, task_id=TASK)
         expected = "valid, completeness not checked" if name in CUTS else None
@@ -39,8 +39,8 @@ async def test_no_forged_record_is_valid_for_any_command(attacked: tuple[Path, K
             assert results["checkpoint"] == "refused", name
 
 
-async def test_a_writer_extends_no_chain_whose_end_it_did_not_verify(attacked: tuple[Path, Keyring]) -> None:
-    """A forged end, or an answer to an event that is on record already, is not built upon (C-25, C-26)."""
+async def test_a_writer_extends_only_chains_with_a_verified_end(attacked: tuple[Path, Keyring]) -> None:
+    """A forged end is not extended, and a forged record is not returned for its event (C-25, C-26)."""
     for name, attack in LEDGER_ATTACKS.items():
         if name.startswith(("forge", "drop", "edit_a_record")) and name != "forge_a_task":
             assert (await verdicts(*attacked, attack, task_id=TASK))["append"] == "refused", name

@@ -1,4 +1,4 @@
-"""The ledger as its users see it, in a SQLite file."""
+"""The ledger's public interface, on an SQLite file."""
 
 import asyncio
 import re
@@ -36,7 +36,7 @@ VALID, UNANCHORED, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNANCHORED, Verd
 
 @pytest.fixture
 def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return every statement that SQLite executes from now on, as they come."""
+    """Record every statement that SQLite executes."""
     statements: list[str] = []
     connect = sqlite3.connect
 
@@ -59,8 +59,8 @@ def write(path: Path, data: bytes) -> None:
 
 
 class TestAppend:
-    async def test_it_gives_the_head_to_be_anchored(self, ledger: Ledger) -> None:
-        """Each append gives the sequence, the hash and the signature of the chain's new end (C-26)."""
+    async def test_append_returns_the_head(self, ledger: Ledger) -> None:
+        """It has the sequence, hash and signature of the chain's new end (C-26)."""
         first, second = await ledger.append(entry(0)), await ledger.append(entry(1))
 
         assert [(head.sequence, head.task_id, head.ledger) for head in (first, second)] == [
@@ -71,29 +71,29 @@ class TestAppend:
         assert KEYS.check([claim]) == ["good"]
         assert await ledger.head(TASK) == second
 
-    async def test_it_is_durable_when_it_returns(self, ledger: Ledger, path: Path) -> None:
-        """Another process sees the record at once: it is written before the receiver begins (S3-6.2-a, P9)."""
+    async def test_an_append_is_durable_when_it_returns(self, ledger: Ledger, path: Path) -> None:
+        """Another process sees the record at once: it is written before the receiver starts (S3-6.2-a, P9)."""
         head = await ledger.append(entry(0))
 
         async with Ledger(path, LedgerOptions()) as reader:
             assert await reader.head(TASK) == head
 
     async def test_the_same_event_is_recorded_once(self, ledger: Ledger) -> None:
-        """A retry after a lost answer gives the first head again, also when more has happened since (C-25)."""
+        """A retry after a lost answer returns the first head, even if the chain has grown (C-25)."""
         first = await ledger.append(entry(0))
         await ledger.append(entry(1))
 
         assert await ledger.append(entry(0)) == first
         assert len((await ledger.trace(TASK)).records) == 2
 
-    async def test_a_later_retry_may_come_at_another_time(self, ledger: Ledger) -> None:
-        """What makes an event the same is its id, attempt, status, kind and message, not its time."""
+    async def test_a_retry_may_have_another_time(self, ledger: Ledger) -> None:
+        """An event is identified by its id, attempt, status, kind and message, not by its time."""
         first = await ledger.append(entry(0))
 
         assert await ledger.append(entry(0, timestamp=NOW + timedelta(hours=1), details="again")) == first
 
-    async def test_each_attempt_and_status_is_an_event_of_its_own(self, ledger: Ledger) -> None:
-        """(handoffId, attempt, status) is what is unique, kinds apart (C-20, C-25, C-50)."""
+    async def test_each_attempt_and_status_is_a_separate_event(self, ledger: Ledger) -> None:
+        """(handoffId, attempt, status) is unique within a kind (C-20, C-25, C-50)."""
         events = [
             entry(0, status=HandoffStatus.REJECTED),
             entry(0, attempt=2),
@@ -111,8 +111,8 @@ class TestAppend:
             await ledger.append(entry(0, message={"number": 99}))
         assert len((await ledger.trace(TASK)).records) == 1
 
-    async def test_several_are_recorded_together_or_not_at_all(self, ledger: Ledger) -> None:
-        """One that conflicts takes those of its own call with it, and those of no other."""
+    async def test_several_entries_are_recorded_atomically(self, ledger: Ledger) -> None:
+        """A conflict fails all entries of its own call, and no others."""
         await ledger.append(entry(0))
 
         lost, recorded = await asyncio.gather(
@@ -128,12 +128,12 @@ class TestAppend:
             "handoff-2",
         ]
 
-    async def test_nothing_to_append_is_nothing(self, ledger: Ledger) -> None:
-        """An empty list asks for no transaction."""
+    async def test_an_empty_append_writes_nothing(self, ledger: Ledger) -> None:
+        """An empty list starts no transaction."""
         assert await ledger.append_all([]) == []
 
-    async def test_it_may_be_tied_to_what_the_caller_knows(self, ledger: Ledger) -> None:
-        """A chain that no longer has the anchored head takes no further record (T3: restart after truncation)."""
+    async def test_an_append_can_require_a_known_head(self, ledger: Ledger) -> None:
+        """A chain without the anchored head accepts no record (T3: restart after truncation)."""
         head = await ledger.append(entry(0))
         assert (await ledger.append(entry(1), after=head)).sequence == 2
 
@@ -145,7 +145,7 @@ class TestAppend:
             with pytest.raises(LedgerError, match="no longer has the record"):
                 await ledger.append(entry(2), after=unknown)
 
-    async def test_an_unsigned_ledger_says_that_it_is(self, path: Path) -> None:
+    async def test_an_unsigned_ledger_is_unverified(self, path: Path) -> None:
         """Without a key the chain is unverified, unless an anchor proves it."""
         async with Ledger(path) as plain:
             head = await plain.append(entry(0))
@@ -153,8 +153,8 @@ class TestAppend:
             assert (await plain.verify(TASK, verifier=KEYS)).verdict is UNVERIFIED
             assert (await plain.verify(TASK, expected_head=head)).verdict is VALID
 
-    async def test_a_message_that_is_no_json_is_refused(self, ledger: Ledger) -> None:
-        """It could not be read back as it was written; the caller records its text instead."""
+    async def test_a_message_that_is_not_json_is_refused(self, ledger: Ledger) -> None:
+        """It could not be parsed again; the caller records its text instead."""
         with pytest.raises(rfc8785.CanonicalizationError):
             await ledger.append(entry(0, message={"n": float("nan")}))
         assert (await ledger.append(entry(0, message={"raw": '{"n": NaN}'}))).sequence == 1
@@ -168,7 +168,7 @@ class TestAppend:
         ],
     )
     async def test_personal_data_in_clear_is_refused(self, ledger: Ledger, message: Any) -> None:
-        """What the ledger would never forget does not get in; the error names the place, not the value (C-24)."""
+        """Records cannot be erased; the error names the place, not the value (C-24)."""
         with pytest.raises(LedgerError, match="/personalDataPayload/email") as caught:
             await ledger.append(entry(0, message=message))
 
@@ -183,16 +183,16 @@ class TestAppend:
             pytest.param('/"him"', {'"him"': "a@b.c"}, id="quotes in its name"),
         ],
     )
-    async def test_a_policy_is_the_same_for_bytes(
+    async def test_the_policy_applies_to_bytes(
         self, path: Path, options: LedgerOptions, pointer: str, given: dict[str, Any]
     ) -> None:
-        """The quick look at a message's bytes overlooks no name that the policy has (S3-6.2-b)."""
+        """The quick check of a message's bytes misses no name of the policy (S3-6.2-b)."""
         async with Ledger(path, replace(options, policy=RedactionPolicy(frozenset({pointer})))) as ledger:
             for message in (given, rfc8785.dumps(given)):
                 with pytest.raises(LedgerError, match="personal data in clear"):
                     await ledger.append(entry(0, message=message))
 
-    async def test_a_redacted_message_is_taken(self, ledger: Ledger) -> None:
+    async def test_a_redacted_message_is_accepted(self, ledger: Ledger) -> None:
         """Commitments may be recorded, as an object or as bytes (S3-6.2-b)."""
         redacted = redact({"personalDataPayload": {"email": "a@b.c"}}, RedactionPolicy(), lambda pointer: b"s" * 16)
 
@@ -201,8 +201,8 @@ class TestAppend:
 
         assert (await ledger.verify(TASK, verifier=KEYS)).records == 2
 
-    async def test_a_cancelled_caller_disturbs_nobody(self, ledger: Ledger) -> None:
-        """Its record may or may not be there; those of others are."""
+    async def test_a_cancelled_append_does_not_affect_others(self, ledger: Ledger) -> None:
+        """Its record may or may not exist; those of others do."""
         given_up = asyncio.create_task(ledger.append(entry(0)))
         appends = [asyncio.create_task(ledger.append(entry(number))) for number in range(1, 4)]
         await asyncio.sleep(0)
@@ -216,7 +216,7 @@ class TestAppend:
 
 class TestOpen:
     async def test_a_ledger_keeps_its_name(self, ledger: Ledger, path: Path, options: LedgerOptions) -> None:
-        """Whoever opens it under another name is told, before a record of a test gets into production."""
+        """Opening it under another name is an error, so no test record gets into production."""
         await ledger.append(entry(0))
 
         with pytest.raises(LedgerError, match=r"is named 'baton', not 'test'.* `--ledger-name`"):
@@ -224,14 +224,14 @@ class TestOpen:
                 pass
 
     @pytest.mark.skipif(sys.platform == "win32", reason="Windows has other permissions")
-    async def test_its_file_is_its_owners_only(self, ledger: Ledger, path: Path) -> None:
-        """Every message is in it, and in the log beside it."""
+    async def test_only_the_owner_can_read_the_file(self, ledger: Ledger, path: Path) -> None:
+        """The file and its log contain every message."""
         await ledger.append(entry(0))
 
         assert {stat.S_IMODE(file.stat().st_mode) for file in files(path.parent)} == {0o600}
 
-    async def test_several_workers_may_make_it_at_once(self, tmp_path: Path) -> None:
-        """Whoever opens a new file while another one is writing to it waits; SQLite by itself would give up."""
+    async def test_several_workers_can_create_the_file_concurrently(self, tmp_path: Path) -> None:
+        """They wait for each other, where SQLite alone would fail."""
         path = tmp_path / "ledger.db"
         connection = sqlite3.connect(path, isolation_level=None)
         connection.execute("BEGIN IMMEDIATE")
@@ -243,15 +243,15 @@ class TestOpen:
         finally:
             connection.close()
 
-    async def test_an_auditor_does_not_make_a_ledger_by_looking(self, tmp_path: Path) -> None:
-        """A path that was mistyped is an error, and not an empty ledger with nothing wrong."""
+    async def test_an_auditor_does_not_create_a_ledger(self, tmp_path: Path) -> None:
+        """A mistyped path is an error, not an empty ledger."""
         with pytest.raises(LedgerUnavailableError, match="there is no ledger"):
             async with Ledger(tmp_path / "typo.db", LedgerOptions(create=False)):
                 pass
         assert not (tmp_path / "typo.db").exists()
 
-    async def test_a_file_that_is_no_ledger_is_refused(self, path: Path) -> None:
-        """Nothing is written over."""
+    async def test_a_file_that_is_not_a_ledger_is_refused(self, path: Path) -> None:
+        """Nothing is overwritten."""
         write(path, b"not a database at all, and longer than a header of a hundred bytes" * 20)
 
         with pytest.raises(LedgerUnavailableError, match="not a database"):
@@ -266,8 +266,8 @@ class TestOpen:
 
 
 class TestTrace:
-    async def test_it_is_one_query(self, statements: list[str], ledger: Ledger) -> None:
-        """Given a task id, everything comes with one SELECT, ordered by sequence (S3-8.2-a, S3-8.2-c, C-23)."""
+    async def test_a_trace_is_one_query(self, statements: list[str], ledger: Ledger) -> None:
+        """One SELECT returns everything of a task, ordered by sequence (S3-8.2-a, S3-8.2-c, C-23)."""
         await ledger.append_all([entry(number) for number in range(5)])
         statements.clear()
 
@@ -278,8 +278,8 @@ class TestTrace:
         assert re.search(r"ORDER BY record\.sequence$", selects[0])
         assert [record.members["sequence"] for record in trace.records] == [1, 2, 3, 4, 5]
 
-    async def test_order_is_the_chains_and_not_the_clocks(self, path: Path, options: LedgerOptions) -> None:
-        """Ties and clocks that run backwards change nothing (C-23)."""
+    async def test_a_trace_is_ordered_by_sequence(self, path: Path, options: LedgerOptions) -> None:
+        """Equal times and clocks that run backwards change nothing (C-23)."""
         times = iter([NOW, NOW, NOW - timedelta(hours=1), NOW + timedelta(hours=1)])
         async with Ledger(path, replace(options, clock=lambda: next(times))) as opened:
             for number in range(4):
@@ -289,13 +289,13 @@ class TestTrace:
         assert [record.body["number"] for record in trace.records] == [0, 1, 2, 3]
         assert trace.report.verdict is Verdict.UNANCHORED
 
-    async def test_other_tasks_are_left_out(self, ledger: Ledger) -> None:
-        """A trace is of one task."""
+    async def test_a_trace_excludes_other_tasks(self, ledger: Ledger) -> None:
+        """A trace contains one task."""
         await ledger.append_all([entry(0), entry(0, task_id="another"), entry(1)])
 
         assert [record.position for record in (await ledger.trace(TASK)).records] == [1, 3]
 
-    async def test_a_rejection_is_in_it_with_its_whole_message(self, ledger: Ledger) -> None:
+    async def test_a_trace_includes_rejections_with_their_messages(self, ledger: Ledger) -> None:
         """The document's own query would miss it: it writes no task id (C-22, S3-7.2-i)."""
         refused = handoff_entry(
             message(1), task_id=TASK, status=HandoffStatus.REJECTED, reason="BUDGET_EXHAUSTED", timestamp=NOW
@@ -305,7 +305,7 @@ class TestTrace:
         [record] = (await ledger.trace(TASK)).records
         assert (record.members["reason"], record.body) == ("BUDGET_EXHAUSTED", message(1))
 
-    async def test_a_task_that_nobody_knows_is_not_valid(self, ledger: Ledger) -> None:
+    async def test_an_unknown_task_is_not_valid(self, ledger: Ledger) -> None:
         """Nothing on record proves nothing."""
         trace = await ledger.trace("unknown")
 
@@ -313,7 +313,7 @@ class TestTrace:
 
 
 class TestTaskCost:
-    async def test_it_is_read_from_the_records(self, ledger: Ledger) -> None:
+    async def test_the_cost_is_read_from_the_records(self, ledger: Ledger) -> None:
         """Three handoffs and a completion of a task that cost 0.05 USD (C-12, S3-6.2-d)."""
         handoffs = [
             handoff_entry(message(number), task_id=TASK, status=HandoffStatus.ACCEPTED, timestamp=NOW)
@@ -328,8 +328,8 @@ class TestTaskCost:
 
 
 class TestKeys:
-    async def test_a_worker_with_other_keys_is_refused_when_it_starts(self, path: Path, options: LedgerOptions) -> None:
-        """It worked unnoticed, and spoilt the ledger: what it appended was signed by a key that nobody knows."""
+    async def test_a_worker_with_other_keys_is_refused_at_start(self, path: Path, options: LedgerOptions) -> None:
+        """Otherwise it would append records signed by an unknown key."""
         async with Ledger(path, options) as ledger:
             await ledger.append(entry(0))
         stranger = Key("ed-other")
@@ -340,8 +340,8 @@ class TestKeys:
         async with Ledger(path, replace(options, signer=Key("ed-next", KEY))) as ledger:
             assert (await ledger.append(entry(1))).sequence == 2, "a rotated keyring knows the key before"
 
-    async def test_what_other_keys_signed_is_not_extended(self, path: Path, options: LedgerOptions) -> None:
-        """Nor by a writer that was open before the other one came: nothing is recorded, and it says why."""
+    async def test_a_chain_signed_by_other_keys_is_not_extended(self, path: Path, options: LedgerOptions) -> None:
+        """Not even by a writer that was already open; the error says why."""
         async with (
             Ledger(path, replace(options, signer=Key("ed-next", KEY))) as writer,
             Ledger(path, options) as ledger,
@@ -356,7 +356,7 @@ class TestKeys:
     async def test_a_writer_without_keys_adds_nothing_to_a_signed_chain(
         self, path: Path, options: LedgerOptions
     ) -> None:
-        """What it would add could not be told from what somebody without a key forged."""
+        """Its records would look like those of a forger without a key."""
         async with Ledger(path, options) as ledger:
             await ledger.append(entry(0))
         async with Ledger(path, replace(options, signer=None)) as ledger:
@@ -380,8 +380,8 @@ class _Returning(Key):
         return super().sign(statement)
 
 
-async def test_a_witness_outlives_whatever_fails(path: Path, options: LedgerOptions, tmp_path: Path) -> None:
-    """It was silent from then on: what failed was not of the ledger, and was not even logged."""
+async def test_the_witness_task_survives_failures(path: Path, options: LedgerOptions, tmp_path: Path) -> None:
+    """An exception from outside the ledger stopped it silently before."""
     witness, key = AnchorFile(tmp_path / "kept.jsonl"), _Returning()
     async with Ledger(path, replace(options, signer=key)) as ledger, ledger.witnessed(witness, every=0):
         await ledger.append(entry(0))
@@ -390,10 +390,8 @@ async def test_a_witness_outlives_whatever_fails(path: Path, options: LedgerOpti
     assert witness.checkpoints()[-1].size == 1
 
 
-async def test_a_witness_keeps_a_checkpoint_of_all_that_was_recorded(
-    path: Path, options: LedgerOptions, tmp_path: Path
-) -> None:
-    """Made while the ledger is open and when it is closed, so that a cut shows without any run (C-26)."""
+async def test_a_witness_gets_checkpoints_of_all_records(path: Path, options: LedgerOptions, tmp_path: Path) -> None:
+    """They are made while the ledger is open and at its end, and reveal a cut without any run (C-26)."""
     witness = AnchorFile(tmp_path / "witness" / "kept.jsonl")
     async with Ledger(path, options) as ledger, ledger.witnessed(witness):
         for number in range(3):

@@ -32,7 +32,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 class TestCheckpoint:
-    async def test_it_grows_with_the_ledger_and_a_witness_follows(self, ledger: Ledger, tmp_path: Path) -> None:
+    async def test_a_witness_follows_a_growing_ledger(self, ledger: Ledger, tmp_path: Path) -> None:
         """Each checkpoint continues the last one that the witness has (P4, P5)."""
         witness = AnchorFile(tmp_path / "elsewhere" / "anchors.jsonl")
         for number in range(3):
@@ -46,7 +46,7 @@ class TestCheckpoint:
         report = await ledger.verify_all(verifier=KEYS, checkpoints=witness.checkpoints())
         assert (report.verdict, report.checkpointed_through, report.tasks) == (VALID, 6, 2)
 
-    async def test_a_ledger_that_was_replaced_is_seen_by_the_witness(
+    async def test_the_witness_detects_a_replaced_ledger(
         self, ledger: Ledger, tmp_path: Path, options: LedgerOptions
     ) -> None:
         """Database and checkpoints wound back together, or another ledger of the same name and key (P5, T3)."""
@@ -66,7 +66,7 @@ class TestCheckpoint:
         assert report.verdict is INVALID
         assert witness.checkpoints() == [checkpoint]
 
-    async def test_it_vouches_for_no_chain_whose_end_nobody_signed(
+    async def test_a_checkpoint_refuses_unsigned_chains(
         self, ledger: Ledger, path: Path, options: LedgerOptions
     ) -> None:
         """Who has the database and not the key writes records that do not become proved by the next checkpoint (P1)."""
@@ -89,7 +89,7 @@ class TestCheckpoint:
             pytest.param("signature = zeroblob(64)", "its signature does not count: bad", id="not a signature"),
         ],
     )
-    async def test_none_follows_one_that_was_changed(
+    async def test_no_checkpoint_follows_a_changed_one(
         self, ledger: Ledger, path: Path, change: str, problem: str
     ) -> None:
         """The tree that the next one goes on from is not signed: its root is (T3)."""
@@ -104,7 +104,7 @@ class TestCheckpoint:
         with pytest.raises(LedgerError, match=rf"checkpoint at 2 records was changed \({problem}"):
             await ledger.checkpoint(whole=False)
 
-    async def test_many_at_once_make_one(self, ledger: Ledger) -> None:
+    async def test_concurrent_checkpoints_agree(self, ledger: Ledger) -> None:
         """Two workers that checkpoint at the same time agree."""
         await ledger.append(entry(0))
 
@@ -115,7 +115,7 @@ class TestCheckpoint:
 
 
 class TestExport:
-    async def test_a_bundle_verifies_when_the_ledger_is_gone(
+    async def test_a_bundle_verifies_without_the_ledger(
         self, path: Path, options: LedgerOptions, tmp_path: Path
     ) -> None:
         """One file, public keys, no database (P10, S3-12.1-b)."""
@@ -149,7 +149,7 @@ class TestExport:
 
 
 class TestCompliance:
-    async def test_the_whole_trail_is_there_within_a_moment(self, ledger: Ledger, tmp_path: Path) -> None:
+    async def test_the_whole_trail_is_available_from_the_task_id(self, ledger: Ledger, tmp_path: Path) -> None:
         """From the task id alone: who received what, what it cost, what came out, proved offline (S3-12.1-a)."""
         for number in range(3):
             await ledger.append(
@@ -163,7 +163,7 @@ class TestCompliance:
         assert (len(trace.handoffs), trace.output, bool(trace.report)) == (3, {"risk": "low"}, True)
         assert verify_bundle(tmp_path / "trail.zst", verifier=KEYS, anchors=[last])
 
-    async def test_records_say_when_they_were_written(self, ledger: Ledger) -> None:
+    async def test_records_have_the_ledgers_time_in_utc(self, ledger: Ledger) -> None:
         """By the ledger's clock, in UTC."""
         start = datetime.now(UTC)
         await ledger.append(entry(0))

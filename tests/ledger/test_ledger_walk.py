@@ -33,7 +33,7 @@ class TestLedgerWalk:
         report = walked(records, claimed=[checkpoint_of(records)])
         assert (report.verdict, report.checkpointed_through) == (UNANCHORED, 9)
 
-    def test_a_missing_chain_is_seen_by_the_checkpoint(self) -> None:
+    def test_a_checkpoint_reveals_a_missing_chain(self) -> None:
         """Deleting all records of a task leaves every other chain whole, and the tree is another one (P3)."""
         records = self.ledger()
         remaining = [record for record in records if record.members["taskId"] != "task-1"]
@@ -44,7 +44,7 @@ class TestLedgerWalk:
         assert "covers 9 records, but there are 6: 3 or more are gone" in report.reasons[0]
         assert report.flawed == (), "what is left is not called unproved because its checkpoint does not fit"
 
-    def test_a_missing_chain_is_seen_by_its_anchor(self) -> None:
+    def test_an_anchor_reveals_a_missing_chain(self) -> None:
         """An anchor of a task that is not there any more is evidence that it was (P3)."""
         records = self.ledger()
         remaining = [record for record in records if record.members["taskId"] != "task-1"]
@@ -59,7 +59,7 @@ class TestLedgerWalk:
         assert walked([]).verdict is UNVERIFIED
         assert walked([], checkpoints=[checkpoint_of(self.ledger(), None)]).verdict is INVALID
 
-    def test_reordering_across_tasks_is_seen_by_the_checkpoint(self) -> None:
+    def test_a_checkpoint_reveals_reordering_across_tasks(self) -> None:
         """Each chain is whole, but the ledger did not take them in that order (P1)."""
         records = self.ledger()
         swapped = [records[1], records[0], *records[2:]]
@@ -67,7 +67,7 @@ class TestLedgerWalk:
         assert walked(swapped).verdict is UNANCHORED
         assert "not those of the checkpoint at 9" in walked(swapped, claimed=[checkpoint_of(records)]).reasons[0]
 
-    def test_a_rollback_of_ledger_and_checkpoint_is_seen_by_a_kept_one(self) -> None:
+    def test_an_external_checkpoint_reveals_a_rollback(self) -> None:
         """An older ledger with its own, genuine, older checkpoint is a genuine ledger of that day (P5, T3)."""
         records = self.ledger()
         old = records[:6]
@@ -82,21 +82,21 @@ class TestLedgerWalk:
         for signer in (Key("somebody-else"), Key(KEY.key_id), None):
             assert walked(records, claimed=[checkpoint_of(records, signer)]).verdict is INVALID
 
-    def test_a_kept_checkpoint_counts_without_a_signature_but_not_with_a_wrong_one(self) -> None:
+    def test_an_external_checkpoint_may_be_unsigned_but_not_badly_signed(self) -> None:
         """It is evidence because of where it was kept."""
         records = self.ledger(signer=None)
 
         assert walked(records, checkpoints=[checkpoint_of(records, None)]).verdict is VALID
         assert walked(records, checkpoints=[checkpoint_of(records, Key("somebody-else"))]).verdict is INVALID
 
-    def test_checkpoints_that_contradict_each_other_are_reported(self) -> None:
+    def test_contradicting_checkpoints_are_reported(self) -> None:
         """Two roots of one size: somebody was shown another ledger (P4)."""
         records = self.ledger()
         conflicting = checkpoint_of(records, None).model_copy(update={"root": "sha256:" + "0" * 64})
 
         assert walked(records, checkpoints=[checkpoint_of(records, None), conflicting]).verdict is INVALID
 
-    def test_a_checkpoint_of_another_ledger_is_not_used(self) -> None:
+    def test_a_checkpoint_of_another_ledger_is_not_accepted(self) -> None:
         """One that was kept says nothing of this ledger; one that this ledger holds has no business there."""
         records = self.ledger()
         foreign = checkpoint_of(records).model_copy(update={"ledger": "test"})
@@ -104,7 +104,7 @@ class TestLedgerWalk:
         assert walked(records, checkpoints=[foreign]).verdict is UNANCHORED
         assert "is of the ledger 'test'" in walked(records, claimed=[foreign]).reasons[0]
 
-    def test_no_checkpoint_covers_for_a_signature(self) -> None:
+    def test_a_changed_signature_under_a_checkpoint_is_detected(self) -> None:
         """Its tree holds signatures too, so one that was exchanged under it is found as any other change."""
         records = self.ledger()
         changed = [*records[:4], replace(records[4], signature=b"x" * 64), *records[5:]]
@@ -112,7 +112,7 @@ class TestLedgerWalk:
         assert walked(changed, claimed=[checkpoint_of(records)]).verdict is INVALID
         assert walked(changed, checkpoints=[checkpoint_of(changed, None)]).verdict is INVALID
 
-    def test_what_came_after_a_kept_checkpoint_was_not_compared(self) -> None:
+    def test_records_after_an_external_checkpoint_are_unanchored(self) -> None:
         """The tasks with records since then are counted, and a kept head of each completes the comparison (P5)."""
         records = self.ledger()
         checkpoints = [checkpoint_of(records[:7])]
@@ -124,14 +124,14 @@ class TestLedgerWalk:
         assert walked(records, checkpoints=checkpoints, anchors=heads).verdict is VALID
 
     @pytest.mark.parametrize("at", ["2026-11-21", "yesterday"], ids=["a time that was not signed", "no time"])
-    def test_a_checkpoint_that_was_edited_does_not_count(self, at: str) -> None:
+    def test_an_edited_checkpoint_is_invalid(self, at: str) -> None:
         """Its time and its size are signed with the root."""
         records = self.ledger()
         edited = checkpoint_of(records).model_copy(update={"at": at})
 
         assert walked(records, claimed=[edited]).verdict is INVALID
 
-    def test_a_record_without_task_or_index_is_reported_by_its_place(self) -> None:
+    def test_an_unreadable_record_is_reported_by_position(self) -> None:
         """A header that cannot be read, in a bundle, belongs to nobody."""
         records = [*bare(self.ledger()), AuditRecord(b"{}", b"{}")]
 

@@ -32,7 +32,7 @@ def _leaves(size: int) -> list[bytes]:
 
 
 class TestVerifyInclusion:
-    def test_it_answers_every_published_probe_right(self) -> None:
+    def test_published_probes_are_answered_correctly(self) -> None:
         """Hostile proofs, empty hashes among them, are refused; genuine ones pass (security.md 2.5 T7)."""
         for name, probe in PROBES["inclusion"].items():
             proof = [_bytes(node) for node in probe["proof"] or []]
@@ -51,7 +51,7 @@ class TestVerifyInclusion:
         assert verify_inclusion(leaves[index], index, size, proof, root_of(leaves))
 
     @given(size=st.integers(2, 40), data=st.data())
-    def test_no_leaf_is_proved_in_another_place(self, size: int, data: st.DataObject) -> None:
+    def test_no_leaf_is_proved_at_another_index(self, size: int, data: st.DataObject) -> None:
         """A proof is worth nothing for another index."""
         index, other_index = data.draw(st.lists(st.integers(0, size - 1), min_size=2, max_size=2, unique=True))
         leaves = _leaves(size)
@@ -59,14 +59,14 @@ class TestVerifyInclusion:
 
         assert not verify_inclusion(leaves[index], other_index, size, proof, root_of(leaves))
 
-    def test_a_leaf_that_is_not_there_has_no_proof(self) -> None:
+    def test_a_missing_leaf_has_no_proof(self) -> None:
         """Asking for one is a mistake of the caller."""
         with pytest.raises(IndexError, match="indexes 0 to 2"):
             inclusion_proofs(_leaves(3), [3])
 
 
 class TestVerifyConsistency:
-    def test_it_answers_every_published_probe_right(self) -> None:
+    def test_published_probes_are_answered_correctly(self) -> None:
         """Hostile proofs are refused; genuine ones pass (security.md 2.5 T7)."""
         for name, probe in PROBES["consistency"].items():
             proof = [_bytes(node) for node in probe["proof"] or []]
@@ -75,28 +75,28 @@ class TestVerifyConsistency:
             assert verify_consistency(probe["size1"], old, probe["size2"], new, proof) is not probe["wantErr"], name
 
     @given(size=st.integers(0, 70), data=st.data())
-    def test_every_beginning_of_every_tree_is_proved(self, size: int, data: st.DataObject) -> None:
+    def test_every_prefix_of_every_tree_is_proved(self, size: int, data: st.DataObject) -> None:
         """The prover and the verifier agree for trees of any shape, the empty one included."""
         old = data.draw(st.integers(0, size))
         leaves = _leaves(size)
 
         assert verify_consistency(old, root_of(leaves[:old]), size, root_of(leaves), consistency_proof(leaves, old))
 
-    def test_a_tree_that_was_rewritten_is_no_continuation(self) -> None:
+    def test_a_rewritten_tree_is_not_an_extension(self) -> None:
         """An old leaf that changed cannot be proved away (P4)."""
         old, new = _leaves(5), [leaf_hash(b"forged"), *_leaves(8)[1:]]
 
         assert not verify_consistency(5, root_of(old), 8, root_of(new), consistency_proof(new, 5))
 
-    def test_a_tree_never_had_more_leaves_than_it_has(self) -> None:
+    def test_a_proof_for_a_larger_old_tree_is_an_error(self) -> None:
         """Asking for such a proof is a mistake of the caller."""
         with pytest.raises(ValueError, match="never had 4"):
             consistency_proof(_leaves(3), 4)
 
 
 class TestFrontier:
-    @given(size=st.integers(0, 70), at=st.integers(0, 70))
-    def test_a_tree_that_is_put_away_and_taken_up_again_is_the_same(self, size: int, split: int) -> None:
+    @given(size=st.integers(0, 70), split=st.integers(0, 70))
+    def test_a_tree_continues_from_its_stored_peaks(self, size: int, split: int) -> None:
         """A checkpoint can be made from the peaks of the one before."""
         data = [bytes([number]) for number in range(size)]
         first = Frontier.of(data[:split])
@@ -118,7 +118,7 @@ class TestFrontier:
             pytest.param(0, [b"x" * 32], id="a peak of nothing"),
         ],
     )
-    def test_peaks_that_do_not_fit_are_refused(self, size: int, peaks: list[bytes]) -> None:
+    def test_inconsistent_peaks_are_refused(self, size: int, peaks: list[bytes]) -> None:
         """A damaged checkpoint in the database does not become a root."""
         with pytest.raises(ValueError, match="peaks of 32 bytes"):
             Frontier(size, peaks)

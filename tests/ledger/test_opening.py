@@ -17,7 +17,7 @@ PASSWORD = "t0psecret"
         pytest.param(f"//db/ledger?user=baton;password={PASSWORD}", id="another sign between parameters"),
     ],
 )
-def test_a_password_that_breaks_its_url_is_neither_taken_for_a_host_nor_shown(rest: str) -> None:
+def test_an_unescaped_password_is_neither_parsed_nor_shown(rest: str) -> None:
     """What the driver made of it was a traceback, with what stands before the sign."""
     with pytest.raises(ValueError, match="percent-encoded") as refused:
         open_database(f"postgresql:{rest}")
@@ -36,19 +36,19 @@ def test_a_password_that_breaks_its_url_is_neither_taken_for_a_host_nor_shown(re
         pytest.param("postgresql://one:5432,two/ledger?target_session_attrs=primary", id="several hosts"),
     ],
 )
-def test_what_the_driver_reads_is_taken(url: str) -> None:
+def test_addresses_of_the_driver_are_accepted(url: str) -> None:
     """Every form that its documentation has."""
     assert open_database(url).dialect == "postgresql"
 
 
-def test_what_only_other_drivers_know_of_an_address_is_refused() -> None:
+def test_parameters_of_other_drivers_are_refused() -> None:
     """It would only seem to be heeded, as a misspelt `sslmode` would."""
     with pytest.raises(ValueError, match="parameters of libpq"):
         open_database("postgresql://baton@db.example/ledger?sslmod=verify-full")
 
 
 @pytest.mark.parametrize("name", ["password", "pass%77ord", "sslpassword", "oauth_client_secret", "scram_client_key"])
-def test_a_secret_that_is_named_is_not_shown(name: str) -> None:
+def test_a_named_secret_is_not_shown(name: str) -> None:
     """It may stand behind the question mark, too."""
     database = open_database(f"postgresql://db:5433/ledger?{name}={PASSWORD}&user=baton")
     assert database.where == "host=db port=5433 user=baton dbname=ledger"

@@ -65,7 +65,7 @@ def killed_in(code: str, path: Path) -> subprocess.CompletedProcess[str]:
 
 
 class TestQueue:
-    async def test_it_takes_one_transaction_and_asks_nothing(
+    async def test_a_cached_chain_takes_one_transaction_without_queries(
         self, statements: list[tuple[str, bool]], ledger: Ledger
     ) -> None:
         """Of a chain that this process has written, it knows the end: thousands of handoffs a second rest on it."""
@@ -78,7 +78,7 @@ class TestQueue:
         assert (words[0], words[-1], {*words[1:-1]}) == ("BEGIN", "COMMIT", {"INSERT"})
         assert not any(in_loop for _, in_loop in statements), "the event loop does not wait for the disk"
 
-    async def test_a_chain_that_others_go_on_with_does_not_fork(
+    async def test_a_chain_that_others_extend_does_not_fork(
         self, ledger: Ledger, path: Path, options: LedgerOptions
     ) -> None:
         """What was remembered of its end is no longer true, and the tables say so."""
@@ -91,7 +91,7 @@ class TestQueue:
         assert head.sequence == 3
         assert await ledger.verify(TASK, verifier=KEYS, expected_head=head)
 
-    async def test_an_event_that_others_recorded_is_recorded_once(
+    async def test_an_event_recorded_by_others_is_recorded_once(
         self, ledger: Ledger, path: Path, options: LedgerOptions
     ) -> None:
         """A stage that another worker had accepted before it was lost (C-25)."""
@@ -104,7 +104,7 @@ class TestQueue:
         assert appended == (head, True)
         assert (await ledger.verify_all()).records == 2
 
-    async def test_a_file_that_is_taken_is_waited_for_beside_the_loop(self, ledger: Ledger, path: Path) -> None:
+    async def test_waiting_for_a_locked_file_does_not_block_the_loop(self, ledger: Ledger, path: Path) -> None:
         """Heartbeats go on meanwhile."""
         await ledger.append(entry(0))
         connection = sqlite3.connect(path, isolation_level=None)
@@ -119,7 +119,7 @@ class TestQueue:
         assert (await waiting).sequence == 2
         connection.close()
 
-    async def test_a_file_that_is_brought_in_order_is_waited_for_as_well(self, ledger: Ledger, path: Path) -> None:
+    async def test_a_file_in_recovery_is_waited_for(self, ledger: Ledger, path: Path) -> None:
         """Another worker was killed while it wrote, and a third does it: SQLite has an error of its own for that."""
         await ledger.append(entry(0))
         arguments = [sys.executable, "-c", _RECOVERS, str(path)]
@@ -144,7 +144,7 @@ class TestQueue:
 
         assert len([statement for statement, _ in statements if statement == "COMMIT"]) < 10
 
-    async def test_what_is_remembered_is_bounded(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_the_cache_is_bounded(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
         """A worker runs for months."""
         monkeypatch.setattr("baton.ledger.store_writer.MAX_CACHED_ENDS", 2)
 

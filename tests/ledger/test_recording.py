@@ -19,7 +19,7 @@ from tests.handoff.material import EXAMPLE, RECEIVER
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 
 
-async def test_what_an_earlier_version_recorded_holds_nobody_up(tmp_path: Path) -> None:
+async def test_a_record_of_an_earlier_version_blocks_nobody(tmp_path: Path) -> None:
     """A pipeline waits until its event is on record: one that is told otherwise now is there beside the first."""
     earlier = AuditEntry(kind=Kind.DECISION, task_id="t-1", event_id="h.1", status="TOP_UP", actor="ann", timestamp=AT)
     now = earlier.model_copy(update={"message": {"microUsd": 5}})
@@ -32,7 +32,7 @@ async def test_what_an_earlier_version_recorded_holds_nobody_up(tmp_path: Path) 
     assert heads[:2] == heads[2:]
 
 
-async def test_a_stage_that_has_run_does_not_fail_for_want_of_the_key_that_signs_its_record(
+async def test_a_finished_stage_does_not_fail_without_a_signing_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It ran again, as often as its retries allow; the worker's log says what is not on record, and which key lacks."""

@@ -42,7 +42,7 @@ async def on_record(gate: Gate) -> list[dict[str, Any]]:
 
 
 class TestRedact:
-    async def test_a_handoff_is_on_record_without_it_and_reaches_its_receiver_with_it(self, gate: Gate) -> None:
+    async def test_redacted_members_reach_the_receiver_but_not_the_ledger(self, gate: Gate) -> None:
         """The full message, minus the fields that the data policy redacts (S3-6.2-b)."""
         receipt, message = await gate.accept(seal(MESSAGE, KEYS), RECEIVER)
         [recorded] = await on_record(gate)
@@ -63,9 +63,7 @@ class TestRedact:
         assert (repeated.anchor, bool(forged.verdict)) == (first.anchor, False)
         assert len(await on_record(gate)) == 2
 
-    async def test_a_message_that_is_sent_again_after_the_index_key_was_rotated_has_one_record(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_a_message_resent_after_an_index_key_rotation_has_one_record(self, tmp_path: Path) -> None:
         """Its commitments would be others: a stage's second try was refused as a forgery of the first."""
         keys = Keyring.generate()
         now = datetime.now(UTC)
@@ -80,7 +78,7 @@ class TestRedact:
         assert (repeated.anchor, repeated.again, bool(repeated.verdict)) == (first.anchor, True, True)
         assert not forged.verdict
 
-    async def test_answers_and_decisions_are_without_it_too(self, gate: Gate) -> None:
+    async def test_answers_and_decisions_are_redacted(self, gate: Gate) -> None:
         """What a stage returned, and the patch by which a person edited (S3-6.2-b)."""
         await gate.record_return(MESSAGE, {"baton_patch": {}, "output": {"name": NAME, "n": 1}}, Spend())
         timestamp = datetime(2026, 11, 21, tzinfo=UTC)
@@ -101,7 +99,7 @@ class TestRedact:
             _, message = await guarded.gate.accept(seal(MESSAGE, KEYS), RECEIVER)
             assert await on_record(guarded.gate) == [message]
 
-    def test_what_is_no_pointer_is_refused(self, tmp_path: Path) -> None:
+    def test_a_malformed_pointer_is_refused(self, tmp_path: Path) -> None:
         """It would redact nothing, and nobody would notice."""
         with pytest.raises(ValueError, match="redact holds 'output/name'; a JSON pointer begins with a slash"):
             Safeguards(KEYS, tmp_path / "ledger.db", redact=frozenset({"output/name", "/x"}))

@@ -64,7 +64,7 @@ async def written(folder: Path) -> Path:
     return path
 
 
-async def test_it_is_read_where_nothing_may_be_written_beside_it(folder: Path) -> None:
+async def test_a_ledger_in_a_read_only_folder_is_readable(folder: Path) -> None:
     """An auditor's copy is on a medium that cannot be changed, or in a folder of somebody else."""
     path = await written(folder)
     with somebody():
@@ -76,7 +76,7 @@ async def test_it_is_read_where_nothing_may_be_written_beside_it(folder: Path) -
     assert [file.name for file in files(folder)] == ["ledger.db"]
 
 
-async def test_what_was_written_while_it_was_read_so_is_not_taken_for_true(folder: Path) -> None:
+async def test_a_write_during_an_immutable_read_is_an_error(folder: Path) -> None:
     """Without its log SQLite does not see that another account writes: pages of two states would be read as one."""
     path = await written(folder)
 
@@ -95,7 +95,7 @@ async def test_what_was_written_while_it_was_read_so_is_not_taken_for_true(folde
     await database.close()
 
 
-async def test_one_in_use_is_read_by_whoever_may_read_its_files(folder: Path) -> None:
+async def test_a_ledger_in_use_needs_its_log_files(folder: Path) -> None:
     """What is in the log only is read as well, and without the log's index the remedy is told."""
     path = folder / "ledger.db"
     async with Ledger(path) as worker:
@@ -118,7 +118,7 @@ async def test_one_in_use_is_read_by_whoever_may_read_its_files(folder: Path) ->
 
 
 @pytest.mark.parametrize("folders", [0o555, 0o777])
-async def test_a_worker_does_not_begin_with_one_that_it_may_not_write(folder: Path, folders: int) -> None:
+async def test_a_worker_does_not_start_with_a_read_only_ledger(folder: Path, folders: int) -> None:
     """It would take stages on, and fail each of them for want of a record."""
     path = await written(folder)
     allow(folder, folders)
@@ -129,7 +129,7 @@ async def test_a_worker_does_not_begin_with_one_that_it_may_not_write(folder: Pa
 
 
 @pytest.mark.parametrize(("files", "folders"), [(0o666, 0o555), (0o444, 0o777)])
-async def test_doctor_tells_of_one_that_a_worker_may_not_write(
+async def test_doctor_reports_a_read_only_ledger(
     folder: Path, monkeypatch: pytest.MonkeyPatch, files: int, folders: int
 ) -> None:
     """That it can be read says nothing of that."""
@@ -143,7 +143,7 @@ async def test_doctor_tells_of_one_that_a_worker_may_not_write(
     assert (findings.mark, "cannot be written by this user" in findings.found) == (Mark.FAIL, True)
 
 
-async def test_another_name_is_told_where_nothing_may_be_written(folder: Path) -> None:
+async def test_a_wrong_name_is_reported_for_a_read_only_ledger(folder: Path) -> None:
     """Whoever looks at it under another name learns that, and not that it cannot be written."""
     path = await written(folder)
     with somebody(), pytest.raises(LedgerError, match="is named 'baton', not 'other'"):
@@ -159,7 +159,7 @@ async def test_another_name_is_told_where_nothing_may_be_written(folder: Path) -
         pytest.param(lambda ledger: ledger.trace(TASK), id="read"),
     ],
 )
-async def test_one_that_was_closed_says_so(tmp_path: Path, use: Callable[[Ledger], Any]) -> None:
+async def test_a_closed_ledger_is_an_error(tmp_path: Path, use: Callable[[Ledger], Any]) -> None:
     """The driver's own words named neither the ledger nor what to do."""
     async with Ledger(tmp_path / "ledger.db") as ledger:
         await ledger.append(entry(0))

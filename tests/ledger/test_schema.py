@@ -41,7 +41,7 @@ class TestMigrate:
         assert [name for name in (*TABLES, VERSION_TABLE) if f"CREATE TABLE {name} " not in dump(path)] == []
         assert await revision(database) == VERSION
 
-    async def test_doing_it_again_changes_nothing(self, ledger: Ledger, path: Path, database: Database) -> None:
+    async def test_migrating_again_changes_nothing(self, ledger: Ledger, path: Path, database: Database) -> None:
         """Idempotent, with records in it."""
         await ledger.append(entry(0))
         tables = dump(path)
@@ -61,7 +61,7 @@ class TestMigrate:
                     pass
         assert await revision(database) == "0"
 
-    async def test_an_auditor_is_told_of_a_file_that_was_emptied(self, path: Path, database: Database) -> None:
+    async def test_an_emptied_file_is_an_error_for_an_auditor(self, path: Path, database: Database) -> None:
         """It is no matter of versions: what was in it is gone, or was in a file beside it that is."""
         await migrate(database)
         await database.close()
@@ -88,7 +88,7 @@ class TestMigrate:
             await migrate(database, writer="baton_writer")
 
     @pytest.mark.slow
-    async def test_many_processes_may_do_it_at_once(self, path: Path) -> None:
+    async def test_many_processes_can_migrate_concurrently(self, path: Path) -> None:
         """The first ones to open a new ledger do not get into each other's way."""
         processes = [started("tests.ledger.appender", str(path), "p", "1", "1") for _ in range(6)]
 
@@ -179,7 +179,9 @@ class TestAppendOnly:
             f"REPLACE INTO handoff_audit {ROW}",
         ],
     )
-    async def test_nor_with_another_program(self, ledger: Ledger, path: Path, statement: str) -> None:
+    async def test_other_programs_cannot_change_records_either(
+        self, ledger: Ledger, path: Path, statement: str
+    ) -> None:
         """The guards are in the file, and not in this library (S3-5.1-e)."""
         await ledger.append_all([entry(0), entry(1)])
         connection = sqlite3.connect(path)
@@ -189,7 +191,9 @@ class TestAppendOnly:
 
         connection.close()
 
-    async def test_bytes_go_only_when_a_sealed_segment_has_them(self, ledger: Ledger, database: Database) -> None:
+    async def test_bytes_are_deleted_only_after_a_segment_is_registered(
+        self, ledger: Ledger, database: Database
+    ) -> None:
         """Moving to the cold tier is the one way out of the hot one (S3-9-g)."""
         await ledger.append_all([entry(0), entry(1), entry(2)])
         await database.write(lambda c: c.rows("INSERT INTO handoff_audit_segment VALUES (1, 2, 2, 'sha256:', '2026')"))

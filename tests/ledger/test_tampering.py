@@ -96,7 +96,7 @@ CHANGES = [
 
 class TestTampering:
     @pytest.mark.parametrize(("change", "flaw"), CHANGES)
-    async def test_a_changed_row_is_found_and_named(
+    async def test_a_changed_row_is_detected_and_named(
         self, path: Path, options: LedgerOptions, written: list[ChainHead], change: str, flaw: Flaw
     ) -> None:
         """Each column of the third record, and its bytes, one at a time (S3-10.3-b, P1)."""
@@ -115,7 +115,7 @@ class TestTampering:
         "change",
         ["size = -1", "root = 'x'", "root = x''", "at = x''", "signature = 'x'", "key_id = CAST(x'ff' AS TEXT)"],
     )
-    async def test_a_checkpoint_that_is_none_is_found_and_named(
+    async def test_a_damaged_checkpoint_is_detected_and_named(
         self, path: Path, options: LedgerOptions, written: list[ChainHead], change: str
     ) -> None:
         """Whoever puts something else there does not keep the rest from being verified."""
@@ -127,7 +127,7 @@ class TestTampering:
         assert (ledger_report.verdict, ledger_report.records, ledger_report.flaws) == (Verdict.INVALID, 10, 0)
         assert ["is damaged" in reason for reason in ledger_report.reasons] == [True]
 
-    async def test_every_flipped_byte_of_stored_content_is_found(
+    async def test_every_flipped_byte_of_stored_content_is_detected(
         self, path: Path, options: LedgerOptions, written: list[ChainHead], tmp_path: Path
     ) -> None:
         """Or it says the same as before: compression has bits that mean nothing (T1)."""
@@ -147,7 +147,7 @@ class TestTampering:
 
         assert unnoticed == []
 
-    async def test_a_truncated_chain_is_found_by_the_anchors(
+    async def test_anchors_reveal_a_truncated_chain(
         self, path: Path, options: LedgerOptions, written: list[ChainHead]
     ) -> None:
         """What is left is genuine, and the last head says that it is not all (P2)."""
@@ -161,7 +161,7 @@ class TestTampering:
         assert (await report_all(path, options, written[-1:])).verdict is Verdict.INVALID
         assert (await report_all(path, options, [])).verdict is Verdict.INVALID  # the checkpoint counts records
 
-    async def test_a_ledger_that_goes_on_after_a_truncation_is_found_as_well(
+    async def test_anchors_reveal_a_truncation_below_new_records(
         self, path: Path, options: LedgerOptions, written: list[ChainHead]
     ) -> None:
         """New genuine records on top of a cut chain do not cover it up (T3)."""
@@ -172,7 +172,9 @@ class TestTampering:
 
         assert await report(path, options, written) == (Verdict.INVALID, 4, Flaw.ANCHOR)
 
-    async def test_a_deleted_chain_is_found(self, path: Path, options: LedgerOptions, written: list[ChainHead]) -> None:
+    async def test_a_deleted_chain_is_detected(
+        self, path: Path, options: LedgerOptions, written: list[ChainHead]
+    ) -> None:
         """Not a row of the task is left; its anchor and the checkpoint are (P3)."""
         with opened_past_guards(path) as database:
             database.execute("DELETE FROM handoff_audit_content WHERE position % 2 = 1")
@@ -182,7 +184,7 @@ class TestTampering:
         assert (by_anchor.verdict, by_anchor.flawed[0].task_id) == (Verdict.INVALID, TASK)
         assert "there are 5" in (await report_all(path, options, [])).reasons[0]
 
-    async def test_a_deleted_ledger_is_found(
+    async def test_a_deleted_ledger_is_detected(
         self, path: Path, options: LedgerOptions, written: list[ChainHead]
     ) -> None:
         """Everything gone, checkpoints and all: the anchors are elsewhere (P3)."""
@@ -193,7 +195,9 @@ class TestTampering:
         assert (await report_all(path, options, written)).verdict is Verdict.INVALID
         assert (await report_all(path, options, [])).verdict is Verdict.UNVERIFIED
 
-    async def test_an_older_copy_of_the_file_is_found(self, path: Path, options: LedgerOptions, tmp_path: Path) -> None:
+    async def test_an_older_copy_of_the_file_is_detected(
+        self, path: Path, options: LedgerOptions, tmp_path: Path
+    ) -> None:
         """A restored backup is a genuine ledger, and too short (P5: sink and checkpoint rolled back together)."""
         backup = tmp_path / "backup.db"
         async with Ledger(path, options) as ledger:
@@ -209,7 +213,7 @@ class TestTampering:
         assert (await report_all(path, options, [head])).verdict is Verdict.INVALID
         assert (await report_all(path, options, [], [checkpoint])).verdict is Verdict.INVALID
 
-    async def test_a_forged_record_with_the_right_hashes_is_found(
+    async def test_a_forged_record_with_correct_hashes_is_detected(
         self, path: Path, options: LedgerOptions, written: list[ChainHead]
     ) -> None:
         """Rewritten and hashed anew, index and all, but nobody has the key (6.3)."""
@@ -229,7 +233,7 @@ class TestTampering:
         assert await report(path, options, []) == (Verdict.INVALID, 5, Flaw.SIGNATURE)
         assert (await report_all(path, options, [])).verdict is Verdict.INVALID
 
-    async def test_a_row_of_another_type_is_named(
+    async def test_a_row_with_wrong_types_is_named(
         self, path: Path, options: LedgerOptions, written: list[ChainHead]
     ) -> None:
         """SQLite takes a text for bytes from who can insert: asking for a head, or for an event, says so (C-26)."""
@@ -263,7 +267,7 @@ class TestTampering:
         ],
     )
     @pytest.mark.parametrize("signed", [True, False])
-    async def test_whatever_a_row_holds_each_question_has_an_answer(
+    async def test_a_damaged_row_never_raises_an_unexpected_error(
         self, path: Path, options: LedgerOptions, tmp_path: Path, change: str, signed: bool
     ) -> None:
         """A verdict, or an error of the ledger: an auditor's command ended with a traceback (C-26)."""
@@ -296,7 +300,7 @@ class TestTampering:
         if " handoff_audit " in f" {change}":
             assert (ledger_report.verdict, chain.verdict) == (Verdict.INVALID, Verdict.INVALID)
 
-    async def test_a_checkpoint_that_was_rewritten_is_found(
+    async def test_a_rewritten_checkpoint_is_detected(
         self, path: Path, options: LedgerOptions, written: list[ChainHead]
     ) -> None:
         """In the same database as what it vouches for, it counts by its signature only (T3)."""

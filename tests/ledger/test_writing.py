@@ -89,7 +89,7 @@ class TestConcurrency:
         assert len({(line.task_id, line.details) for line in lines}) == 1_000
         await all_there(path, lines)
 
-    async def test_what_waits_shares_a_transaction(self, path: Path) -> None:
+    async def test_waiting_appends_share_a_transaction(self, path: Path) -> None:
         """Appends that come while one is on its way to the disk are written together."""
         async with Ledger(path):
             pass
@@ -109,7 +109,7 @@ class TestConcurrency:
         assert transactions <= 3
         await database.close()
 
-    async def test_an_event_that_was_on_record_before_is_told_as_that(self, ledger: Ledger) -> None:
+    async def test_append_once_reports_a_repeated_event(self, ledger: Ledger) -> None:
         """The same head, and that nothing new happened: whoever counts events counts this one once."""
         first = await ledger.append_once(entry(0))
         await ledger.append(entry(1))
@@ -128,7 +128,7 @@ class TestConcurrency:
 class TestCrash:
     @pytest.mark.slow
     @pytest.mark.parametrize("acknowledged", [1, 7, 23, 48, 77, 110])
-    async def test_kill_9_loses_nothing_that_was_acknowledged(self, path: Path, acknowledged: int) -> None:
+    async def test_kill_9_loses_no_acknowledged_record(self, path: Path, acknowledged: int) -> None:
         """What was told is there; appending everything again completes it, each event once (T5, P9, C-25)."""
         process = appender(path, "p", 3, 50)
         assert process.stdout is not None
@@ -165,7 +165,7 @@ class TestCrash:
         assert {line.action for line in parse_lines(retried)} == {"acknowledged"}
         await all_there(path, [*lines, *parse_lines(retried)])
 
-    async def test_a_torn_end_of_the_log_is_healed(self, path: Path, options: LedgerOptions, tmp_path: Path) -> None:
+    async def test_a_truncated_log_is_recovered(self, path: Path, options: LedgerOptions, tmp_path: Path) -> None:
         """A file copied with only part of its write-ahead log has a beginning of its chains, whole (T5)."""
         async with Ledger(path, options) as ledger:
             heads = [await ledger.append(entry(number)) for number in range(20)]
@@ -180,7 +180,7 @@ class TestCrash:
 
 
 class TestUnavailable:
-    async def test_a_file_that_somebody_else_keeps_is_waited_for(self, ledger: Ledger, path: Path) -> None:
+    async def test_a_briefly_locked_file_is_waited_for(self, ledger: Ledger, path: Path) -> None:
         """Another process that writes for a moment is no failure."""
         with writing(path):
             waiting = asyncio.create_task(ledger.append(entry(0)))

@@ -87,9 +87,7 @@ async def pooler(request: pytest.FixtureRequest, server: Server, folder: Path) -
     running.process.wait()
 
 
-async def test_a_connection_that_is_another_one_in_each_transaction(
-    pooler: Pooler, urls: Urls, options: LedgerOptions
-) -> None:
+async def test_each_transaction_can_use_another_connection(pooler: Pooler, urls: Urls, options: LedgerOptions) -> None:
     """A statement that was prepared in one is not there in the next: an append failed by that, and no stage ran."""
     async with Ledger(pooler.before(urls.writer), options) as ledger:
         heads = [await ledger.append(entry(0))]
@@ -122,7 +120,7 @@ async def test_writers_make_chains_without_forks(pooler: Pooler, urls: Urls, opt
     assert (report.verdict, report.records, report.tasks) == (Verdict.VALID, 120, 3)
 
 
-async def test_transactions_are_what_appends_rest_on_whatever_the_defaults_are(pooler: Pooler, urls: Urls) -> None:
+async def test_transactions_override_the_servers_defaults(pooler: Pooler, urls: Urls) -> None:
     """What was acknowledged is on the disk, and whoever waited for a lock sees what was committed meanwhile."""
     name = urlsplit(urls.owner).path.strip("/")
     defaults = "synchronous_commit TO off", "default_transaction_isolation TO 'serializable'"

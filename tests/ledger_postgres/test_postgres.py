@@ -78,9 +78,7 @@ class TestConcurrency:
 
         assert len(set(heads)) == 1
 
-    async def test_a_database_that_shows_each_transaction_its_beginning_refuses_nobody(
-        self, urls: Urls, options: LedgerOptions
-    ) -> None:
+    async def test_a_repeatable_read_default_causes_no_conflict(self, urls: Urls, options: LedgerOptions) -> None:
         """Who waited for a chain saw where it ended before, and was told of a conflict that was none (C-25)."""
         await execute(
             urls.owner,
@@ -142,7 +140,7 @@ class TestAsOne:
 
 
 class TestUnavailable:
-    async def test_appends_fail_while_it_is_down_and_go_on_when_it_is_back(
+    async def test_appends_fail_during_an_outage_and_work_after_it(
         self, server: Server, urls: Urls, options: LedgerOptions
     ) -> None:
         """Nothing is acknowledged that is not there, and what was acknowledged survives a crash (S3-11-f, F13, P9)."""
@@ -160,9 +158,7 @@ class TestUnavailable:
             assert await ledger.verify(TASK, verifier=KEYS, anchors=heads)
             assert heads[-1].sequence == 6
 
-    async def test_connections_that_the_server_ended_are_replaced_unseen(
-        self, urls: Urls, options: LedgerOptions
-    ) -> None:
+    async def test_connections_closed_by_the_server_are_replaced(self, urls: Urls, options: LedgerOptions) -> None:
         """A firewall or a failover ends them while nobody appends, and no handoff is to fail for that."""
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append(entry(0))
@@ -175,7 +171,7 @@ class TestUnavailable:
             assert (await ledger.append(entry(1))).sequence == 2
             assert await ledger.head(TASK) is not None
 
-    async def test_a_connection_that_ends_again_and_again_is_an_outage(self, urls: Urls) -> None:
+    async def test_a_repeatedly_lost_connection_is_an_outage(self, urls: Urls) -> None:
         """Each transaction is tried on a new connection once, and not for ever."""
         tries = []
 
@@ -210,9 +206,7 @@ class TestUnavailable:
                 for pid in pids:
                     os.kill(pid, signal.SIGCONT)
 
-    async def test_a_counter_that_did_not_follow_its_records_is_an_outage(
-        self, urls: Urls, options: LedgerOptions
-    ) -> None:
+    async def test_a_stale_position_sequence_is_an_outage(self, urls: Urls, options: LedgerOptions) -> None:
         """A logical replica has the records and not the counter, and no handoff is to blame for that."""
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append_all([entry(number) for number in range(4)])
@@ -223,7 +217,7 @@ class TestUnavailable:
 
             assert (await ledger.append(entry(4))).sequence == 5
 
-    async def test_rights_that_are_taken_away_are_an_outage(self, urls: Urls, options: LedgerOptions) -> None:
+    async def test_revoked_rights_are_an_outage(self, urls: Urls, options: LedgerOptions) -> None:
         """So runs wait, and a stage that has run does not run again: it ran as often as its retries allow."""
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append(entry(0))
@@ -247,7 +241,7 @@ class TestUnavailable:
             ),
         ],
     )
-    async def test_a_worker_does_not_begin_with_one_that_it_may_not_write(
+    async def test_a_worker_does_not_start_with_a_read_only_ledger(
         self,
         urls: Urls,
         options: LedgerOptions,
@@ -271,7 +265,7 @@ class TestUnavailable:
         async with Ledger(urls.writer, LedgerOptions(create=False)) as auditors:
             assert (await auditors.verify_all(verifier=KEYS)).records == 1
 
-    async def test_a_server_that_does_not_answer_is_not_waited_for_without_end(self) -> None:
+    async def test_connecting_to_a_hanging_server_times_out(self) -> None:
         """It may be one that hangs; the address can say how long it is waited for."""
         # A folder whose name is short enough for a socket's.
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as silent:
@@ -281,7 +275,7 @@ class TestUnavailable:
                 async with Ledger(f"postgresql://baton@/ledger?host={folder}&connect_timeout=2"):
                     pass
 
-    async def test_whoever_migrates_one_that_is_not_there_is_not_told_to_append(self, tmp_path: Path) -> None:
+    async def test_migrating_an_unreachable_database_does_not_suggest_appending(self, tmp_path: Path) -> None:
         """A misspelt database, or a wrong password, in the command of its owner."""
         database = open_database(f"postgresql://baton@/ledger?host={tmp_path}")
         with pytest.raises(LedgerUnavailableError, match="check the database") as caught:
@@ -289,7 +283,7 @@ class TestUnavailable:
         await database.close()
         assert "append" not in str(caught.value)
 
-    async def test_a_server_that_is_not_there_is_said_without_its_password(self, tmp_path: Path) -> None:
+    async def test_an_unreachable_server_is_named_without_its_password(self, tmp_path: Path) -> None:
         """The message names the place and the remedy."""
         with pytest.raises(LedgerUnavailableError, match="cannot be used") as caught:
             async with Ledger(f"postgresql://baton:secret@/ledger?host={tmp_path}"):
@@ -303,7 +297,7 @@ class TestUnavailable:
             pytest.param("baton_nobody", "with `baton audit migrate --writer", id="the role may not read"),
         ],
     )
-    async def test_who_only_reads_is_not_told_to_append_again(
+    async def test_a_failed_read_does_not_suggest_appending(
         self, server: Server, urls: Urls, options: LedgerOptions, role: str, remedy: str
     ) -> None:
         """What cannot be read is said with what to do about that."""

@@ -66,7 +66,7 @@ FORKS = [
 
 class TestRoles:
     @pytest.mark.parametrize("statement", [*ATTEMPTS, *ONLY_THE_WRITER])
-    async def test_the_writer_can_add_and_read_and_nothing_else(
+    async def test_the_writer_can_only_append_and_read(
         self, urls: Urls, options: LedgerOptions, statement: str
     ) -> None:
         """A worker's credentials, in the wrong hands, do not change the past (S3-10.3-c, S3-6.2-g)."""
@@ -80,9 +80,7 @@ class TestRoles:
             assert (await ledger.verify_all(verifier=KEYS)).checkpointed_through == 2
 
     @pytest.mark.parametrize("statement", ATTEMPTS)
-    async def test_not_even_the_owner_does_it_by_mistake(
-        self, urls: Urls, options: LedgerOptions, statement: str
-    ) -> None:
+    async def test_triggers_stop_the_owner_too(self, urls: Urls, options: LedgerOptions, statement: str) -> None:
         """The triggers refuse updates, deletes and truncation, whoever asks (S3-6.2-g)."""
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append_all([entry(0), entry(1)])
@@ -95,7 +93,7 @@ class TestRoles:
             assert (await ledger.verify_all(verifier=KEYS)).records == 2
 
     @pytest.mark.parametrize("statement", FORKS)
-    async def test_nobody_forks_a_chain(self, urls: Urls, options: LedgerOptions, statement: str) -> None:
+    async def test_constraints_prevent_forks(self, urls: Urls, options: LedgerOptions, statement: str) -> None:
         """Whoever may insert is held by the constraints (C-26)."""
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append(entry(0))
@@ -103,7 +101,7 @@ class TestRoles:
             with pytest.raises(Exception, match=r"constraint|does not continue"):
                 await execute(urls.writer, statement)
 
-    async def test_the_keeper_moves_records_and_the_writer_does_not(self, urls: Urls, options: LedgerOptions) -> None:
+    async def test_only_the_keeper_moves_records(self, urls: Urls, options: LedgerOptions) -> None:
         """Bytes leave the hot tier only by the keeper, and only once a segment has them (S3-9-g)."""
         async with Ledger(urls.writer, options) as ledger:
             heads = await ledger.append_all([entry(number) for number in range(5)])
@@ -121,7 +119,7 @@ class TestRoles:
             assert await ledger.verify(TASK, verifier=KEYS, anchors=heads)
             assert (await ledger.append(entry(5))).sequence == 6
 
-    async def test_the_keeper_has_no_segments_of_its_own(self, urls: Urls, options: LedgerOptions) -> None:
+    async def test_the_keepers_temporary_tables_are_ignored(self, urls: Urls, options: LedgerOptions) -> None:
         """A temporary table named like the one of the segments let it delete any bytes (S3-6.2-g)."""
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append(entry(0))
@@ -134,7 +132,7 @@ class TestRoles:
 
             assert (await ledger.verify(TASK, verifier=KEYS)).signed_through == 1
 
-    async def test_what_is_cold_gets_no_other_bytes(self, urls: Urls, options: LedgerOptions) -> None:
+    async def test_moved_records_get_no_new_bytes(self, urls: Urls, options: LedgerOptions) -> None:
         """What is hot is read first, so a worker's credentials changed what old records say (S3-10.3-c)."""
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append(entry(0))
@@ -148,7 +146,7 @@ class TestRoles:
 
             assert (await ledger.verify(TASK, verifier=KEYS)).records == 2
 
-    async def test_an_owner_who_means_it_is_found_by_the_anchors(self, urls: Urls, options: LedgerOptions) -> None:
+    async def test_anchors_reveal_changes_by_the_owner(self, urls: Urls, options: LedgerOptions) -> None:
         """Triggers off, rows gone: what was kept outside shows it (P2, P3)."""
         async with Ledger(urls.writer, options) as ledger:
             heads = [await ledger.append(entry(number)) for number in range(4)]
@@ -175,7 +173,7 @@ class TestMigrate:
             async with Ledger(server.url("postgres")):
                 pass
 
-    async def test_many_owners_at_once_make_one(self, urls: Urls) -> None:
+    async def test_concurrent_migrations_wait_for_each_other(self, urls: Urls) -> None:
         """Deployments that start together wait for each other."""
         databases = [open_database(urls.owner) for _ in range(4)]
 
@@ -184,7 +182,7 @@ class TestMigrate:
         assert {await revision(database) for database in databases} == {VERSION}
         await asyncio.gather(*(database.close() for database in databases))
 
-    async def test_only_the_owner_gives_rights(self, urls: Urls) -> None:
+    async def test_only_the_owner_can_grant_rights(self, urls: Urls) -> None:
         """A worker's role is told who could, instead of a success that gave and took nothing."""
         writer = open_database(urls.writer)
 
@@ -202,9 +200,7 @@ class TestMigrate:
             pytest.param("GRANT DELETE ON handoff_audit_content TO PUBLIC", id="by what everybody may"),
         ],
     )
-    async def test_a_role_that_has_more_rights_from_elsewhere_is_refused(
-        self, server: Server, urls: Urls, gives: str
-    ) -> None:
+    async def test_a_role_with_other_rights_is_refused(self, server: Server, urls: Urls, gives: str) -> None:
         """Its owner believed that workers could only insert and select, because the command had said so."""
         roles = ("baton_other", "baton_group")
         await execute(server.url("postgres"), *(f"DROP ROLE IF EXISTS {name}" for name in roles))
@@ -218,7 +214,7 @@ class TestMigrate:
             urls.owner, "ALTER TABLE handoff_audit OWNER TO postgres", *(f"DROP ROLE {name}" for name in roles)
         )
 
-    async def test_a_role_that_may_create_objects_beside_the_tables_is_refused(self, urls: Urls) -> None:
+    async def test_a_role_that_can_create_objects_in_the_schema_is_refused(self, urls: Urls) -> None:
         """Before Postgres 15 everybody may: a function named like one that the owner calls would run as the owner."""
         await execute(urls.owner, "GRANT CREATE ON SCHEMA public TO PUBLIC")
         owner = open_database(urls.owner)
@@ -226,7 +222,7 @@ class TestMigrate:
             await migrate(owner, writer=WRITER)
         await owner.close()
 
-    async def test_what_the_database_gives_by_default_is_taken(self, urls: Urls) -> None:
+    async def test_default_privileges_are_revoked(self, urls: Urls) -> None:
         """Default privileges for an application's role reach the counter of positions, too."""
         await execute(urls.owner, f"GRANT ALL ON SEQUENCE handoff_audit_position_seq TO {WRITER}")
         owner = open_database(urls.owner)
@@ -236,14 +232,14 @@ class TestMigrate:
         with pytest.raises(Exception, match="permission denied"):
             await execute(urls.writer, "SELECT setval('handoff_audit_position_seq', 1)")
 
-    async def test_writer_and_keeper_are_two(self, urls: Urls) -> None:
+    async def test_writer_and_keeper_must_differ(self, urls: Urls) -> None:
         """The workers' credentials would delete bytes."""
         owner = open_database(urls.owner)
         with pytest.raises(ValueError, match="cannot be both writer and keeper"):
             await migrate(owner, writer=WRITER, keeper=WRITER)
         await owner.close()
 
-    async def test_a_role_that_there_is_not_is_named(self, urls: Urls) -> None:
+    async def test_a_missing_role_is_named(self, urls: Urls) -> None:
         """A misspelt role is no fault of the database or its disk."""
         owner = open_database(urls.owner)
 
@@ -253,7 +249,7 @@ class TestMigrate:
         await owner.close()
 
     @pytest.mark.parametrize("role", ["x; DROP TABLE handoff_audit", 'x"', "X", ""])
-    async def test_a_role_is_a_name(self, urls: Urls, role: str) -> None:
+    async def test_a_malformed_role_name_is_refused(self, urls: Urls, role: str) -> None:
         """It becomes part of a statement."""
         owner = open_database(urls.owner)
         with pytest.raises(ValueError, match="name of a role"):

@@ -77,8 +77,8 @@ def documents(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
         return {"null": st.none(), "boolean": st.booleans()}[node["type"]]
 
     def integers(node: dict[str, Any]) -> st.SearchStrategy[Any]:
-        whole = st.integers(node.get("minimum", -(2**60)), node.get("maximum", 2**60))
-        return st.one_of(whole, whole.map(lambda number: float(number % 1_000 + max(0, node.get("minimum", 0)))))
+        integers = st.integers(node.get("minimum", -(2**60)), node.get("maximum", 2**60))
+        return st.one_of(integers, integers.map(lambda number: float(number % 1_000 + max(0, node.get("minimum", 0)))))
 
     def strings(node: dict[str, Any]) -> st.SearchStrategy[Any]:
         if node.get("format") == "date-time":
@@ -101,7 +101,7 @@ def documents(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
             pattern = rule.get("pattern")
             names = strings(rule) if pattern is None else st.from_regex(pattern.replace("$", r"\Z"), fullmatch=True)
             return st.dictionaries(names, values(node["additionalProperties"]), max_size=3)
-        members = {name: values(one) for name, one in node["properties"].items()}
+        members = {name: values(schema) for name, schema in node["properties"].items()}
         required = {name: members.pop(name) for name in node.get("required", ())}
         return st.fixed_dictionaries(required, optional=members)
 
@@ -119,7 +119,7 @@ def fullest(schema: dict[str, Any]) -> Any:
         if "enum" in node:
             return node["enum"][0]
         if "properties" in node:
-            return {name: value(one) for name, one in node["properties"].items()}
+            return {name: value(child) for name, child in node["properties"].items()}
         if isinstance(node.get("additionalProperties"), dict):
             return {"a": value(node["additionalProperties"])}
         simple: dict[str | None, Any] = {
@@ -148,15 +148,15 @@ def one_change(document: Any) -> list[Any]:
     return changed
 
 
-def places(document: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def places(document: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Return the paths to every value of a document, the document itself first."""
-    found = [here]
+    paths = [path]
     inner = (
         document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
     )
     for key, value in inner:
-        found += places(value, (*here, key))
-    return found
+        paths += places(value, (*path, key))
+    return paths
 
 
 def put(document: Any, place: tuple[Any, ...], value: Any) -> Any:

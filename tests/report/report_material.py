@@ -52,8 +52,8 @@ _many = st.lists(nasty, max_size=3)
 _perhaps = st.one_of(st.just(""), nasty)
 
 
-def _made(kind: Any, **members: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.fixed_dictionaries(members).map(lambda chosen: kind(**chosen))
+def _build(kind: Any, **members: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.fixed_dictionaries(members).map(lambda values_by_name: kind(**values_by_name))
 
 
 consistent = st.one_of(
@@ -75,20 +75,20 @@ reports = st.builds(
             "summary": nasty,
             "confidence": st.integers(0, 100),
             "handoff_confidence": st.integers(0, 100),
-            "findings": _made(ReportFindings, discoveries=_many, artifacts_created=_many, artifacts_modified=_many),
-            "context": _made(
+            "findings": _build(ReportFindings, discoveries=_many, artifacts_created=_many, artifacts_modified=_many),
+            "context": _build(
                 ReportContext,
-                relevant_files=st.lists(_made(RelevantFile, file=nasty, lines=_perhaps, reason=_perhaps), max_size=2),
+                relevant_files=st.lists(_build(RelevantFile, file=nasty, lines=_perhaps, reason=_perhaps), max_size=2),
                 patterns=_many,
                 decisions=st.lists(
-                    _made(ReportDecision, decision=nasty, rationale=_perhaps, alternatives=_perhaps), max_size=2
+                    _build(ReportDecision, decision=nasty, rationale=_perhaps, alternatives=_perhaps), max_size=2
                 ),
             ),
             "blockers": _many,
             "resolved_blockers": _many,
             "recommendations": _many,
             "verification_script": _perhaps,
-            "notes": st.lists(_made(Note, heading=nasty, items=_many), max_size=2),
+            "notes": st.lists(_build(Note, heading=nasty, items=_many), max_size=2),
         }
     ),
 )
@@ -100,18 +100,18 @@ def damaged(draw: st.DrawFn) -> str:
     """Return a strategy for the document's example with a few lines gone, moved, indented, doubled or spoilt."""
     lines = EXAMPLE.split("\n")
     for _ in range(draw(st.integers(1, 6))):
-        at, other = (draw(st.integers(0, len(lines) - 1)) for _ in range(2))
+        index, other_index = (draw(st.integers(0, len(lines) - 1)) for _ in range(2))
         match draw(st.sampled_from(["delete", "insert", "append", "indent", "swap"])):
             case "delete" if len(lines) > 1:
-                del lines[at]
+                del lines[index]
             case "insert":
-                lines.insert(at, draw(nasty))
+                lines.insert(index, draw(nasty))
             case "append":
-                lines[at] += draw(nasty)
+                lines[index] += draw(nasty)
             case "indent":
-                lines[at] = draw(st.sampled_from(["  ", "    ", "> ", "- ", "\t"])) + lines[at]
+                lines[index] = draw(st.sampled_from(["  ", "    ", "> ", "- ", "\t"])) + lines[index]
             case _:
-                lines[at], lines[other] = lines[other], lines[at]
+                lines[index], lines[other_index] = lines[other_index], lines[index]
     return "\n".join(lines)
 
 

@@ -22,7 +22,7 @@ class Reviewed:
     async def run(self, start: PipelineInput) -> PipelineResult:
         await self.pipeline.stage(explorer)
         results = await self.pipeline.fan_out(auditor, profiler)
-        reports = [HandoffReport.from_json_object(dict(one.output)) for one in results]
+        reports = [HandoffReport.from_json_object(dict(result.output)) for result in results]
         merged = merge_reports(reports, sender="code-reviewer", receiver="parent")
         return self.pipeline.result(merged.to_json_object())
 

@@ -62,7 +62,7 @@ REPORTS = {
 }
 """What each agent reports."""
 
-_stages = {name: defined_stage(AGENTS[name], Scripted(name, render_report(told))) for name, told in REPORTS.items()}
+_stages = {name: defined_stage(AGENTS[name], Scripted(name, render_report(report))) for name, report in REPORTS.items()}
 explorer, auditor, profiler = (_stages[name] for name in REPORTS)
 REPORT_STAGES = [explorer, auditor, profiler]
 """Every stage of these pipelines."""

@@ -35,17 +35,17 @@ class TestInterface:
         """S4-parse-a, S4-parse-b, S4-parse-c, S4-parse-d, S4-parse-e, S4-parse-f, S4-parse-g, S4-parse-h, S4-parse-i,
         S4-parse-j, S4-parse-k, S4-parse-l, S4-parse-m: the document's example, member by member.
         """  # noqa: D205 - the ids take two lines
-        found = parse_report(EXAMPLE).report.to_json_object()
+        members = parse_report(EXAMPLE).report.to_json_object()
 
-        assert found == json.loads((REPORTS / "example.json").read_text(encoding="utf-8"))
-        assert {name: type(found[name]) for name in REQUIRED} == dict.fromkeys(REQUIRED, str) | {"confidence": int}
-        assert list(found["findings"]) == ["discoveries", "artifactsCreated", "artifactsModified"]
-        assert list(found["context"]) == ["relevantFiles", "patterns", "decisions"]
-        assert list(found["context"]["relevantFiles"][0]) == ["file", "lines", "reason"]
-        assert list(found["context"]["decisions"][0]) == ["decision", "rationale", "alternatives"]
+        assert members == json.loads((REPORTS / "example.json").read_text(encoding="utf-8"))
+        assert {name: type(members[name]) for name in REQUIRED} == dict.fromkeys(REQUIRED, str) | {"confidence": int}
+        assert list(members["findings"]) == ["discoveries", "artifactsCreated", "artifactsModified"]
+        assert list(members["context"]) == ["relevantFiles", "patterns", "decisions"]
+        assert list(members["context"]["relevantFiles"][0]) == ["file", "lines", "reason"]
+        assert list(members["context"]["decisions"][0]) == ["decision", "rationale", "alternatives"]
         for name in ("blockers", "recommendations", "verificationCommands"):
-            assert all(isinstance(one, str) for one in found[name])
-        assert found["readyForNextPhase"] is True
+            assert all(isinstance(item, str) for item in members[name])
+        assert members["readyForNextPhase"] is True
 
     @pytest.mark.parametrize(
         ("place", "wrong"),
@@ -83,18 +83,18 @@ class TestInterface:
         assert parse_report(less).report.handoff_confidence == 80
 
     @given(reports)
-    def test_it_survives_json(self, found: HandoffReport) -> None:
+    def test_it_survives_json(self, original: HandoffReport) -> None:
         """Programs read it and write it back (S4-parse-m)."""
-        assert HandoffReport.from_json_object(json.loads(json.dumps(found.to_json_object()))) == found
+        assert HandoffReport.from_json_object(json.loads(json.dumps(original.to_json_object()))) == original
 
     @pytest.mark.parametrize("name", REQUIRED)
     def test_six_members_are_required(self, name: str) -> None:
         """And no other one is (C-31, S4-parse-a, S4-parse-b, S4-parse-c, S4-parse-d)."""
-        whole = minimal()
+        members = minimal()
 
-        assert HandoffReport.from_json_object(whole)
+        assert HandoffReport.from_json_object(members)
         with pytest.raises(ValidationError, match=name):
-            HandoffReport.from_json_object({key: value for key, value in whole.items() if key != name})
+            HandoffReport.from_json_object({key: value for key, value in members.items() if key != name})
 
     @pytest.mark.parametrize(
         "members",
@@ -120,15 +120,15 @@ class TestInterface:
 
     def test_texts_have_one_kind_of_line_break(self) -> None:
         """A report from another system equals the one that was sent (C-33)."""
-        found = report(summary="  one\r\ntwo \x85three\n", task="in\n two")
+        result = report(summary="  one\r\ntwo \x85three\n", task="in\n two")
 
-        assert (found.summary, found.task) == ("one\ntwo\nthree", "in two")
+        assert (result.summary, result.task) == ("one\ntwo\nthree", "in two")
 
 
 class TestStatus:
     def test_there_are_exactly_four(self) -> None:
         """S4-status-a, S4-status-b, S4-status-c, S4-status-d, S4-status-e."""
-        assert {one.value: one.delivers for one in Status} == {
+        assert {status.value: status.delivers for status in Status} == {
             "completed": True,
             "partial": True,
             "blocked": False,
@@ -163,9 +163,9 @@ class TestBand:
 
     def test_no_scale_is_converted_silently(self) -> None:
         """A report's confidence is a number in every form it takes (X-2)."""
-        found = report(confidence=90)
+        result = report(confidence=90)
 
-        assert found.to_json_object()["confidence"] == 90
+        assert result.to_json_object()["confidence"] == 90
         with pytest.raises(ValidationError):
             HandoffReport.from_json_object(minimal(confidence="high"))
 
@@ -190,9 +190,9 @@ class TestReadiness:
         self, members: dict[str, Any], answer: Readiness, boolean: bool
     ) -> None:
         """The three answers are the source of truth (C-29, S4-parse-l)."""
-        found = HandoffReport.from_json_object(minimal(**members))
+        result = HandoffReport.from_json_object(minimal(**members))
 
-        assert (found.readiness, found.ready_for_next_phase) == (answer, boolean)
+        assert (result.readiness, result.ready_for_next_phase) == (answer, boolean)
 
     @pytest.mark.parametrize("status", Status)
     @pytest.mark.parametrize("readiness", Readiness)
@@ -212,18 +212,18 @@ class TestCommandsOf:
     def test_comments_and_blank_lines_are_no_commands(self) -> None:
         """They stay in the script (C-32, S4-parse-k)."""
         script = "# Check\ncat a\n\n  # again\n  make test\n"
-        found = report(verification_script=script)
+        result = report(verification_script=script)
 
-        assert found.verification_commands == ["cat a", "make test"]
-        assert found.verification_script == script.strip("\n")
+        assert result.verification_commands == ["cat a", "make test"]
+        assert result.verification_script == script.strip("\n")
 
     @pytest.mark.parametrize("line", ["\u200b", "\ufeff", "\u2060 "])
     def test_a_line_that_shows_nothing_is_no_command(self, line: str) -> None:
         """Else the report's own JSON could not be read back (S4-parse-m)."""
-        found = report(verification_script=f"make test\n{line}\nmake")
+        result = report(verification_script=f"make test\n{line}\nmake")
 
-        assert found.verification_commands == ["make test", "make"]
-        assert HandoffReport.from_json_object(found.to_json_object()) == found
+        assert result.verification_commands == ["make test", "make"]
+        assert HandoffReport.from_json_object(result.to_json_object()) == result
 
     def test_a_command_goes_on_behind_a_backslash(self) -> None:
         """Half a command is none."""
@@ -235,9 +235,9 @@ class TestCommandsOf:
 
     def test_commands_without_a_script_make_one(self) -> None:
         """Who writes the interface's JSON only knows the commands."""
-        found = HandoffReport.from_json_object(minimal(verificationCommands=["cat a", "cat b"]))
+        result = HandoffReport.from_json_object(minimal(verificationCommands=["cat a", "cat b"]))
 
-        assert (found.verification_script, found.verification_commands) == ("cat a\ncat b", ["cat a", "cat b"])
+        assert (result.verification_script, result.verification_commands) == ("cat a\ncat b", ["cat a", "cat b"])
 
     def test_a_hostile_script_is_read_in_one_pass(self) -> None:
         """A quarter of a million lines that all go on are one command."""

@@ -15,7 +15,7 @@ class TestFences:
         parsed = parse_report(f"{before}```markdown\n{EXAMPLE}```\n{behind}")
 
         assert parsed.report == parse_report(EXAMPLE).report
-        assert not any(one.member == "readiness" for one in parsed.warnings)
+        assert not any(warning.member == "readiness" for warning in parsed.warnings)
 
     def test_an_indented_fence_is_looked_into(self) -> None:
         """As in an item of a list, or below a command line's own marks; what it indents by itself stays so."""
@@ -38,14 +38,14 @@ class TestLabels:
         )
 
         assert (parsed.report.task, parsed.report.readiness) == ("Add login", Readiness.YES)
-        assert sum("was ignored" in one.text for one in parsed.warnings) == 2
+        assert sum("was ignored" in warning.text for warning in parsed.warnings) == 2
 
     def test_what_is_nested_below_a_reason_belongs_to_it(self) -> None:
         """S4-purpose-b: it was lost, as only a decision's own lists were read."""
         body = "### Decisions\n- **Decision**: A\n- **Rationale**:\n  - fast\n  - cheap"
-        (found,) = parse_report(markdown(body)).report.context.decisions
+        (decision,) = parse_report(markdown(body)).report.context.decisions
 
-        assert found.rationale == "fast\ncheap"
+        assert decision.rationale == "fast\ncheap"
 
 
 class TestCodeSpans:
@@ -59,4 +59,4 @@ class TestCodeSpans:
         """The outer backticks were taken off, which tore the inner ones apart."""
         body = "#### Relevant Files\n| File | Lines | Why It Matters |\n|---|---|---|\n| `a.py`, `b.py` | All | both |"
 
-        assert [one.file for one in parse_report(markdown(body)).report.context.relevant_files] == ["`a.py`, `b.py`"]
+        assert [file.file for file in parse_report(markdown(body)).report.context.relevant_files] == ["`a.py`, `b.py`"]

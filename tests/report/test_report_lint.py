@@ -12,7 +12,7 @@ from tests.report.report_material import EXAMPLE, report
 
 def found(**members: Any) -> list[tuple[str, str]]:
     """Return severity and member of what is found in a report."""
-    return [(one.severity.value, one.member) for one in lint_report(report(**members))]
+    return [(finding.severity.value, finding.member) for finding in lint_report(report(**members))]
 
 
 class TestLintReport:
@@ -60,7 +60,7 @@ class TestLintReport:
 
     def test_open_questions_do_not_keep_work_from_being_ready(self) -> None:
         """S4-ex-d: the document's own example has two and is ready."""
-        members = [one.member for one in lint_report(parse_report(EXAMPLE).report)]
+        members = [finding.member for finding in lint_report(parse_report(EXAMPLE).report)]
 
         assert "blockers" not in members
         assert "readiness" not in members
@@ -76,4 +76,4 @@ class TestLintReport:
         texts = {"task": secret, "summary": secret, "findings": ReportFindings(discoveries=[secret])}
 
         assert secret not in repr(lint_report(report(status="failed", readiness="Yes", **texts)))
-        assert {one.severity for one in lint_report(report(**texts))} == {Severity.WARNING}
+        assert {finding.severity for finding in lint_report(report(**texts))} == {Severity.WARNING}

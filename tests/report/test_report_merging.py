@@ -58,37 +58,37 @@ def merged(*several: HandoffReport) -> HandoffReport:
 class TestMergeReports:
     def test_entries_are_united_with_their_authors(self) -> None:
         """S4-use-2, C-34's neighbour on the merge rule: union with provenance."""
-        found = merged(AUDIT, SPEED)
+        result = merged(AUDIT, SPEED)
 
-        assert found.findings.discoveries == [
+        assert result.findings.discoveries == [
             "Key in `a.py:3` (from security-auditor)",
             "Slow loop in `b.py:9` (from security-auditor, performance-opt)",
         ]
-        assert [one.reason for one in found.context.relevant_files] == [
+        assert [file.reason for file in result.context.relevant_files] == [
             "The key (from security-auditor, performance-opt)"
         ]
-        assert found.context.patterns == ["Guards (from security-auditor)"]
-        assert found.context.decisions == [
+        assert result.context.patterns == ["Guards (from security-auditor)"]
+        assert result.context.decisions == [
             ReportDecision(decision="Rotate (from security-auditor)", rationale="it leaked")
         ]
-        assert found.verification_script == "# From security-auditor, performance-opt\nbandit ."
-        assert [one.heading for one in found.notes] == ["Tools (from security-auditor)"]
-        assert found.task == "Review the change"
-        assert found.summary.startswith("security-auditor: ")
+        assert result.verification_script == "# From security-auditor, performance-opt\nbandit ."
+        assert [note.heading for note in result.notes] == ["Tools (from security-auditor)"]
+        assert result.task == "Review the change"
+        assert result.summary.startswith("security-auditor: ")
 
     def test_the_worst_and_the_lowest_count(self) -> None:
         """S4-use-2: worst status, lowest confidences, ready only as far as all are."""
-        found = merged(AUDIT, SPEED)
+        result = merged(AUDIT, SPEED)
 
-        assert (found.status, found.confidence, found.handoff_confidence) == (Status.PARTIAL, 70, 60)
-        assert found.readiness is Readiness.WITH_CAVEATS
+        assert (result.status, result.confidence, result.handoff_confidence) == (Status.PARTIAL, 70, 60)
+        assert result.readiness is Readiness.WITH_CAVEATS
 
     def test_what_one_leaves_open_is_open(self) -> None:
         """S4-use-2: another's answer may be to another question."""
-        found = merged(AUDIT, SPEED)
+        result = merged(AUDIT, SPEED)
 
-        assert found.blockers == ["Who rotates it? (from security-auditor)"]
-        assert found.resolved_blockers == ["Is it hot? (from performance-opt)"]
+        assert result.blockers == ["Who rotates it? (from security-auditor)"]
+        assert result.resolved_blockers == ["Is it hot? (from performance-opt)"]
 
     @pytest.mark.parametrize(("first", "second"), list(itertools.product(Status, repeat=2)))
     def test_status_gets_worse_only(self, first: Status, second: Status) -> None:
@@ -101,22 +101,23 @@ class TestMergeReports:
     @pytest.mark.parametrize(("first", "second"), list(itertools.product(Readiness, repeat=2)))
     def test_it_is_ready_only_if_all_are(self, first: Readiness, second: Readiness) -> None:
         """S4-use-2, C-29: one No is enough."""
-        found = merged(report(readiness=first), report(readiness=second))
+        result = merged(report(readiness=first), report(readiness=second))
 
-        assert found.ready_for_next_phase == (Readiness.NO not in (first, second))
-        assert (found.readiness is Readiness.YES) == (first is second is Readiness.YES)
+        assert result.ready_for_next_phase == (Readiness.NO not in (first, second))
+        assert (result.readiness is Readiness.YES) == (first is second is Readiness.YES)
 
     @given(st.lists(reports, min_size=1, max_size=3))
     def test_it_keeps_the_rules_if_each_report_does(self, several: list[HandoffReport]) -> None:
         """S4-use-2: no merge makes an error that nobody made, nothing is lost, and it can be read (C-33, C-34)."""
-        found = merged(*several)
+        result = merged(*several)
 
-        assert Severity.ERROR not in {one.severity for one in lint_report(found)}
-        assert parse_report(render_report(found)).report == found
-        for one in several:
-            assert all(any(text in entry for entry in found.blockers) for text in one.blockers)
-            assert all(any(text in entry for entry in found.findings.discoveries) for text in one.findings.discoveries)
-            assert len(found.verification_commands) >= len(one.verification_commands)
+        assert Severity.ERROR not in {finding.severity for finding in lint_report(result)}
+        assert parse_report(render_report(result)).report == result
+        for source in several:
+            assert all(any(text in entry for entry in result.blockers) for text in source.blockers)
+            discoveries = result.findings.discoveries
+            assert all(any(text in entry for entry in discoveries) for text in source.findings.discoveries)
+            assert len(result.verification_commands) >= len(source.verification_commands)
 
     def test_nothing_cannot_be_merged(self) -> None:
         """Misuse is told where it starts."""
@@ -125,6 +126,6 @@ class TestMergeReports:
 
     def test_a_coordinator_may_say_it_in_its_own_words(self) -> None:
         """Task and summary are its own, if it gives them."""
-        found = merge_reports([AUDIT], sender="a", receiver="b", task="All", summary="Both agree. It is slow.")
+        result = merge_reports([AUDIT], sender="a", receiver="b", task="All", summary="Both agree. It is slow.")
 
-        assert (found.task, found.summary) == ("All", "Both agree. It is slow.")
+        assert (result.task, result.summary) == ("All", "Both agree. It is slow.")

@@ -25,53 +25,55 @@ def faults(text: str) -> list[tuple[str, int | None]]:
     """Return the member and line of everything that keeps a text from being a report."""
     with pytest.raises(ReportError) as caught:
         parse_report(text)
-    return [(one.member, one.line) for one in caught.value.findings]
+    return [(finding.member, finding.line) for finding in caught.value.findings]
 
 
 class TestExample:
     def test_it_is_read_whole(self) -> None:
         """S4-ex-a, S4-ex-b, S4-ex-c, S4-ex-d, S4-ex-e, C-27, and the first probe of part 6.5."""
-        found = parse_report(EXAMPLE).report
+        result = parse_report(EXAMPLE).report
 
-        assert len(found.findings.discoveries) == 3
-        assert (found.findings.artifacts_created, found.findings.artifacts_modified) == ([], [])
-        assert [one.lines for one in found.context.relevant_files] == ["1-45", "20-35", "All"]
-        assert len(found.context.patterns) == 3
-        (decision,) = found.context.decisions
+        assert len(result.findings.discoveries) == 3
+        assert (result.findings.artifacts_created, result.findings.artifacts_modified) == ([], [])
+        assert [file.lines for file in result.context.relevant_files] == ["1-45", "20-35", "All"]
+        assert len(result.context.patterns) == 3
+        (decision,) = result.context.decisions
         assert decision.rationale == "Minimal changes, follows existing patterns"
         assert decision.alternatives == "Separate OAuth flow, rejected as duplicative"
-        assert (len(found.blockers), len(found.recommendations)) == (2, 3)
-        assert found.verification_commands == ["cat src/lib/auth.ts", "cat src/middleware.ts"]
-        assert (found.confidence, found.handoff_confidence) == (85, 85)
-        assert (found.readiness, found.ready_for_next_phase) == (Readiness.YES, True)
+        assert (len(result.blockers), len(result.recommendations)) == (2, 3)
+        assert result.verification_commands == ["cat src/lib/auth.ts", "cat src/middleware.ts"]
+        assert (result.confidence, result.handoff_confidence) == (85, 85)
+        assert (result.readiness, result.ready_for_next_phase) == (Readiness.YES, True)
 
     def test_its_four_sentences_are_warned_about(self) -> None:
         """S4-ex-f, C-30: the document's own example breaks its advice of two or three, and is taken."""
         warnings = parse_report(EXAMPLE).warnings
 
-        assert ("summary", "has 4 sentences; 2 or 3 are advised") in [(one.member, one.text) for one in warnings]
-        assert {one.severity for one in warnings} == {Severity.WARNING}
+        assert ("summary", "has 4 sentences; 2 or 3 are advised") in [
+            (warning.member, warning.text) for warning in warnings
+        ]
+        assert {warning.severity for warning in warnings} == {Severity.WARNING}
 
 
 class TestRoundTrip:
     @given(reports)
-    def test_every_report_survives_markdown(self, found: HandoffReport) -> None:
+    def test_every_report_survives_markdown(self, original: HandoffReport) -> None:
         """C-33, S4-purpose-b: pipes, backticks, headings, fences, rules, "None" and all else stay what they were."""
-        parsed = parse_report(render_report(found))
+        parsed = parse_report(render_report(original))
 
-        assert parsed.report == found
-        assert [one for one in parsed.warnings if one.line] == []
+        assert parsed.report == original
+        assert [warning for warning in parsed.warnings if warning.line] == []
 
     @pytest.mark.parametrize("ends", ["\r\n", "\r"], ids=["CRLF", "CR"])
-    @given(found=reports)
-    def test_other_line_ends_change_nothing(self, ends: str, found: HandoffReport) -> None:
+    @given(original=reports)
+    def test_other_line_ends_change_nothing(self, ends: str, original: HandoffReport) -> None:
         """C-33: a mail client or an editor may have been there."""
-        assert parse_report(render_report(found).replace("\n", ends)).report == found
+        assert parse_report(render_report(original).replace("\n", ends)).report == original
 
-    @given(found=reports, order=st.permutations(range(6)))
-    def test_sections_may_stand_in_any_order(self, found: HandoffReport, order: list[int]) -> None:
-        """C-33: they are found by their names."""
-        head, *sections = render_report(found.model_copy(update={"verification_script": "true"})).split("\n\n### ")
+    @given(original=reports, order=st.permutations(range(6)))
+    def test_sections_may_stand_in_any_order(self, original: HandoffReport, order: list[int]) -> None:
+        """C-33: sections are found by their names."""
+        head, *sections = render_report(original.model_copy(update={"verification_script": "true"})).split("\n\n### ")
         (last, foot) = sections[-1].rsplit("\n\n---\n\n", 1)
         sections = [*sections[:-1], last]
         mixed = [sections[n] for n in order if n < len(sections)] + sections[len(order) :]
@@ -79,7 +81,7 @@ class TestRoundTrip:
         parsed = parse_report("\n\n### ".join([head, *mixed]) + f"\n\n---\n\n{foot}").report
 
         assert parsed.to_json_object() == {
-            **found.to_json_object(),
+            **original.to_json_object(),
             "verificationScript": "true",
             "verificationCommands": ["true"],
         }
@@ -89,8 +91,8 @@ class TestRoundTrip:
         """C-27, C-33: an entry of its own, at the head of one, and below one; "None" said as an entry stays one."""
         texts = [f"{piece}x", f"x\n{piece}y", f"x {piece}", *([piece] if piece.strip("\0") and piece.split() else [])]
         for text in texts:
-            found = report(blockers=[text], recommendations=[text], summary=text)
-            assert parse_report(render_report(found)).report == found
+            original = report(blockers=[text], recommendations=[text], summary=text)
+            assert parse_report(render_report(original)).report == original
 
 
 class TestDamage:
@@ -98,24 +100,24 @@ class TestDamage:
     def test_what_is_taken_is_stable_and_what_is_not_is_told(self, text: str) -> None:
         """C-33: any text is a report or an error, never another exception."""
         try:
-            found = parse_report(text).report
+            result = parse_report(text).report
         except ReportError:
             return
-        assert parse_report(render_report(found)).report == found
+        assert parse_report(render_report(result)).report == result
 
     @pytest.mark.parametrize("form", FORMS, ids=repr)
     def test_no_line_is_lost_in_silence(self, form: str) -> None:
         """S4-purpose-b: a line anywhere in a report is in the record, in a warning, or reason for an error."""
         lines = EXAMPLE.rstrip("\n").split("\n")
         lost = []
-        for at in range(len(lines) + 1):
+        for index in range(len(lines) + 1):
             try:
-                parsed = parse_report("\n".join([*lines[:at], form, *lines[at:]]))
+                parsed = parse_report("\n".join([*lines[:index], form, *lines[index:]]))
             except ReportError:
                 continue
-            told = any("was ignored" in one.text for one in parsed.warnings)
-            if not told and "MARK" not in parsed.report.model_dump_json():
-                lost.append(at)
+            warned = any("was ignored" in warning.text for warning in parsed.warnings)
+            if not warned and "MARK" not in parsed.report.model_dump_json():
+                lost.append(index)
 
         assert lost == []
 
@@ -123,7 +125,7 @@ class TestDamage:
         """C-27: the list is empty, and whoever wants the remark knows its line."""
         warnings = parse_report(EXAMPLE).warnings
 
-        assert [(one.member, one.line) for one in warnings if "None" in one.text] == [
+        assert [(warning.member, warning.line) for warning in warnings if "None" in warning.text] == [
             ("findings.artifactsCreated", 22),
             ("findings.artifactsModified", 25),
         ]
@@ -175,13 +177,13 @@ class TestTolerance:
         assert parsed.report == HandoffReport(
             sender="a", receiver="b", task="t", status=Status.FAILED, confidence=0, summary="s"
         )
-        assert "readiness" in [one.member for one in parsed.warnings]
+        assert "readiness" in [warning.member for warning in parsed.warnings]
 
     def test_checked_boxes_are_settled(self) -> None:
         """C-33: they block nothing, and are not lost."""
-        found = parse_report(markdown("### Blockers\n- [x] one\n- [ ] two\n- [X] three\n- four\n- [ ]")).report
+        result = parse_report(markdown("### Blockers\n- [x] one\n- [ ] two\n- [X] three\n- four\n- [ ]")).report
 
-        assert (found.blockers, found.resolved_blockers) == (["two", "four"], ["one", "three"])
+        assert (result.blockers, result.resolved_blockers) == (["two", "four"], ["one", "three"])
 
     @pytest.mark.parametrize("text", ["None", "none.", "NONE (so far)", "None — all clear", "[ ] None", "N/A"])
     def test_none_is_an_empty_list(self, text: str) -> None:
@@ -200,7 +202,7 @@ class TestTolerance:
         body = "#### Relevant Files\n- `a.ts:1-5` — why\n- b.ts - how\n- c.ts"
 
         assert [
-            tuple(one.model_dump().values()) for one in parse_report(markdown(body)).report.context.relevant_files
+            tuple(file.model_dump().values()) for file in parse_report(markdown(body)).report.context.relevant_files
         ] == [
             ("a.ts", "1-5", "why"),
             ("b.ts", "", "how"),
@@ -212,30 +214,33 @@ class TestTolerance:
         body = "#### Relevant Files\n| Why | File | Owner |\n|---|---|---|\n| x | `a` | me |\n| y | | |"
         parsed = parse_report(markdown(body))
 
-        assert [tuple(one.model_dump().values()) for one in parsed.report.context.relevant_files] == [("a", "", "x")]
-        assert [one.line for one in parsed.warnings if one.member == "context.relevantFiles"] == [17, 18]
+        assert [tuple(file.model_dump().values()) for file in parsed.report.context.relevant_files] == [("a", "", "x")]
+        assert [warning.line for warning in parsed.warnings if warning.member == "context.relevantFiles"] == [17, 18]
 
     def test_reasons_may_follow_their_decision(self) -> None:
         """Flat lists are what a smaller model writes."""
         first = "- **Decision**: A\n- **Rationale**: B\n- **Alternatives**: C\n"
         body = f"### Decisions\n{first}- D\n  - because\n- Rationale: E"
-        found = parse_report(markdown(body)).report.context.decisions
+        decisions = parse_report(markdown(body)).report.context.decisions
 
-        assert [tuple(one.model_dump().values()) for one in found] == [("A", "B", "C"), ("D\nbecause", "E", "")]
+        assert [tuple(decision.model_dump().values()) for decision in decisions] == [
+            ("A", "B", "C"),
+            ("D\nbecause", "E", ""),
+        ]
 
     def test_prose_among_the_commands_becomes_a_comment(self) -> None:
         """C-32: nobody runs a sentence, and nothing is lost."""
         body = "### Verification\nRun this:\n\n```\nmake\n```\n- `ls`\n\n```\n# and\nmake again\n```"
-        found = parse_report(markdown(body)).report
+        result = parse_report(markdown(body)).report
 
-        assert found.verification_script == "# Run this:\nmake\nls\n# and\nmake again"
-        assert found.verification_commands == ["make", "ls", "make again"]
+        assert result.verification_script == "# Run this:\nmake\nls\n# and\nmake again"
+        assert result.verification_commands == ["make", "ls", "make again"]
 
     def test_unknown_sections_become_notes(self) -> None:
         """S4-purpose-b: what an author wrote is not lost, and stands in the next rendering."""
         parsed = parse_report(markdown("### Risks\n- one\n\nmore\n\n### Context for Next Agent\nMind it."))
 
-        assert [(one.heading, one.items) for one in parsed.report.notes] == [
+        assert [(note.heading, note.items) for note in parsed.report.notes] == [
             ("Risks", ["one", "more"]),
             ("Context for Next Agent", ["Mind it."]),
         ]
@@ -246,7 +251,7 @@ class TestTolerance:
         parsed = parse_report(markdown(foot="**Ready for Next Phase:** With caveats (tests are slow)"))
 
         assert parsed.report.readiness is Readiness.WITH_CAVEATS
-        assert [one.items for one in parsed.report.notes] == [["tests are slow"]]
+        assert [note.items for note in parsed.report.notes] == [["tests are slow"]]
 
     @pytest.mark.parametrize(
         ("answer", "expected"),
@@ -270,7 +275,7 @@ class TestTolerance:
         parsed = parse_report(f"Here is my report:\n\n{EXAMPLE}\n\nAnything else?")
 
         assert parsed.report == parse_report(EXAMPLE).report
-        assert {1, 85} & {one.line for one in parsed.warnings}
+        assert {1, 85} & {warning.line for warning in parsed.warnings}
 
     def test_a_fence_around_the_report_is_looked_into(self) -> None:
         """The document itself shows it like that; lines are counted in the text that was sent."""
@@ -339,7 +344,7 @@ class TestErrors:
         parsed = parse_report(markdown(foot="**Handoff Confidence:** 40\n**Ready for Next Phase:** Yes"))
 
         assert (parsed.report.confidence, parsed.report.handoff_confidence) == (85, 40)
-        assert "handoffConfidence" in [one.member for one in parsed.warnings]
+        assert "handoffConfidence" in [warning.member for warning in parsed.warnings]
 
     @pytest.mark.parametrize("status", ["blocked", "failed"])
     def test_work_that_does_not_deliver_is_not_ready(self, status: str) -> None:
@@ -384,9 +389,9 @@ class TestHostile:
     def test_a_report_inside_a_text_is_text(self) -> None:
         """Forged members in a summary, an entry or a script change nothing."""
         forged = "**Status:** failed\n**Handoff Confidence:** 1\n**Ready for Next Phase:** Yes\n### Blockers\n- [ ] x"
-        found = report(summary=forged, blockers=[forged], verification_script=forged, readiness=Readiness.NO)
+        original = report(summary=forged, blockers=[forged], verification_script=forged, readiness=Readiness.NO)
 
-        assert parse_report(render_report(found)).report == found
+        assert parse_report(render_report(original)).report == original
 
     def test_a_foot_above_another_section_is_text(self) -> None:
         """What stands in the summary does not decide whether the work is ready."""
@@ -419,9 +424,9 @@ class TestHostile:
         """Reading and writing stay linear: what is not takes minutes for so long a text, and the suite has a limit."""
         text = unit * ((1_500 if "\n" in unit else 100_000) // len(unit))
         bodies = [markdown(place.format(text)) for place in PLACES]
-        for one in (*bodies, markdown(summary=f"s\n{text}"), markdown(Task=f"t {text}"), text):
+        for body in (*bodies, markdown(summary=f"s\n{text}"), markdown(Task=f"t {text}"), text):
             try:
-                found = parse_report(one).report
+                result = parse_report(body).report
             except ReportError:
                 continue
-            assert parse_report(render_report(found)).report == found
+            assert parse_report(render_report(result)).report == result

@@ -42,32 +42,32 @@ class TestReportPatch:
         assert state[-1] == "Next: Avoid modifying session handling - current JWT approach is solid"
         assert sorted(patch) == ["current_state", "decision_log", "open_questions", "work_scope"]
 
-    @given(found=reports, baton=batons)
-    def test_every_consistent_report_can_be_applied(self, found: HandoffReport, baton: Baton) -> None:
+    @given(original=reports, baton=batons)
+    def test_every_consistent_report_can_be_applied(self, original: HandoffReport, baton: Baton) -> None:
         """S4-use-1: whatever an agent reports, the chain continues with a whole baton, and no decision is lost."""
-        after = apply_patch(baton, report_patch(found, baton))
+        patched = apply_patch(baton, report_patch(original, baton))
 
-        assert after.decision_log[: len(baton.decision_log)] == baton.decision_log
-        assert {format_decision(one) for one in found.context.decisions} <= set(after.decision_log)
-        assert set(found.blockers) <= set(after.open_questions)
+        assert patched.decision_log[: len(baton.decision_log)] == baton.decision_log
+        assert {format_decision(decision) for decision in original.context.decisions} <= set(patched.decision_log)
+        assert set(original.blockers) <= set(patched.open_questions)
 
     def test_what_was_there_is_kept_and_stands_once(self) -> None:
         """X-3: a report speaks of its own stage, and takes nothing away from the others."""
         baton = Baton(
             goal="g", open_questions=["A?", "B?"], work_scope=["src/a.ts"], artifacts=[ref("art-0"), ref("art-1")]
         )
-        found = report(
+        result = report(
             blockers=["B?", "C?"],
             findings=ReportFindings(
                 artifacts_created=["`src/b.ts` - new"], artifacts_modified=["src/a.ts:5-9 — changed", "`c d.ts:1` - x"]
             ),
         )
-        patch = report_patch(found, baton, [ref("art-1"), ref("art-2")])
+        patch = report_patch(result, baton, [ref("art-1"), ref("art-2")])
 
         assert patch["open_questions"] == ["A?", "B?", "C?"]
         assert patch["work_scope"] == ["src/a.ts", "src/b.ts", "c d.ts"]
-        after = apply_patch(baton, patch)
-        assert [one.id for one in after.artifacts] == ["art-0", "art-1", "art-2"]
+        patched = apply_patch(baton, patch)
+        assert [artifact.id for artifact in patched.artifacts] == ["art-0", "art-1", "art-2"]
 
     def test_settled_questions_leave_the_baton(self) -> None:
         """C-33: a checked box is an answer."""
@@ -81,22 +81,24 @@ class TestReportPatch:
 
     def test_a_list_that_was_not_shown_is_left_alone(self) -> None:
         """S4-purpose-b: who sees a part of the baton cannot wipe out the rest, and its blockers are not lost."""
-        whole = Baton(goal="g", open_questions=["A?"], work_scope=["src/a.ts"], artifacts=[ref("art-1")])
-        shown = frozenset({"current_state"})
-        found = report(blockers=["B?"], findings=ReportFindings(artifacts_created=["`src/b.ts` - new"]))
+        baton = Baton(goal="g", open_questions=["A?"], work_scope=["src/a.ts"], artifacts=[ref("art-1")])
+        visible_fields = frozenset({"current_state"})
+        result = report(blockers=["B?"], findings=ReportFindings(artifacts_created=["`src/b.ts` - new"]))
 
-        after = apply_patch(whole, report_patch(found, whole.restricted(shown, None), visible_fields=shown))
+        patched = apply_patch(
+            baton, report_patch(result, baton.restricted(visible_fields, None), visible_fields=visible_fields)
+        )
 
-        assert (after.open_questions, after.work_scope) == (["A?"], ["src/a.ts"])
-        assert [one.id for one in after.artifacts] == ["art-1"]
-        assert after.current_state[-1] == "Open: B?"
+        assert (patched.open_questions, patched.work_scope) == (["A?"], ["src/a.ts"])
+        assert [artifact.id for artifact in patched.artifacts] == ["art-1"]
+        assert patched.current_state[-1] == "Open: B?"
 
     def test_caveats_keep_their_questions(self) -> None:
         """C-29: blockers of work that is ready with caveats are copied into open_questions."""
-        found = report(readiness=Readiness.WITH_CAVEATS, blockers=["Slow?"])
+        result = report(readiness=Readiness.WITH_CAVEATS, blockers=["Slow?"])
 
-        assert found.may_proceed
-        assert report_patch(found, Baton(goal="g"))["open_questions"] == ["Slow?"]
+        assert result.may_proceed
+        assert report_patch(result, Baton(goal="g"))["open_questions"] == ["Slow?"]
 
     def test_a_report_that_contradicts_itself_is_refused(self) -> None:
         """C-34: blocked and ready is an error wherever a report comes from."""

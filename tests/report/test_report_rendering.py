@@ -75,7 +75,7 @@ class TestRenderReport:
         order = headings(EXAMPLE)
 
         assert headings(render_report(report())) == order
-        assert [one for one in headings(render_report(FULL)) if "Note" not in one] == order
+        assert [heading for heading in headings(render_report(FULL)) if "Note" not in heading] == order
         assert headings(FORMAT) == order
 
     def test_an_empty_list_is_none(self) -> None:
@@ -112,5 +112,5 @@ class TestFormat:
 if __name__ == "__main__":
     for file, text in GOLDEN.items():
         (REPORTS / file).write_text(text, encoding="utf-8")
-    found = parse_report(EXAMPLE).report.to_json_object()
-    (REPORTS / "example.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    members = parse_report(EXAMPLE).report.to_json_object()
+    (REPORTS / "example.json").write_text(json.dumps(members, indent=2) + "\n", encoding="utf-8")

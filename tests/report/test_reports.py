@@ -17,8 +17,8 @@ from tests.support import start
 @pytest.fixture(scope="module")
 async def reporting(client: Client) -> AsyncIterator[Worker]:
     """Return a worker for the pipelines of reports."""
-    async with pipeline_worker(client, REPORTING, REPORT_STAGES) as it:
-        yield it
+    async with pipeline_worker(client, REPORTING, REPORT_STAGES) as running:
+        yield running
 
 
 class TestPhases:
@@ -26,15 +26,15 @@ class TestPhases:
         """S4-int-a, S4-int-d, S4-purpose-a, S4-use-1: the definition's style does it; the next phase knows it all."""
         handle = await start(reporting, Reviewed.run)
         result = await handle.result()
-        seen = {name: text for (task, name), text in SEEN.items() if task == result.task_id}
+        prompts = {name: text for (task, name), text in SEEN.items() if task == result.task_id}
 
-        assert "Explore; change nothing." in seen["code-explorer"]
+        assert "Explore; change nothing." in prompts["code-explorer"]
         for line in ("## Agent Handoff Report", "### Blockers / Open Questions", "**Ready for Next Phase:**"):
             assert line in FORMAT
-            assert line in seen["code-explorer"]
+            assert line in prompts["code-explorer"]
         for text in ("Extend NextAuth — because it is there", "Which providers?", "Sessions in `src/auth.ts:1-45`"):
-            assert text in seen["security-auditor"]
-            assert text in seen["performance-opt"]
+            assert text in prompts["security-auditor"]
+            assert text in prompts["performance-opt"]
         await assert_replays(handle, REPORTING)
 
     async def test_parallel_reports_are_merged_in_the_workflow(self, reporting: Worker) -> None:
