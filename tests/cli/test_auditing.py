@@ -58,7 +58,7 @@ class TestTrace:
         """A program gets the reasoning and the data behind a decision (S3-6.2-c, S3-6.2-f)."""
         results = json.loads(baton("trace", TASK, *baton.keys(), "--json").stdout)
 
-        assert [single["sequence"] for single in results["records"]] == [1, 2, 3, 4]
+        assert [record["sequence"] for record in results["records"]] == [1, 2, 3, 4]
         assert results["records"][2]["message"] == message(1)
         assert (results["report"]["verdict"], results["cost"]["microUsd"]) == (Verdict.UNANCHORED, 50_000)
 

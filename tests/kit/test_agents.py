@@ -38,8 +38,8 @@ class TestScriptedAgent:
             pytest.param(lambda work: work.read('{"baton_patch": {"current_state": ["Planned"]}}'), id="a function"),
         ],
     )
-    async def test_it_answers_as_an_agent_may(self, answer: object) -> None:
-        """The stage around it makes of each the same patch."""
+    async def test_it_gives_every_kind_of_answer(self, answer: object) -> None:
+        """The stage turns each into the same patch."""
         with ScriptedAgent("plan", answer) as agent:
             result = await agent_stage(agent)(context())
 
@@ -47,34 +47,34 @@ class TestScriptedAgent:
         assert BatonPatch.model_validate(patch) == PLANNED
 
     async def test_instructions_and_prompt_can_be_expected(self) -> None:
-        """All that the model would be sent, the reasons of a refusal included."""
+        """Everything that a model would get, including the findings of a rejected attempt."""
         expected = Expect(PLANNED, sees=["You plan.", "Add login", "too vague", "baton_patch"])
         with ScriptedAgent("plan", expected) as agent:
             await agent_stage(agent, instructions="You plan.")(context(findings=["too vague"]))
 
     async def test_a_function_may_call_the_tools_and_charge(self) -> None:
-        """They are the guarded ones, so what it calls is on record."""
+        """The tools are the guarded ones, so calls are recorded."""
 
         async def answer(work: AgentWork) -> AgentAnswer:
             work.charge(Spend(micro_usd=500))
             [tool] = work.tools
             return AgentAnswer(patch={"current_state": [await tool.call({"customer": "c-1"})]})
 
-        given = context()
+        stage_context = context()
         with ScriptedAgent("plan", answer) as agent:
-            result = await agent_stage(agent, tools=[look_up])(given)
+            result = await agent_stage(agent, tools=[look_up])(stage_context)
 
         assert result.baton_patch == {"current_state": ["c-1 pays 20 USD"]}
-        assert given.charged == Spend(micro_usd=500)
-        assert [one.type for one in given.session.events][:2] == [EventType.TOOL_CALL, EventType.TOOL_RESULT]
+        assert stage_context.charged == Spend(micro_usd=500)
+        assert [one.type for one in stage_context.session.events][:2] == [EventType.TOOL_CALL, EventType.TOOL_RESULT]
 
-    async def test_an_unusable_text_is_the_stages_to_judge(self) -> None:
-        """As of a real model that answers in prose."""
+    async def test_an_unusable_text_is_rejected_by_the_stage(self) -> None:
+        """As when a real model answers in prose."""
         with pytest.raises(PatchError):
             await agent_stage(ScriptedAgent("plan", "I am done!"))(context())
 
-    async def test_what_no_agent_answers_is_a_mistake_in_the_script(self) -> None:
-        """The message names the types that will do."""
+    async def test_an_answer_of_another_type_is_a_mistake_in_the_script(self) -> None:
+        """The message names the accepted types."""
         with pytest.raises(TypeError, match="answers with int; expected an AgentAnswer"):
             await agent_stage(ScriptedAgent("plan", 7))(context())
 
@@ -82,7 +82,7 @@ class TestScriptedAgent:
 class TestScripts:
     """`Scripts`."""
 
-    def test_all_that_went_wrong_is_told_at_once(self) -> None:
+    def test_all_failures_are_reported_at_once(self) -> None:
         """Not only the first agent's."""
         scripts = Scripts()
         scripts.agent("plan", PLANNED)
@@ -105,11 +105,11 @@ class Real:
         """Look something up and answer."""
         self.runs += 1
         [tool] = work.tools
-        found = await tool.call({"customer": "c-1"})
+        result = await tool.call({"customer": "c-1"})
         work.context.session.brainstorm("What if it were free?")
         work.context.session.decision("Keep the price")
         work.charge(Spend(micro_usd=500, prompt_tokens=100))
-        return AgentAnswer(patch={"current_state": [found]}, spend=Spend(micro_usd=20), said=("I looked it up.",))
+        return AgentAnswer(patch={"current_state": [result]}, spend=Spend(micro_usd=20), said=("I looked it up.",))
 
 
 @dataclass
@@ -127,8 +127,8 @@ class TestRecordedAgent:
         """Return where the cassette is."""
         return tmp_path / "plan.json"
 
-    async def test_a_replay_is_what_a_recording_was(self, file: Path) -> None:
-        """Answer, bill and session alike, so that what comes after is asked the same; the agent is run once."""
+    async def test_a_replay_equals_its_recording(self, file: Path) -> None:
+        """Answer, bill and session are the same, and the agent runs once."""
         real, recording, replaying = Real(), context(), context()
 
         first = await agent_stage(RecordedAgent(real, Cassette(file, record=True)), tools=[look_up])(recording)
@@ -141,7 +141,7 @@ class TestRecordedAgent:
         assert "brainstorm" in {kind for kind, *_ in told(replaying)}
 
     async def test_what_the_agents_own_code_returns_is_recorded_as_json(self, file: Path) -> None:
-        """Records and dates too, as its stage takes them."""
+        """Including records and dates, which its stage accepts."""
         answer = AgentAnswer(patch={"current_state": ["Priced"]}, output=Priced(date(2026, 1, 1)))
         for record in (True, False):
             agent = RecordedAgent(ScriptedAgent("plan", answer), Cassette(file, record=record))
@@ -150,8 +150,8 @@ class TestRecordedAgent:
             assert result.baton_patch == {"current_state": ["Priced"]}
             assert result.output == {"since": "2026-01-01"}
 
-    async def test_a_recording_that_somebody_changed_is_told_with_its_file(self, file: Path) -> None:
-        """And not by the member that happens to be missing."""
+    async def test_an_invalid_recording_is_reported_with_its_file(self, file: Path) -> None:
+        """Not only with the missing member."""
         cassette = Cassette(file, record=True)
         await agent_stage(RecordedAgent(Real(), cassette), tools=[look_up])(context())
         cassette.recordings[0].answer = {"patch": {}}
@@ -171,7 +171,7 @@ class TestRecordedAgent:
     async def test_whatever_the_agent_is_asked_is_part_of_the_key(
         self, file: Path, instructions: str, goal: str, tool: str, difference: str
     ) -> None:
-        """A test that plays an answer to another question proves nothing."""
+        """An answer to another question proves nothing."""
         await agent_stage(
             RecordedAgent(Real(), Cassette(file, record=True)), instructions="You plan.", tools=[look_up]
         )(context())
@@ -187,6 +187,8 @@ class TestRecordedAgent:
             )
 
 
-def told(given: StageContext[Baton]) -> list[tuple[str, str, str | None, bool | None, str | None]]:
+def told(stage_context: StageContext[Baton]) -> list[tuple[str, str, str | None, bool | None, str | None]]:
     """Return the events of a session without their times."""
-    return [(one.type.value, one.content, one.tool_name, one.success, one.call_id) for one in given.session.events]
+    return [
+        (one.type.value, one.content, one.tool_name, one.success, one.call_id) for one in stage_context.session.events
+    ]

@@ -61,35 +61,35 @@ async def recorded(file: Path) -> Path:
 class TestNormalised:
     """`normalised`."""
 
-    def test_what_differs_from_run_to_run_does_not_count(self) -> None:
+    def test_values_that_differ_between_runs_are_ignored(self) -> None:
         """The fence's tag, ids and times."""
         assert FIRST != AGAIN
         assert normalised(FIRST) == normalised(AGAIN)
 
-    def test_which_id_is_which_still_counts(self) -> None:
-        """Two agents in place of one are another prompt."""
-        one, other = "7c9e6679-7425-40de-944b-e07fc1f90ae7", "550e8400-e29b-41d4-a716-446655440000"
+    def test_distinct_ids_stay_distinct(self) -> None:
+        """Two agents instead of one are another prompt."""
+        first_id, second_id = "7c9e6679-7425-40de-944b-e07fc1f90ae7", "550e8400-e29b-41d4-a716-446655440000"
 
-        assert normalised(f"{one} asks {one}") == normalised(f"{other} asks {other}")
-        assert normalised(f"{one} asks {one}") != normalised(f"{one} asks {other}")
+        assert normalised(f"{first_id} asks {first_id}") == normalised(f"{second_id} asks {second_id}")
+        assert normalised(f"{first_id} asks {first_id}") != normalised(f"{first_id} asks {second_id}")
 
     def test_a_digest_counts(self) -> None:
-        """It names a content, which the agent was shown."""
+        """It identifies content that the agent saw."""
         digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
         assert normalised(digest) == digest
 
     def test_the_prompt_of_a_stage_is_the_same_each_time(self) -> None:
-        """As it is rendered, with a new tag at every rendering."""
-        one, other = (StageContext.for_test(Baton(goal="Add login")).prompt for _ in range(2))
+        """Although each rendering has a new tag."""
+        first, second = (StageContext.for_test(Baton(goal="Add login")).prompt for _ in range(2))
 
-        assert one != other
-        assert normalised(one) == normalised(other)
+        assert first != second
+        assert normalised(first) == normalised(second)
 
 
 class TestCassette:
     """`Cassette`."""
 
-    async def test_what_was_recorded_is_played_without_asking(self, recorded: Path) -> None:
+    async def test_a_recording_is_played_without_asking(self, recorded: Path) -> None:
         """For the same prompt in another run."""
         cassette, model = Cassette(recorded), Model("another answer")
 
@@ -98,7 +98,7 @@ class TestCassette:
         assert cassette.unused == []
 
     async def test_nothing_is_asked_or_written_unless_it_records(self, file: Path) -> None:
-        """A test run in CI never calls a model by accident."""
+        """CI never calls a model by accident."""
         cassette, model = Cassette(file), Model()
 
         with pytest.raises(CassetteMissError, match="has no answer of 'planner'"):
@@ -106,8 +106,8 @@ class TestCassette:
         assert model.asked == 0
         assert cassette.recordings == Cassette(file).recordings == []
 
-    async def test_a_changed_prompt_misses_with_the_difference(self, recorded: Path) -> None:
-        """To the nearest prompt that was recorded, and to no other."""
+    async def test_a_changed_prompt_misses_with_a_diff(self, recorded: Path) -> None:
+        """To the most similar recorded prompt."""
         await Cassette(recorded, record=True).answer("planner", "**Goal:** something else", Model())
         changed = AGAIN.replace("No new service", "No new dependency")
         cassette = Cassette(recorded)
@@ -123,38 +123,38 @@ class TestCassette:
         with pytest.raises(CassetteMissError, match="No new dependency"):
             cassette.assert_no_misses()
 
-    async def test_the_same_prompt_asked_more_often_than_recorded_misses(self, recorded: Path) -> None:
-        """An agent that began to repeat itself is a change as well."""
+    async def test_a_prompt_asked_more_often_than_recorded_misses(self, recorded: Path) -> None:
+        """An agent that starts to repeat itself has changed too."""
         cassette = Cassette(recorded)
         await cassette.answer("planner", FIRST, Model())
 
         with pytest.raises(CassetteMissError, match=r"asked the same 2 times; .* has 1 answer"):
             await cassette.answer("planner", FIRST, Model())
 
-    async def test_another_agent_has_answers_of_its_own(self, recorded: Path) -> None:
-        """The message says whose answers there are."""
+    async def test_another_agent_has_its_own_answers(self, recorded: Path) -> None:
+        """The message lists the recorded agents."""
         with pytest.raises(CassetteMissError, match=r"'reviewer' \(agents recorded: 'planner'\)"):
             await Cassette(recorded).answer("reviewer", FIRST, Model())
 
     async def test_recording_asks_only_for_what_is_missing(self, recorded: Path) -> None:
-        """What is there is played, so recording one new test costs one answer."""
+        """Recording one new test costs one answer."""
         cassette, model = Cassette(recorded, record=True), Model("more")
 
         assert await cassette.answer("planner", FIRST, model) == "JWT"
         assert await cassette.answer("planner", FIRST, model) == "more"
         assert (model.asked, cassette.recorded) == (1, 1)
-        assert [one.answer for one in Cassette(recorded).recordings] == ["JWT", "more"]
+        assert [recording.answer for recording in Cassette(recorded).recordings] == ["JWT", "more"]
 
-    async def test_pruning_leaves_out_what_nobody_asks(self, recorded: Path) -> None:
-        """The old answer to a prompt that changed goes."""
+    async def test_pruning_drops_unused_answers(self, recorded: Path) -> None:
+        """Such as the answer to the old prompt."""
         cassette = Cassette(recorded, record=True)
         await cassette.answer("planner", "a new prompt", Model("new"))
         cassette.save(prune=True)
 
-        assert [one.answer for one in Cassette(recorded).recordings] == ["new"]
+        assert [recording.answer for recording in Cassette(recorded).recordings] == ["new"]
 
-    def test_a_file_is_for_people_to_read(self, recorded: Path) -> None:
-        """A prompt is lines and an answer is JSON, so that a review sees what changed."""
+    def test_a_file_is_readable(self, recorded: Path) -> None:
+        """A review sees what changed, since prompts are lines and answers are JSON."""
         content = json.loads(recorded.read_text(encoding="utf-8"))
 
         assert content["answers"][0]["agent"] == "planner"
@@ -162,8 +162,8 @@ class TestCassette:
         assert "0123456789abcdef" not in recorded.read_text(encoding="utf-8")
         assert [path.name for path in recorded.parent.iterdir()] == ["plan.json"]
 
-    async def test_half_a_character_in_an_answer_is_kept(self, file: Path) -> None:
-        """A model may break off in one; nothing is left beside the cassette."""
+    async def test_a_lone_surrogate_in_an_answer_is_kept(self, file: Path) -> None:
+        """A model may stop within a character; no temporary file remains."""
         await Cassette(file, record=True).answer("planner", FIRST, Model("cut \ud83d"))
 
         assert await Cassette(file).answer("planner", AGAIN, Model()) == "cut \ud83d"
@@ -180,7 +180,7 @@ class TestCassette:
     async def test_a_key_of_the_environment_is_never_recorded(
         self, file: Path, monkeypatch: pytest.MonkeyPatch, prompt: str, answer: JsonValue
     ) -> None:
-        """A cassette is committed; the message names the variable and not the key."""
+        """The message names the variable, not the key."""
         monkeypatch.setenv("MODEL_API_KEY", "sk-123456789")
         monkeypatch.setenv("MODEL_PASSWORD", '"Tür"\n1234\n')
 
@@ -210,7 +210,7 @@ class TestCassette:
         ],
     )
     def test_another_file_is_refused(self, file: Path, text: str) -> None:
-        """It is not taken for an empty cassette, which recording would write over."""
+        """Another file is not taken for an empty cassette and overwritten."""
         file.parent.mkdir()
         file.write_text(text, encoding="utf-8", errors="surrogateescape")
 

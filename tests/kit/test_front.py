@@ -20,14 +20,14 @@ class TestFront:
     """`baton.testing` and `baton.agents`."""
 
     @pytest.mark.parametrize("front", [baton.agents, baton.testing])
-    def test_every_name_can_be_had(self, front: ModuleType) -> None:
-        """Those of the list, and no others."""
+    def test_every_name_can_be_imported(self, front: ModuleType) -> None:
+        """Exactly those of the list."""
         assert [name for name in dir(front) if getattr(front, name, None) is None] == []
         with pytest.raises(AttributeError, match="has no attribute 'pipline_worker'"):
             front.pipline_worker  # noqa: B018
 
     def test_the_plugin_loads_nothing_heavy(self) -> None:
-        """Pytest loads it in every project that has Baton installed, and those must not pay for it."""
-        ended = subprocess.run([sys.executable, "-c", LOADS], capture_output=True, text=True, check=True)
+        """Pytest loads it in every project with Baton installed."""
+        process = subprocess.run([sys.executable, "-c", LOADS], capture_output=True, text=True, check=True)
 
-        assert ended.stdout.strip() == "[]"
+        assert process.stdout.strip() == "[]"

@@ -32,12 +32,12 @@ class TestSightings:
         ],
     )
     def test_every_spelling_is_found(self, text: bytes, spelling: str) -> None:
-        """Whatever a careless layer makes of a text."""
+        """Any encoding that a careless layer may apply."""
         assert sightings(MARKER, b"before " + text + b" behind") == [("text 1", spelling)]
 
     @given(before=st.binary(max_size=9), behind=st.binary(max_size=9), urlsafe=st.booleans())
     def test_in_base64_it_is_found_wherever_it_begins(self, before: bytes, behind: bytes, urlsafe: bool) -> None:
-        """Inside a longer text, which shifts its characters."""
+        """Its position in a longer text shifts the characters."""
         encode = base64.urlsafe_b64encode if urlsafe else base64.b64encode
 
         assert sightings(MARKER, encode(before + MARKER.encode() + behind)) == [("text 1", "in base64")]
@@ -52,7 +52,7 @@ class TestAssertNotSeen:
     """`assert_not_seen` and `assert_seen`."""
 
     def test_each_place_is_named(self) -> None:
-        """With how it stands there, and without what stands around it."""
+        """With the encoding, and without the surrounding text."""
         surfaces = Surfaces()
         surfaces.add("prompt/review/1", "all is well")
         surfaces.add("history/run/5/raw", base64.b64encode(MARKER.encode()))
@@ -70,6 +70,6 @@ class TestAssertNotSeen:
         [pytest.param((), id="no surface"), pytest.param((Surfaces(), ""), id="surfaces with nothing in them")],
     )
     def test_a_search_of_nothing_fails(self, nothing: tuple[Surfaces | str, ...]) -> None:
-        """It would pass for ever, and prove nothing."""
+        """It would always pass."""
         with pytest.raises(AssertionError, match="nothing to search"):
             assert_not_seen(MARKER, *nothing)

@@ -22,25 +22,25 @@ class TestAssertReplaysFolder:
         shutil.copy(HISTORIES / "approval.json", tmp_path / "old" / "approval.json")
         return tmp_path
 
-    async def test_released_runs_that_fit_are_counted(self, folder: Path) -> None:
-        """So that a test notices when the histories are gone."""
+    async def test_replayed_histories_are_counted(self, folder: Path) -> None:
+        """A test notices when the histories are missing."""
         assert await assert_replays_folder(folder, [Linear, Gated]) == 2
 
-    async def test_every_one_that_does_not_fit_is_told(self, folder: Path) -> None:
-        """By its path and why, whether it is changed code, another pipeline or no history at all."""
+    async def test_every_failure_is_reported(self, folder: Path) -> None:
+        """With path and reason: changed code, another pipeline, or not a history."""
         add(folder, "notes.json", "[]")
 
         with pytest.raises(AssertionError) as raised:
             await assert_replays_folder(folder, [StagesSwapped])
 
-        told = str(raised.value).splitlines()
-        assert told[0] == "3 of 3 histories do not replay:"
-        assert "linear.json: the code does not replay" in told[1]
-        assert told[2].startswith("- notes.json is not a history: ")
-        assert any("old/approval.json belongs to pipeline 'Gated', which was not passed" in one for one in told)
+        lines = str(raised.value).splitlines()
+        assert lines[0] == "3 of 3 histories do not replay:"
+        assert "linear.json: the code does not replay" in lines[1]
+        assert lines[2].startswith("- notes.json is not a history: ")
+        assert any("old/approval.json belongs to pipeline 'Gated', which was not passed" in one for one in lines)
 
-    async def test_an_empty_folder_is_no_success(self, tmp_path: Path) -> None:
-        """Nothing was replayed, and the message says how to get a history."""
+    async def test_an_empty_folder_fails(self, tmp_path: Path) -> None:
+        """The message says how to get a history."""
         with pytest.raises(AssertionError, match=r"`baton export RUN FILE\.json`"):
             await assert_replays_folder(tmp_path, [Linear])
 

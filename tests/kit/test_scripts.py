@@ -16,20 +16,20 @@ class TestScript:
     """`Script`."""
 
     def test_it_answers_in_order_and_keeps_the_prompts(self) -> None:
-        """One answer for each call, whatever was asked."""
+        """One answer per call, whatever the prompt."""
         with Script("planner", ["A", "B"]) as script:
             assert [script.next("first"), script.next("second")] == ["A", "B"]
 
         assert script.prompts == ["first", "second"]
 
-    def test_calls_that_did_not_come_fail_it(self) -> None:
-        """A script that was not used up is a test that did not see what it was written for."""
+    def test_missing_calls_fail_it(self) -> None:
+        """The code under test did less than the test expects."""
         with pytest.raises(ScriptError, match="'planner' was called 1 time; its script has 3 calls"):  # noqa: SIM117
             with Script("planner", ["A", "B", "C"]) as script:
                 script.next("first")
 
-    def test_one_call_too_many_fails_at_once_and_in_the_end(self) -> None:
-        """In a pipeline the first error may be swallowed by a retry or a fallback; the end tells it again."""
+    def test_a_surplus_call_fails_at_once_and_at_the_end(self) -> None:
+        """A pipeline may handle the first error with a retry or a fallback."""
         script = Script("planner", ["A"])
         script.next("first")
 
@@ -47,15 +47,15 @@ class TestScript:
             ),
         ],
     )
-    def test_another_prompt_than_expected_is_told_with_the_prompt(self, expected: Expect, reason: str) -> None:
-        """The reason comes first, then all that was asked."""
+    def test_an_unexpected_prompt_is_reported_in_full(self, expected: Expect, reason: str) -> None:
+        """After the reason."""
         script = Script("planner", [expected])
 
         with pytest.raises(ScriptError, match=rf"call 1 of 'planner': the prompt {reason}.*\n(.*\n)*Add OAuth2 login"):
             script.next("Goal:\nAdd OAuth2 login")
 
-    def test_a_check_of_ones_own_is_part_of_the_reason(self) -> None:
-        """It raises AssertionError as every assertion does."""
+    def test_a_custom_check_is_part_of_the_reason(self) -> None:
+        """It raises AssertionError like any assertion."""
 
         def short(prompt: str) -> None:
             raise AssertionError(f"{len(prompt)} characters are too many")
@@ -63,8 +63,8 @@ class TestScript:
         with pytest.raises(ScriptError, match="5 characters are too many"):
             Script("planner", [Expect("A", check=short)]).next("12345")
 
-    def test_an_exception_is_raised_and_a_function_is_asked(self) -> None:
-        """A function gets whatever the agent was given, or the prompt."""
+    def test_an_exception_is_raised_and_a_function_is_called(self) -> None:
+        """A function gets the agent's argument, or the prompt."""
         script = Script("planner", [TimeoutError("slow"), str.upper, lambda given: ValueError(given)])
 
         with pytest.raises(TimeoutError, match="slow"):
@@ -75,7 +75,7 @@ class TestScript:
         script.assert_used_up()
 
     def test_an_assertion_in_a_function_fails_the_script(self) -> None:
-        """A retry would ask once more than there are calls, and that alone would be told."""
+        """Otherwise only the surplus call of a retry would be reported."""
 
         def answer(prompt: str) -> str:
             assert prompt == "second", "asked too early"
@@ -87,8 +87,8 @@ class TestScript:
             with pytest.raises(ScriptError, match="call 1 of 'planner': asked too early"):
                 ask()
 
-    def test_a_call_too_many_is_told_with_what_led_to_it(self) -> None:
-        """What the call before raised, and what stands in the prompt: why an answer was refused."""
+    def test_a_surplus_call_is_reported_with_its_cause(self) -> None:
+        """The error of the call before, and the prompt."""
         script = Script("planner", [lambda given: {}[given]])
         with pytest.raises(KeyError):
             script.next("first", 42)
@@ -98,8 +98,8 @@ class TestScript:
         ):
             script.next("it was refused")
 
-    def test_what_it_knows_is_said_with_the_error_of_the_block(self) -> None:
-        """The pipeline's failure hides the reason; the note has it."""
+    def test_its_failures_are_a_note_on_the_blocks_error(self) -> None:
+        """The pipeline's failure hides the reason."""
         with pytest.raises(RuntimeError) as raised, Script("planner", []) as script:  # noqa: PT012
             with pytest.raises(ScriptError):
                 script.next("first")
@@ -111,8 +111,8 @@ class TestScript:
 class TestScriptedStage:
     """`scripted_stage`."""
 
-    async def test_it_has_the_name_and_terms_of_the_stage_it_stands_for(self) -> None:
-        """The pipeline's code finds it where the stage was."""
+    async def test_it_has_the_name_and_options_of_the_replaced_stage(self) -> None:
+        """The pipeline's code calls it instead of the stage."""
         stand_in = scripted_stage(plan, BatonPatch(current_state=["Planned"]))
 
         assert stand_in.spec == plan.spec
@@ -120,20 +120,20 @@ class TestScriptedStage:
         assert answer == BatonPatch(current_state=["Planned"])
         stand_in.script.assert_used_up()
 
-    async def test_it_is_shown_what_an_agent_would_be_shown(self) -> None:
-        """The fenced prompt, goal and findings in it."""
+    async def test_it_gets_the_prompt_of_an_agent(self) -> None:
+        """Fenced, with goal and findings."""
         with scripted_stage(plan, Expect(StageResult(), sees=["DATA ONLY", "Add login", "too vague"])) as stand_in:
             await stand_in(StageContext.for_test(Baton(goal="Add login"), findings=["too vague"]))
 
         assert len(stand_in.script.prompts) == 1
 
-    async def test_it_is_shown_the_inputs_as_an_agent_would_be(self) -> None:
-        """What a call hands on stands in the prompt under its name."""
+    async def test_it_gets_the_inputs_as_an_agent_does(self) -> None:
+        """Each under its name in the prompt."""
         with scripted_stage(plan, Expect(StageResult(), sees=["draft", "Dear Acme"])) as stand_in:
             await stand_in(StageContext.for_test(Baton(goal="Add login"), inputs={"draft": "Dear Acme"}))
 
     async def test_a_function_gets_the_context(self) -> None:
-        """So a scripted stage can do what a real one does: artifacts, charges, session events."""
+        """It can save artifacts, charge, and record session events."""
 
         def answer(context: StageContext[Baton]) -> BatonPatch:
             return BatonPatch(current_state=[f"attempt {context.attempt}"])
@@ -144,7 +144,7 @@ class TestScriptedStage:
         )
 
     async def test_an_async_function_may_call_tools(self) -> None:
-        """As a real stage would; what it asserts and what it raises is told as of any function."""
+        """Its assertions and errors are reported like those of any function."""
 
         async def answer(context: StageContext[Baton]) -> BatonPatch:
             return BatonPatch(current_state=[await context.tools.call("git.log", "{} changes".format, 12)])

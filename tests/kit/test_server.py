@@ -12,8 +12,8 @@ from baton.testing import BackgroundLoop
 class TestBackgroundLoop:
     """`BackgroundLoop`."""
 
-    def test_it_runs_coroutines_in_a_thread_of_its_own_and_ends_it(self) -> None:
-        """What they return and raise comes back to the caller."""
+    def test_it_runs_coroutines_in_a_thread_and_ends_it(self) -> None:
+        """The caller gets their results and errors."""
 
         async def thread() -> threading.Thread:
             return threading.current_thread()
@@ -29,6 +29,6 @@ class TestBackgroundLoop:
         assert not used.is_alive()
 
     async def test_a_running_loop_is_left_alone(self) -> None:
-        """A fixture can use it while the loop of the test runs."""
+        """A fixture can use it while the test's loop runs."""
         with BackgroundLoop() as loop:
             assert loop.run(asyncio.sleep(0, "done")) == "done"

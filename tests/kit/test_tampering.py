@@ -32,7 +32,7 @@ class TestHandoffAttacks:
 
     @pytest.mark.parametrize(("keyring", "name"), ATTACKS)
     def test_a_receiver_refuses_it(self, keyring: Keyring, name: str) -> None:
-        """The seal is over every member, and nothing of it can be made without the key (S3-13.1-e, S3-10.2-a)."""
+        """The signature covers every member and needs the key (S3-13.1-e, S3-10.2-a)."""
         genuine, other = seal(FULL, keyring), seal({**FULL, "taskDescription": "Another task"}, keyring)
 
         with pytest.raises(SealError):

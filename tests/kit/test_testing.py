@@ -19,7 +19,7 @@ from tests.support import GOAL, failure, start
 
 class TestLocalServer:
     async def test_pipelines_run_on_it(self, tmp_path: Path) -> None:
-        """With the options it is given, here a file."""
+        """With the given options, here a file."""
         file = tmp_path / "runs.db"
         async with local_server(DevServerOptions(database=file, ui_port=None)) as server:
             client = await connected(server.address)
@@ -31,8 +31,8 @@ class TestLocalServer:
 
 
 class TestRunPipeline:
-    async def test_a_person_decides_what_the_test_says(self, worker: Worker) -> None:
-        """As soon as the approval is open; a denial fails the run as it would anywhere."""
+    async def test_decisions_are_sent_for_open_approvals(self, worker: Worker) -> None:
+        """A denial fails the run as in production."""
         start = PipelineInput(goal=GOAL)
         run = await run_pipeline(worker, Gated.run, start, decisions={"release manager": True, "other": False})
         assert run.record.state.entries[1].by == "tester"
@@ -41,7 +41,7 @@ class TestRunPipeline:
         assert "'release manager' was denied by tester: a test" in str(raised.value.cause)
 
     async def test_it_returns_result_and_record(self, worker: Worker) -> None:
-        """What the pipeline returned, and how it came to that."""
+        """The pipeline's output, and its steps."""
         run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL), id="named-by-its-test")
 
         assert run.handle.id == run.record.workflow_id == "named-by-its-test"
@@ -49,14 +49,14 @@ class TestRunPipeline:
         assert run.baton.to_json_object() == run.result.baton
 
     async def test_a_pipeline_that_fails_raises(self, worker: Worker) -> None:
-        """A test that expects an end does not pass over a failure, and is told how far it came."""
+        """With a note that lists the steps."""
         with pytest.raises(WorkflowFailureError) as raised:
             await run_pipeline(worker, Raises.run, PipelineInput(goal=GOAL, params={"how": "unheard of"}), id="failing")
 
         assert raised.value.__notes__ == ["'failing' FAILED: UnheardOf: nobody knows me\n- step 1 'plan' (stage): done"]
 
-    async def test_a_pipeline_that_does_not_end_is_ended(self, client: Client, worker: Worker) -> None:
-        """And not waited for, for ever."""
+    async def test_a_pipeline_that_does_not_end_times_out(self, client: Client, worker: Worker) -> None:
+        """The test does not hang."""
         start = PipelineInput(goal=GOAL, params={"patches": {"never": {}}})
         with pytest.raises(WorkflowFailureError) as raised:
             await run_pipeline(worker, Together.run, start, id="endless", within=timedelta(seconds=1))
@@ -64,8 +64,8 @@ class TestRunPipeline:
         assert raised.value.__notes__[0].startswith("'endless' TIMED_OUT: ")
         assert (await read_run(client, "endless")).status is RunStatus.TIMED_OUT
 
-    async def test_an_approval_that_nobody_decided_says_what_does(self, worker: Worker) -> None:
-        """One whose title the test mis-spelt is waited for as if the test had said nothing."""
+    async def test_an_undecided_approval_names_the_parameter(self, worker: Worker) -> None:
+        """Such as one whose title the test misspelled."""
         with pytest.raises(WorkflowFailureError) as raised:
             await run_pipeline(
                 worker, Gated.run, PipelineInput(goal=GOAL), decisions={"manager": True}, within=timedelta(seconds=2)
@@ -76,15 +76,15 @@ class TestRunPipeline:
 
 
 class TestPipelineWorker:
-    async def test_each_has_a_queue_of_its_own(self, client: Client) -> None:
-        """Two tests do not take each other's work."""
+    async def test_each_worker_has_its_own_queue(self, client: Client) -> None:
+        """Tests do not take each other's work."""
         async with pipeline_worker(client, [Linear], STAGES) as one, pipeline_worker(client, [Linear], STAGES) as two:
             assert one.task_queue != two.task_queue
 
 
 class TestAssertReplays:
-    async def test_a_handle_and_a_recorded_history_will_do(self, worker: Worker) -> None:
-        """The history of an open run, too."""
+    async def test_a_handle_and_a_recorded_history_are_accepted(self, worker: Worker) -> None:
+        """Also for an open run."""
         run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
         recorded = WorkflowHistory.from_json("recorded", (await run.handle.fetch_history()).to_json())
 
@@ -92,7 +92,7 @@ class TestAssertReplays:
         await assert_replays(recorded, [Linear, Gated])
 
     async def test_a_failed_run_replays_as_well(self, worker: Worker) -> None:
-        """That the code fails is what was recorded."""
+        """The failure is part of the history."""
         handle = await start(worker, Raises.run, how="unheard of")
         await failure(handle)
 

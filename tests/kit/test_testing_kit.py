@@ -36,10 +36,10 @@ MakeWorker = Callable[..., AbstractAsyncContextManager[Worker]]
 
 
 class TestScriptedStages:
-    async def test_a_pipeline_runs_as_it_is_with_a_script_in_a_stages_place(
+    async def test_a_pipeline_runs_with_a_scripted_stage(
         self, baton_worker: MakeWorker, baton_scripts: Scripts
     ) -> None:
-        """The stage is shown the fact of the stage before it, in the contract, and is asked exactly once."""
+        """The stage gets the fact of the stage before it in its contract, and is called once."""
         stand_in = baton_scripts.stage(decide, Expect(DECIDED, sees=[FACT, "DATA ONLY"], lacks=[IDEA]))
 
         async with baton_worker([Researched], [research, stand_in]) as worker:
@@ -48,7 +48,7 @@ class TestScriptedStages:
         assert run.baton.decision_log == ["Kept the price"]
 
     async def test_a_script_that_is_not_followed_ends_the_run_at_once(self, baton_worker: MakeWorker) -> None:
-        """No retry waits for a prompt that will not come, and the run's failure has the reason."""
+        """There are no retries, and the run's failure has the reason."""
         stand_in = scripted_stage(decide, Expect(DECIDED, sees=["another fact"]))
 
         async with baton_worker([Researched], [research, stand_in]) as worker:
@@ -61,12 +61,12 @@ class TestScriptedStages:
 
 
 class TestCassettes:
-    async def test_a_recorded_run_is_played_with_no_model(self, baton_worker: MakeWorker, tmp_path: Path) -> None:
-        """In another run, with other ids, times and tags; a changed prompt ends the run with the difference."""
-        asked = []
+    async def test_a_recorded_run_is_played_without_a_model(self, baton_worker: MakeWorker, tmp_path: Path) -> None:
+        """In a run with other ids, times and tags; a changed prompt ends the run with a diff."""
+        prompts = []
 
         async def model() -> str:
-            asked.append("once")
+            prompts.append("once")
             return "Kept the price"
 
         async def run(goal: str, cassette: Cassette) -> list[str]:
@@ -85,7 +85,7 @@ class TestCassettes:
         with pytest.raises(WorkflowFailureError):
             await run("Find two prices", changed)
 
-        assert (first, second, asked) == (["Kept the price"], ["Kept the price"], ["once"])
+        assert (first, second, prompts) == (["Kept the price"], ["Kept the price"], ["once"])
         with pytest.raises(AssertionError, match=r"-\*\*Goal:\*\* Find a price\n\+\*\*Goal:\*\* Find two prices"):
             changed.assert_no_misses()
 
@@ -130,7 +130,7 @@ class TestSurfacesOf:
 
 class TestSealedHandoffs:
     async def test_a_runs_own_handoffs_can_be_attacked(self, server: DevServer, tmp_path: Path) -> None:
-        """They are the bytes that were sealed; whatever is done to them is refused (S3-13.1-e)."""
+        """They are the signed bytes, and every change is refused (S3-13.1-e)."""
         safeguards = Safeguards.development(tmp_path)
         plugin = BatonPlugin(WorkerParts(artifacts=MemoryArtifactStore()), safeguards=safeguards)
         client = await Client.connect(server.address, plugins=[plugin])
@@ -180,7 +180,7 @@ class TestTime:
     async def test_one_runs_clock_is_moved_to_just_before_a_deadline(
         self, baton_worker: MakeWorker, baton_client: Client, baton_time: TimeSkipper
     ) -> None:
-        """Where a person still may decide."""
+        """A person can still decide then."""
         async with baton_worker([Researched], [research, decide]) as worker:
             handle = await worker.client.start_workflow(
                 Researched.run,

@@ -45,10 +45,10 @@ async def keys_in(vault: Vault) -> int:
 
 
 class TestErase:
-    async def test_nothing_is_left_in_any_file(
+    async def test_nothing_remains_in_any_file(
         self, vault: Vault, ledger: Ledger, tmp_path: Path, keyring: Keyring
     ) -> None:
-        """(a) No byte of a value, of who it was about, or of a key is in vault or ledger (S3-12.3-a)."""
+        """(a) No byte of a value, of a subject's name, or of a key is in the vault or the ledger (S3-12.3-a)."""
         payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
         await hand_on(ledger, payload)
         wrapped = [
@@ -61,8 +61,8 @@ class TestErase:
         assert found_in(tmp_path, [*wrapped, MARKER.encode(), SUBJECT.encode()]) == 0
         assert sorted(file.name for file in (tmp_path / "vault").iterdir()) == ["vault.db", "vault.db.erasures"]
 
-    async def test_no_key_of_many_is_left_in_the_file(self, path: Path, keyring: Keyring) -> None:
-        """(a) SQLite alone leaves copies when it moves rows; keys in slots of one size are not moved (S3-12.3-a)."""
+    async def test_no_key_of_many_remains_in_the_file(self, path: Path, keyring: Keyring) -> None:
+        """(a) SQLite leaves copies when it moves rows; keys in slots of one size are not moved (S3-12.3-a)."""
         async with Vault(path, keyring) as vault:
             keys: dict[int, bytes] = {}
 
@@ -91,10 +91,10 @@ class TestErase:
         hay = everything_in(path.parent)
         assert [slot for slot, key in keys.items() if (key in hay) != (slot > 0)] == []
 
-    async def test_every_chain_is_as_it_was_and_says_so(
+    async def test_every_chain_is_unchanged_but_for_one_record(
         self, vault: Vault, ledger: Ledger, keyring: Keyring, path: Path
     ) -> None:
-        """(b, f) Each task's chain verifies from the same head on, with one record more (S3-12.3-d, C-24)."""
+        """(b, f) Each task's chain verifies from the same head, with one more record (S3-12.3-d, C-24)."""
         heads = {}
         for number, task in enumerate(("t-1", "t-2")):
             await hand_on(ledger, await vault.seal(SUBJECT, task, {"email": MARKER}), task, number)
@@ -123,7 +123,7 @@ class TestErase:
     async def test_cold_tier_and_bundles_are_erased_with_the_key(
         self, tmp_path: Path, path: Path, keyring: Keyring
     ) -> None:
-        """(a, b) Sealed segments and exported evidence verify as before, and tell nothing (S3-12.3-d, C-24)."""
+        """(a, b) Archived segments and exported evidence still verify, and reveal nothing (S3-12.3-d, C-24)."""
         options = LedgerOptions(
             signer=keyring.signer(), policy=SEALED_ONLY, artifacts=LocalArtifactStore(tmp_path / "cold")
         )
@@ -148,8 +148,8 @@ class TestErase:
             ]
         assert found_in(tmp_path, [MARKER.encode(), SUBJECT.encode()]) == 0
 
-    async def test_the_others_stay(self, vault: Vault) -> None:
-        """(a) In one payload the erased subject becomes a mark, and its neighbour stays readable (S3-12.3-d)."""
+    async def test_other_subjects_stay(self, vault: Vault) -> None:
+        """(a) In one payload the erased subject becomes a mark, and the other stays readable (S3-12.3-d)."""
         payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
         payload = await vault.seal("neighbour", TASK, {"email": "n@x"}, onto=payload)
         report = await vault.erase(SUBJECT, "r-1")
@@ -161,10 +161,10 @@ class TestErase:
         assert list((await vault.open(marked, TASK)).values()) == [mark, {"email": "n@x"}]
         assert await vault.where_is(SUBJECT) == []
 
-    async def test_copies_of_everything_but_the_vault_tell_nothing(
+    async def test_copies_of_everything_but_the_vault_reveal_nothing(
         self, vault: Vault, ledger: Ledger, tmp_path: Path
     ) -> None:
-        """(c) An old copy of the ledger does not open with all the keys there are now (C-24)."""
+        """(c) An old copy of the ledger does not open with the current keys (C-24)."""
         await hand_on(ledger, await vault.seal(SUBJECT, TASK, {"email": MARKER}))
         record = (await ledger.trace(TASK)).records[0]
         copied = record.body["personalDataPayload"]
@@ -174,10 +174,10 @@ class TestErase:
         assert await keys_in(vault) == 0
         assert [type(one) for one in (await vault.open(copied, TASK)).values()] == [Erased]
 
-    async def test_a_copy_of_the_vault_from_before_still_opens_it(
+    async def test_an_old_copy_of_the_vault_still_opens_it(
         self, vault: Vault, path: Path, tmp_path: Path, keyring: Keyring
     ) -> None:
-        """What is not promised: an old vault without its list, and the WRAP key of then, still open it (C-24)."""
+        """Not promised: an old vault without its list, with the WRAP key of that time, still opens it (C-24)."""
         payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
         shutil.copy(path, tmp_path / "stolen.db")
         await vault.erase(SUBJECT, "r-1")
@@ -186,17 +186,22 @@ class TestErase:
             assert list((await stolen.open(payload, TASK)).values()) == [{"email": MARKER}]
 
     async def test_erasing_again_changes_nothing(self, vault: Vault, ledger: Ledger, path: Path) -> None:
-        """(f) It is idempotent, and tells of the erasure there was (S3-12.3-a)."""
+        """(f) It is idempotent, and reports the earlier erasure (S3-12.3-a)."""
         await vault.seal(SUBJECT, TASK, {"email": MARKER})
         first = await vault.erase(SUBJECT, "r-1", "dpo")
         before = (everything_in(path.parent), await ledger.head(TASK))
-        again = await vault.erase(SUBJECT, "r-2", "somebody")
+        repeated = await vault.erase(SUBJECT, "r-2", "somebody")
 
-        assert (again.repeated, again.request_id, again.at, again.removed) == (True, "r-1", first.at, first.removed)
+        assert (repeated.repeated, repeated.request_id, repeated.at, repeated.removed) == (
+            True,
+            "r-1",
+            first.at,
+            first.removed,
+        )
         assert before == (everything_in(path.parent), await ledger.head(TASK))
 
     async def test_an_unknown_subject_is_reported_as_such(self, vault: Vault, ledger: Ledger) -> None:
-        """Nothing is put on record about somebody of whom there is nothing (S3-12.3-a)."""
+        """Nothing is recorded about an unknown subject (S3-12.3-a)."""
         report = await vault.erase("nobody", "r-1")
 
         assert (report.status, report.removed, bool(report)) == ("UNKNOWN", {}, True)
@@ -214,7 +219,7 @@ class TestErase:
     async def test_what_cannot_be_recorded_erases_nothing(
         self, vault: Vault, ledger: Ledger, path: Path, request_id: str, actor: str
     ) -> None:
-        """The keys go before the records, so a record that cannot be written is refused while they are there."""
+        """Keys are destroyed before records are written, so an invalid record is refused first."""
         payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
         await hand_on(ledger, payload)
 
@@ -225,8 +230,8 @@ class TestErase:
         assert await vault.erase(SUBJECT, "r-2", "ann")
         assert len((await ledger.trace(TASK)).records) == 2
 
-    async def test_a_pipeline_under_way_cannot_bring_it_back(self, vault: Vault) -> None:
-        """(e) What a stage still has in its memory is not sealed any more (C-24)."""
+    async def test_a_running_pipeline_cannot_restore_it(self, vault: Vault) -> None:
+        """(e) Data in a stage's memory cannot be sealed again (C-24)."""
         before = await vault.seal(SUBJECT, TASK, {"email": MARKER})
         await vault.erase(SUBJECT, "r-1")
 
@@ -235,7 +240,7 @@ class TestErase:
         with pytest.raises(SubjectErasedError):
             await vault.hold(SUBJECT, "too late", "counsel")
 
-    async def test_its_work_on_keys_does_not_grow_with_the_records(self, path: Path, keyring: Keyring) -> None:
+    async def test_the_number_of_keys_does_not_grow_with_the_records(self, path: Path, keyring: Keyring) -> None:
         """(g) 100,000 values sealed in 1,000 tasks: one key is destroyed (S3-12.3-a)."""
         async with Vault(path, keyring) as vault:
             await vault.seal(SUBJECT, TASK, {"email": MARKER})
@@ -269,8 +274,10 @@ class Failing:
 
 
 class TestRecords:
-    async def test_a_ledger_that_is_down_keeps_no_key_alive(self, path: Path, keyring: Keyring, ledger: Ledger) -> None:
-        """The keys go first; erasing again writes the record that is missing (S3-11-f, S3-12.3-a)."""
+    async def test_an_unavailable_ledger_does_not_stop_the_destruction(
+        self, path: Path, keyring: Keyring, ledger: Ledger
+    ) -> None:
+        """The keys are destroyed first; erasing again writes the missing record (S3-11-f, S3-12.3-a)."""
         async with Vault(path, keyring, VaultOptions(ledger=Failing(ledger, 1))) as vault:
             payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
             with pytest.raises(ErasureUnrecordedError, match="erase again"):
@@ -279,12 +286,14 @@ class TestRecords:
             assert [type(one) for one in (await vault.open(payload, TASK)).values()] == [Erased]
             assert await ledger.head(TASK) is None
 
-            again = await vault.erase(SUBJECT, "r-1")
-            assert (again.repeated, again.task_ids, again.recorded) == (True, (TASK,), True)
+            repeated = await vault.erase(SUBJECT, "r-1")
+            assert (repeated.repeated, repeated.task_ids, repeated.recorded) == (True, (TASK,), True)
             assert len((await ledger.trace(TASK)).records) == 1
 
-    async def test_without_a_ledger_the_records_are_owed(self, path: Path, keyring: Keyring, ledger: Ledger) -> None:
-        """What could not be recorded is not forgotten (S3-11-f, S3-12.3-a)."""
+    async def test_without_a_ledger_the_records_are_written_later(
+        self, path: Path, keyring: Keyring, ledger: Ledger
+    ) -> None:
+        """Missing records are not forgotten (S3-11-f, S3-12.3-a)."""
         async with Vault(path, keyring) as vault:
             for number in range(3):
                 await vault.seal(SUBJECT, f"t-{number}", {"email": MARKER})
@@ -295,7 +304,7 @@ class TestRecords:
             assert await vault.finish_erasures() == 0
         assert [len((await ledger.trace(f"t-{number}")).records) for number in range(3)] == [1, 1, 1]
 
-    async def test_many_tasks_are_recorded_in_portions(
+    async def test_many_tasks_are_recorded_in_batches(
         self, vault: Vault, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """An erasure of any size writes one record in each task (S3-12.3-a)."""
@@ -311,7 +320,7 @@ class TestRestore:
     async def test_opening_a_restored_vault_erases_again(
         self, path: Path, tmp_path: Path, keyring: Keyring, ledger: Ledger
     ) -> None:
-        """(d) The list beside the vault is applied before anything is served, and nothing is recorded twice (C-24)."""
+        """(d) The erasure list is applied before anything is served, and nothing is recorded twice (C-24)."""
         options = VaultOptions(ledger=ledger)
         async with Vault(path, keyring, options) as vault:
             payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
@@ -327,7 +336,7 @@ class TestRestore:
             assert await ledger.head(TASK) == head
 
     async def test_a_forged_list_erases_nothing(self, path: Path, tmp_path: Path, keyring: Keyring) -> None:
-        """(d) Only who has the keys can have a vault forget (C-24)."""
+        """(d) Only a holder of the keys can erase (C-24)."""
         async with Vault(path, keyring) as vault:
             await vault.seal(SUBJECT, TASK, {"email": MARKER})
             shutil.copy(path, tmp_path / "backup.db")
@@ -340,8 +349,8 @@ class TestRestore:
             async with Vault(tmp_path / "backup.db", keyring):
                 pass
 
-    async def test_a_lost_list_is_written_anew(self, path: Path, keyring: Keyring) -> None:
-        """(d) The vault and its list heal each other (C-24)."""
+    async def test_a_lost_list_is_written_again(self, path: Path, keyring: Keyring) -> None:
+        """(d) The vault restores its list, and the list the vault (C-24)."""
         file = path.with_name("vault.db.erasures")
         async with Vault(path, keyring) as vault:
             await vault.seal(SUBJECT, TASK, {"email": MARKER})
@@ -351,8 +360,8 @@ class TestRestore:
         async with Vault(path, keyring):
             assert file.read_bytes() == before
 
-    async def test_a_damaged_list_is_no_empty_one(self, path: Path, keyring: Keyring) -> None:
-        """(d) Nothing is served from a vault of which nobody can tell what has to stay erased (C-24)."""
+    async def test_a_damaged_list_is_an_error(self, path: Path, keyring: Keyring) -> None:
+        """(d) A vault without a readable erasure list serves nothing (C-24)."""
         async with Vault(path, keyring) as vault:
             await vault.seal(SUBJECT, TASK, {"email": MARKER})
             await vault.erase(SUBJECT, "r-1")
@@ -363,7 +372,7 @@ class TestRestore:
             await Vault(path, keyring).__aenter__()
 
     async def test_a_list_that_cannot_be_written_stops_the_erasure(self, path: Path, keyring: Keyring) -> None:
-        """(d) No key is destroyed that a backup could bring back unnoticed (C-24)."""
+        """(d) No key is destroyed that a backup could restore unnoticed (C-24)."""
         async with Vault(path, keyring) as vault:
             payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
             path.with_name("vault.db.erasures").mkdir()
@@ -371,7 +380,7 @@ class TestRestore:
                 await vault.erase(SUBJECT, "r-1")
             assert list((await vault.open(payload, TASK)).values()) == [{"email": MARKER}]
 
-    async def test_a_forged_row_is_no_erasure(self, vault: Vault) -> None:
+    async def test_a_forged_row_is_not_an_erasure(self, vault: Vault) -> None:
         """Only a proved erasure becomes a mark (C-24)."""
         payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
         await vault.erase(SUBJECT, "r-1")

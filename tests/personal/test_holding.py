@@ -8,7 +8,7 @@ from tests.personal.material import MARKER, SUBJECT, TASK
 
 
 class TestHold:
-    async def test_a_held_subject_is_not_erased_and_that_is_on_record(
+    async def test_a_held_subject_is_not_erased_and_the_refusal_is_recorded(
         self, vault: Vault, ledger: Ledger, keyring: Keyring
     ) -> None:
         """The refusal is reported, recorded in each task, and ends with the hold (S3-12.3-a)."""
@@ -34,8 +34,8 @@ class TestHold:
         assert trace.report.verdict is Verdict.UNANCHORED
         assert all(b"12/2026" not in one.message for one in trace.records)
 
-    async def test_who_did_what_is_in_the_journal(self, vault: Vault) -> None:
-        """Holds, refusals and erasures are noted with their actor (S3-12.3-a)."""
+    async def test_the_journal_names_actors(self, vault: Vault) -> None:
+        """Of holds, refusals and erasures (S3-12.3-a)."""
         await vault.hold(SUBJECT, "case", "counsel")
         await vault.erase(SUBJECT, "r-1", "dpo")
         await vault.release_hold(SUBJECT, "settled", "counsel")

@@ -21,9 +21,9 @@ async def vault(tmp_path: Path) -> AsyncIterator[Vault]:
         yield opened
 
 
-class TestPersonalDesk:
+class TestPersonalDataAccess:
     async def test_a_stage_gets_the_fields_that_it_declared(self, vault: Vault) -> None:
-        """It gets no others, also where it asks for none by name (S3-12.3-b)."""
+        """And no others, also if it names none (S3-12.3-b)."""
         payload = await vault.seal("ann", TASK, {"email": "ann@x", "salary": 9})
         desk = PersonalDataAccess(vault, "greet", {"email", "phone"}, TASK, payload)
 
@@ -31,22 +31,22 @@ class TestPersonalDesk:
         assert list((await desk.read("email")).values()) == [{"email": "ann@x"}]
         assert list((await desk.read("phone")).values()) == [{}]
 
-    async def test_what_was_not_declared_is_refused_with_the_remedy(self, vault: Vault) -> None:
-        """A stage gets personal data only if its contract says so (S3-12.3-b)."""
+    async def test_undeclared_fields_are_refused_with_a_remedy(self, vault: Vault) -> None:
+        """A stage gets only the personal data that it declares (S3-12.3-b)."""
         payload = await vault.seal("ann", TASK, {"email": "ann@x"})
         none = PersonalDataAccess(vault, "score", (), TASK, payload)
-        some = PersonalDataAccess(vault, "score", ["email"], TASK, payload)
+        access = PersonalDataAccess(vault, "score", ["email"], TASK, payload)
 
         remedy = r"declares none; .*@stage\(personal_data=\['email'\]\)"
         with pytest.raises(UndeclaredPersonalDataError, match=remedy):
             await none.read()
-        for wanting in (some.read("email", "salary"), some.write("ann", {"salary": 9})):
+        for wanting in (access.read("email", "salary"), access.write("ann", {"salary": 9})):
             with pytest.raises(UndeclaredPersonalDataError, match=r"'salary': it declares 'email'.*'email', 'salary'"):
                 await wanting
-        assert some.payload == payload
+        assert access.payload == payload
 
     async def test_what_it_writes_is_handed_on(self, vault: Vault) -> None:
-        """The payload has what came and what was written, all of it sealed (S3-12.3-b)."""
+        """The payload has the received and the written data, all sealed (S3-12.3-b)."""
         desk = PersonalDataAccess(vault, "ask", ["email", "phone"], TASK)
         await desk.write("ann", {"email": "ann@x"})
         handed = await desk.write("ann", {"phone": "1"})
@@ -55,16 +55,16 @@ class TestPersonalDesk:
         assert "ann" not in str(handed)
         assert list((await vault.open(handed, TASK)).values()) == [{"email": "ann@x", "phone": "1"}]
 
-    async def test_what_it_writes_at_once_is_all_handed_on(self, vault: Vault) -> None:
-        """Of two writes side by side each began with the same payload, and the later one lost the other's data."""
+    async def test_parallel_writes_are_all_handed_on(self, vault: Vault) -> None:
+        """Each write extends the payload of the one before it."""
         desk = PersonalDataAccess(vault, "ask", ["email"], TASK)
         await asyncio.gather(*(desk.write(one, {"email": f"{one}@x"}) for one in ("ann", "bob", "eve")))
 
-        found = (await vault.open(desk.payload, TASK)).values()
-        assert sorted(str(one) for one in found) == [f"{{'email': '{one}@x'}}" for one in ("ann", "bob", "eve")]
+        values = (await vault.open(desk.payload, TASK)).values()
+        assert sorted(str(one) for one in values) == [f"{{'email': '{one}@x'}}" for one in ("ann", "bob", "eve")]
 
-    async def test_of_an_erased_subject_it_gets_the_mark(self, vault: Vault) -> None:
-        """A stage that runs after an erasure goes on, and can bring nothing back (C-24)."""
+    async def test_it_gets_a_mark_for_an_erased_subject(self, vault: Vault) -> None:
+        """A stage after an erasure continues, and cannot restore anything (C-24)."""
         desk = PersonalDataAccess(vault, "greet", ["email"], TASK, await vault.seal("ann", TASK, {"email": "ann@x"}))
         await vault.erase("ann", "r-1")
 
@@ -73,6 +73,6 @@ class TestPersonalDesk:
             await desk.write("ann", {"email": "ann@x"})
 
     async def test_a_worker_without_a_vault_says_so(self) -> None:
-        """The remedy is in the text (S3-12.3-b)."""
+        """The message has the remedy (S3-12.3-b)."""
         with pytest.raises(ConfigurationError, match="this worker has no vault; pass one"):
             await PersonalDataAccess(None, "greet", ["email"], TASK).read()

@@ -51,57 +51,53 @@ async def assert_in_clear_nowhere(client: Client, workflow_id: str, folder: Path
 
 
 class TestPersonal:
-    async def test_only_who_declares_it_is_handed_it(
-        self, worker: Worker, folder: Path, safeguards: Safeguards
-    ) -> None:
-        """A stage that declares nothing gets nothing; in clear it stands nowhere (S3-12.3-b)."""
+    async def test_only_declaring_stages_get_it(self, worker: Worker, folder: Path, safeguards: Safeguards) -> None:
+        """A stage that declares nothing gets nothing, and no plaintext is stored (S3-12.3-b)."""
         run = await run_pipeline(worker, Personal.run, PipelineInput(goal="Register"))
 
         assert run.result.output == [{"handed": 0}, [len(MARKER)]]
         await assert_in_clear_nowhere(worker.client, run.handle.id, folder)
 
-    async def test_a_fork_still_knows_the_person(self, worker: Worker) -> None:
-        """What an earlier stage wrote of people goes along, sealed as it was."""
+    async def test_a_fork_keeps_personal_data(self, worker: Worker) -> None:
+        """Data that an earlier stage wrote is carried over, still sealed."""
         once = await run_pipeline(worker, Personal.run, PipelineInput(goal="Register"))
         handle = await fork(worker.client, once.handle.id, once.record.steps[-1].name, by="ann", why="again")
 
         assert PipelineResult.model_validate(await handle.result()).output == once.result.output
 
-    async def test_a_fork_of_a_run_that_a_service_without_baton_started_knows_them_too(self, worker: Worker) -> None:
-        """The pipeline named the task itself; the history tells it, and what was sealed for the task opens."""
+    async def test_a_fork_of_a_run_that_a_service_without_baton_started_keeps_it_too(self, worker: Worker) -> None:
+        """The pipeline named the task itself; the history has it, so data sealed for the task opens."""
         service = await Client.connect(worker.client.service_client.config.target_host)
         handle = await service.start_workflow(
             "Personal", {"goal": "Register"}, id=f"plain-{uuid4()}", task_queue=worker.task_queue
         )
         await handle.result()
         record = await read_run(worker.client, handle.id)
-        again = await fork(worker.client, handle.id, record.steps[-1].name, by="ann", why="again")
+        forked = await fork(worker.client, handle.id, record.steps[-1].name, by="ann", why="again")
 
-        assert PipelineResult.model_validate(await again.result()).output == [{"handed": 0}, [len(MARKER)]]
-        assert (await read_run(worker.client, again.id)).task_id == record.task_id is not None
+        assert PipelineResult.model_validate(await forked.result()).output == [{"handed": 0}, [len(MARKER)]]
+        assert (await read_run(worker.client, forked.id)).task_id == record.task_id is not None
 
-    async def test_stages_side_by_side_lose_nothing_of_each_other(self, worker: Worker) -> None:
-        """What one wrote of a person stays beside what another did, also in a fork; neither brings the old back."""
+    async def test_parallel_stages_keep_each_others_data(self, worker: Worker) -> None:
+        """About the same person, also in a fork; neither restores old values."""
         once = await run_pipeline(worker, PersonalBranches.run, PipelineInput(goal="Register"))
-        again = await fork(worker.client, once.handle.id, once.record.steps[-1].name, by="ann", why="again")
+        forked = await fork(worker.client, once.handle.id, once.record.steps[-1].name, by="ann", why="again")
 
         assert once.result.output == [{"email": "new", "phone": "0170"}]
-        assert PipelineResult.model_validate(await again.result()).output == once.result.output
+        assert PipelineResult.model_validate(await forked.result()).output == once.result.output
 
-    async def test_a_child_knows_whom_its_parent_knows_and_tells_what_it_wrote(
-        self, worker: Worker, safeguards: Safeguards
-    ) -> None:
-        """Both work at one task, so what is sealed for it opens in both, also in a fork from after the child."""
+    async def test_a_child_shares_personal_data_with_its_parent(self, worker: Worker, safeguards: Safeguards) -> None:
+        """Both belong to one task, so what is sealed for it opens in both, also in a fork after the child."""
         once = await run_pipeline(worker, PersonalParent.run, PipelineInput(goal="Register"))
-        again = await fork(worker.client, once.handle.id, once.record.steps[-1].name, by="ann", why="again")
+        forked = await fork(worker.client, once.handle.id, once.record.steps[-1].name, by="ann", why="again")
 
         assert once.result.output == [[{"email": "new"}], [{"email": "new", "phone": "0170"}]]
-        assert PipelineResult.model_validate(await again.result()).output == once.result.output
+        assert PipelineResult.model_validate(await forked.result()).output == once.result.output
         assert once.result.personal_data == {}
         await assert_replays(once.handle, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))
 
     async def test_a_stage_that_asks_for_more_is_refused(self, worker: Worker) -> None:
-        """It is told what to declare, and is not run again."""
+        """It learns what to declare, and is not retried."""
         handle = await start(worker, Nosy.run)
 
         assert "declares none; declare each field" in await failure(handle)

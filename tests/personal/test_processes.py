@@ -24,7 +24,7 @@ class TestCrash:
         ],
     )
     async def test_erasing_again_completes_it(self, tmp_path: Path, how: str, owed: bool) -> None:
-        """The keys stay gone, and each task gets its one record (C-24, S3-12.3-a)."""
+        """The keys stay destroyed, and each task gets exactly one record (C-24, S3-12.3-a)."""
         keyring = Keyring.development(tmp_path)
         async with Vault(tmp_path / "vault.db", keyring) as vault:
             payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
@@ -49,8 +49,8 @@ class TestCrash:
 
 
 class TestSeveralProcesses:
-    async def test_an_erasure_holds_for_a_process_that_goes_on_sealing(self, tmp_path: Path) -> None:
-        """(e) What the other process sealed before is unreadable, and it can seal no more (C-24)."""
+    async def test_an_erasure_applies_to_other_processes(self, tmp_path: Path) -> None:
+        """(e) What the other process sealed is unreadable, and it can seal nothing more (C-24)."""
         async with Vault(tmp_path / "vault.db", Keyring.development(tmp_path)) as vault:
             other = started("tests.personal.eraser", str(tmp_path), "seal", SUBJECT, "100000")
             assert other.stdout is not None
@@ -65,8 +65,8 @@ class TestSeveralProcesses:
             for payload in (first, *map(json.loads, payloads)):
                 assert [type(one) for one in (await vault.open(payload, TASK)).values()] == [Erased]
 
-    async def test_processes_that_start_together_make_one_key(self, tmp_path: Path) -> None:
-        """A new subject of two processes is one subject, with a count that misses nothing (C-24)."""
+    async def test_processes_that_start_together_create_one_key(self, tmp_path: Path) -> None:
+        """A new subject of two processes is one subject, and every use is counted (C-24)."""
         keyring = Keyring.development(tmp_path)
         processes = [started("tests.personal.eraser", str(tmp_path), "seal", SUBJECT, "20") for _ in range(3)]
         lines = [line for one in processes for line in one.communicate()[0].splitlines()]

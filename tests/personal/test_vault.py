@@ -40,23 +40,23 @@ def only(payload: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 class TestSeal:
     async def test_what_was_sealed_is_opened(self, vault: Vault) -> None:
-        """Any JSON value comes back as it was, under a pseudonym (S3-12.3-b, C-24)."""
+        """Any JSON value survives, under a pseudonym (S3-12.3-b, C-24)."""
         payload = await vault.seal(SUBJECT, TASK, VALUES)
 
         assert is_payload(payload)
         assert await vault.open(payload, TASK) == {await vault.pseudonym(SUBJECT): VALUES}
         assert await vault.open(payload, TASK, ["age", "unknown"]) == {await vault.pseudonym(SUBJECT): {"age": 41}}
 
-    async def test_nothing_of_it_is_in_clear(self, vault: Vault, tmp_path: Path) -> None:
-        """Neither the value nor who it is about is in the payload or any file (S3-12.3-b, C-24)."""
+    async def test_nothing_is_stored_in_plaintext(self, vault: Vault, tmp_path: Path) -> None:
+        """Neither the value nor the subject's name is in the payload or any file (S3-12.3-b, C-24)."""
         payload = await vault.seal(SUBJECT, TASK, VALUES)
         hay = everything_in(tmp_path) + str(payload).encode()
 
         assert MARKER.encode() not in hay
         assert SUBJECT.encode() not in hay
 
-    async def test_the_length_tells_little(self, vault: Vault) -> None:
-        """Yes and no make ciphertexts of one length, and equal values make others (C-24)."""
+    async def test_the_length_reveals_little(self, vault: Vault) -> None:
+        """Short values have ciphertexts of one length, and equal values have different ones (C-24)."""
         payloads = [await vault.seal(SUBJECT, TASK, {"vip": value}) for value in ("yes", "no", "no")]
         texts = [only(payload)[1]["vip"]["ct"] for payload in payloads]
 
@@ -64,7 +64,7 @@ class TestSeal:
         assert len(set(texts)) == 3
 
     async def test_fields_are_added_to_a_payload(self, vault: Vault) -> None:
-        """A stage hands on what it got and what it wrote, of one subject or several (S3-12.3-b)."""
+        """A stage hands on received and written fields, of one subject or several (S3-12.3-b)."""
         first = await vault.seal("a", TASK, {"x": 1, "y": 1})
         second = await vault.seal("a", TASK, {"y": 2}, onto=first)
         third = await vault.seal("b", TASK, {"x": 3}, onto=second)
@@ -73,14 +73,14 @@ class TestSeal:
         assert len(first) == 1
 
     @pytest.mark.parametrize("name", ["", "e-mail", "a b", "x" * 65, "é"])
-    async def test_the_name_of_a_field_is_a_word(self, vault: Vault, name: str) -> None:
-        """Names stay readable for ever, so they come from code and not from people."""
+    async def test_a_field_name_is_an_identifier(self, vault: Vault, name: str) -> None:
+        """Names stay readable forever, so they must come from code."""
         with pytest.raises(ValueError, match="pattern"):
             await vault.seal(SUBJECT, TASK, {name: 1})
         assert await vault.where_is(SUBJECT) == []
 
     async def test_misuse_is_an_error(self, vault: Vault) -> None:
-        """No fields, no subject and a foreign payload are refused."""
+        """No fields, no subject, or a foreign payload."""
         with pytest.raises(ValueError, match="at least one field"):
             await vault.seal(SUBJECT, TASK, {})
         with pytest.raises(ValueError, match="needs a name"):
@@ -89,7 +89,7 @@ class TestSeal:
             await vault.seal(SUBJECT, TASK, {"x": 1}, onto={"Jane": {}})
 
     async def test_a_key_is_rolled_before_it_is_used_up(self, path: Path, keyring: Keyring) -> None:
-        """Random nonces are safe for so many encryptions under one key only."""
+        """Random nonces are safe for a limited number of encryptions per key."""
         async with Vault(path, keyring, VaultOptions(max_encryptions=4)) as vault:
             first = await vault.seal(SUBJECT, TASK, {"a": 1, "b": 2, "c": 3})
             second = await vault.seal(SUBJECT, TASK, {"d": 4, "e": 5}, onto=first)
@@ -157,7 +157,7 @@ class TestMoving:
             await vault.open(payload, "another-task")
 
     async def test_a_wrapped_key_of_another_subject_is_refused(self, vault: Vault, path: Path) -> None:
-        """Whoever can write to the vault's file cannot give one subject another one's key (C-24)."""
+        """Write access to the vault's file does not help to swap keys between subjects (C-24)."""
         await vault.seal("a", TASK, {"email": "a@x"})
         payload = await vault.seal("b", TASK, {"email": "b@x"})
         await vault._file.write(
@@ -177,10 +177,10 @@ class TestMoving:
             pytest.param("erasure SET notice = '{}'", id="a notice that is none"),
         ],
     )
-    async def test_whatever_its_file_holds_each_question_has_an_answer(
+    async def test_a_damaged_file_gives_data_or_an_error_of_the_vault(
         self, path: Path, keyring: Keyring, change: str
     ) -> None:
-        """Data, or an error that says what to restore: a stage failed with an error of a library (C-24)."""
+        """The error says what to restore (C-24)."""
         async with Vault(path, keyring) as vault:
             payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
             gone = await vault.seal("gone", TASK, {"email": "a@x"})
@@ -203,7 +203,7 @@ class TestMoving:
                 with contextlib.suppress(VaultError):
                     await question
 
-    async def test_a_missing_key_is_no_erasure(self, vault: Vault, tmp_path: Path, keyring: Keyring) -> None:
+    async def test_a_missing_key_is_not_an_erasure(self, vault: Vault, tmp_path: Path, keyring: Keyring) -> None:
         """Only a recorded erasure becomes a mark; a lost key may come back, so it raises (C-24)."""
         payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
 
@@ -212,7 +212,7 @@ class TestMoving:
                 await other.open(payload, TASK)
 
     async def test_a_forged_mark_of_an_erasure_is_refused(self, vault: Vault) -> None:
-        """A sender cannot make a receiver believe that somebody was erased (C-24)."""
+        """A sender cannot pretend that somebody was erased (C-24)."""
         subject, _ = only(await vault.seal(SUBJECT, TASK, {"email": MARKER}))
         mark = {"erasureId": "request-7", "at": "2026-11-21T10:00:00Z"}
 
@@ -222,7 +222,7 @@ class TestMoving:
 
 class TestWhereIs:
     async def test_it_names_every_task_and_field_once(self, vault: Vault) -> None:
-        """The index leads from a subject to what is about it (S3-12.3-a, S3-12.3-c)."""
+        """The index leads from a subject to its data (S3-12.3-a, S3-12.3-c)."""
         for task in ("t-2", "t-1", "t-1"):
             await vault.seal(SUBJECT, task, {"email": MARKER})
         await vault.seal("somebody else", "t-3", {"email": MARKER})
@@ -236,7 +236,7 @@ class TestWhereIs:
 
 class TestRotation:
     async def test_rewrapping_makes_the_old_key_useless(self, path: Path, keyring: Keyring) -> None:
-        """After a rewrap the vault opens without the retired WRAP key, and an old copy only with it."""
+        """The vault opens without the retired WRAP key, and an old copy only with it."""
         async with Vault(path, keyring) as vault:
             payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
         shutil.copy(path, path.with_name("old"))
@@ -256,7 +256,7 @@ class TestRotation:
     async def test_many_keys_are_rewrapped_page_by_page(
         self, path: Path, keyring: Keyring, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Every key is wrapped anew, also where there is more than a page of them."""
+        """All of them, also if there is more than one page."""
         monkeypatch.setattr("baton.personal.store_subjects.PAGE_SIZE", 3)
         async with Vault(path, keyring) as vault:
             payloads = [await vault.seal(f"s-{number}", TASK, {"n": number}) for number in range(8)]
@@ -267,7 +267,7 @@ class TestRotation:
     async def test_a_subject_keeps_its_pseudonym_when_the_index_key_is_rotated(
         self, path: Path, keyring: Keyring
     ) -> None:
-        """Otherwise nobody would find the older data to erase it (S3-12.3-c)."""
+        """Otherwise older data could not be found to be erased (S3-12.3-c)."""
         async with Vault(path, keyring) as vault:
             before = await vault.seal(SUBJECT, TASK, {"email": MARKER})
         newer = rotated(keyring, Purpose.INDEX)
@@ -278,8 +278,8 @@ class TestRotation:
         async with Vault(path, rotated(newer, Purpose.INDEX)) as vault:
             assert (await vault.erase(SUBJECT, "r-2")).repeated
 
-    async def test_an_index_key_that_another_worker_took_up_is_looked_for_in_the_file(self, path: Path) -> None:
-        """Both share the file; the vault knew the new key before this worker did, and served nobody any more."""
+    async def test_a_new_index_key_of_another_worker_is_read_from_the_file(self, path: Path) -> None:
+        """Both share the file, and the vault has the new key before this worker."""
         file = path.with_name("keys.toml")
         at = datetime(2026, 11, 21, tzinfo=UTC)
         index, others = Key.generate(Purpose.INDEX, at), (Key.generate(Purpose.WRAP, at),)
@@ -292,7 +292,7 @@ class TestRotation:
             assert list((await vault.open(await vault.seal(SUBJECT, TASK, {"n": 2}), TASK)).values()) == [{"n": 2}]
 
     async def test_a_lost_index_key_is_noticed(self, path: Path, keyring: Keyring) -> None:
-        """Where the subject may be indexed under a key that is gone, "nothing found" would be a lie (S3-12.3-c)."""
+        """The subject may be indexed under the missing key, so "nothing found" could be wrong (S3-12.3-c)."""
         async with Vault(path, keyring) as vault:
             await vault.seal(SUBJECT, TASK, {"email": MARKER})
         async with Vault(path, rotated(keyring, Purpose.INDEX, keep=False)) as vault:
@@ -314,7 +314,7 @@ def journal_mode_of(file: Path) -> str:
 
 class TestFile:
     async def test_only_its_owner_may_read_it(self, vault: Vault, path: Path) -> None:
-        """It holds the keys of everybody."""
+        """It holds everybody's keys."""
         await vault.seal(SUBJECT, TASK, {"email": MARKER})
         await vault.erase(SUBJECT, "r-1")
 
@@ -323,7 +323,7 @@ class TestFile:
     async def test_another_file_is_refused(
         self, tmp_path: Path, stranger: Path, keyring: Keyring, ledger: object
     ) -> None:
-        """A text, a ledger and a missing file are named, and left as they were."""
+        """A text, a ledger and a missing file are named and unchanged."""
         with pytest.raises(VaultUnavailableError, match="not a database"):
             await Vault(stranger, keyring).__aenter__()
         with pytest.raises(VaultError, match="is a database, but not a vault"):
@@ -332,15 +332,15 @@ class TestFile:
             await Vault(tmp_path / "none.db", keyring, VaultOptions(create=False)).__aenter__()
         assert journal_mode_of(tmp_path / "ledger" / "ledger.db") == "wal"
 
-    async def test_workers_that_start_together_make_one_vault(self, tmp_path: Path, keyring: Keyring) -> None:
-        """While one makes the tables, another sees none of them or all: half of them were taken for another file."""
+    async def test_workers_that_start_together_create_one_vault(self, tmp_path: Path, keyring: Keyring) -> None:
+        """The tables are created in one transaction, so no worker sees only some."""
         for number in range(30):
             async with contextlib.AsyncExitStack() as stack:
                 vaults = [Vault(tmp_path / f"{number}.db", keyring) for _ in range(6)]
                 assert await asyncio.gather(*map(stack.enter_async_context, vaults)) == vaults
 
-    async def test_it_says_that_it_is_locked(self, path: Path, keyring: Keyring) -> None:
-        """Unavailable is another thing than erased: trying again helps."""
+    async def test_a_locked_vault_is_unavailable(self, path: Path, keyring: Keyring) -> None:
+        """A retry helps, unlike after an erasure."""
         options = VaultOptions(wait=0.01)
         async with Vault(path, keyring, options) as one, Vault(path, keyring, options) as two:
             begun, end = asyncio.Event(), asyncio.Event()

@@ -54,12 +54,12 @@ CLEAR = [
 
 class TestReadPayload:
     def test_both_forms_survive_the_wire(self) -> None:
-        """What was read is written again as it was (S3-12.3-b)."""
+        """A payload is written as it was read (S3-12.3-b)."""
         assert write_payload(read_payload(PAYLOAD)) == PAYLOAD
 
     @pytest.mark.parametrize("payload", CLEAR)
-    def test_anything_in_clear_is_refused_and_not_quoted(self, payload: Any) -> None:
-        """Personal data is encrypted or it is no `personalDataPayload` (S3-12.3-b, C-24)."""
+    def test_plaintext_is_refused_and_not_quoted(self, payload: Any) -> None:
+        """A `personalDataPayload` is encrypted (S3-12.3-b, C-24)."""
         with pytest.raises(PersonalDataError, match="in 1 place: seal personal data") as caught:
             read_payload(payload)
 
@@ -67,25 +67,25 @@ class TestReadPayload:
         assert not is_payload(payload)
 
     def test_an_absent_member_is_the_empty_payload(self) -> None:
-        """Most messages are about nobody (S3-5.2-y)."""
+        """Most messages have no personal data (S3-5.2-y)."""
         assert (read_payload(None), list(read_payload(PAYLOAD))) == ({}, [ONE, TWO])
 
 
 class TestSealedOnly:
     def test_a_payload_of_the_vault_may_be_recorded(self) -> None:
-        """The ciphertext is what the chain's hashes are over (C-24, S3-12.3-d)."""
+        """The chain's hashes cover the ciphertext (C-24, S3-12.3-d)."""
         assert in_clear({"personalDataPayload": PAYLOAD}, SEALED_ONLY) == []
 
     @pytest.mark.parametrize("payload", CLEAR)
-    def test_anything_in_clear_may_not(self, payload: Any) -> None:
-        """The ledger forgets nothing, so it takes nothing that may have to be forgotten (C-24)."""
+    def test_plaintext_may_not_be_recorded(self, payload: Any) -> None:
+        """The ledger cannot forget (C-24)."""
         assert in_clear({"personalDataPayload": payload}, SEALED_ONLY)
 
 
-class TestRecordable:
+class TestCommitUnsealed:
     @pytest.mark.parametrize("payload", CLEAR)
-    def test_a_payload_in_clear_becomes_one_commitment(self, payload: Any) -> None:
-        """A rejected message is on record without anything that would have to be erased (C-24)."""
+    def test_a_plaintext_payload_becomes_one_commitment(self, payload: Any) -> None:
+        """A rejected message is recorded without anything that may have to be erased (C-24)."""
         message = {"handoffId": "h", "personalDataPayload": payload}
         recorded = commit_unsealed(message, lambda: b"s" * 16)
 
