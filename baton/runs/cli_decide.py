@@ -48,7 +48,7 @@ ApprovalArgument = Annotated[
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A field of the form that a yes fills in; JSON or text."),
+    typer.Option("--set", metavar="NAME=VALUE", help="A field of the answer that an approval asks for; JSON or text."),
 ]
 KeyOption = Annotated[
     Path | None,
@@ -147,13 +147,15 @@ async def _read_answer(session: Session, waiting: Waiting, set_options: list[str
         name, equals, text = option.partition("=")
         if not equals or name in answer or name not in fields:
             expected = ", ".join(fields) or "none"
-            raise typer.BadParameter(f"{option!r}: give NAME=VALUE, once, of: {expected}", param_hint="--set")
+            raise typer.BadParameter(
+                f"{option!r}: give each of these fields once, as NAME=VALUE: {expected}", param_hint="--set"
+            )
         answer[name] = _parse_value(fields[name], text)
 
     async def ask(question: str) -> str:
         if session.json or not (sys.stdin.isatty() and session.err.is_terminal):
             missing = ", ".join(_missing_fields(waiting, answer))
-            raise typer.BadParameter(f"the answer lacks {missing}; give NAME=VALUE of each", param_hint="--set")
+            raise typer.BadParameter(f"the answer lacks {missing}; give each as NAME=VALUE", param_hint="--set")
         text: str = typer.prompt(question, err=True)
         return text
 
@@ -236,13 +238,9 @@ def render_outcome(result: Decided) -> Text:
     """Return how an approval ended, for a terminal."""
     verb, style = ("approved", "green") if result.approved else ("denied", "red")
     remaining = f"; {result.missing} more must approve" if result.missing else ""
-    suffix = f"{remaining}: {result.why}" if result.why else remaining
-    return Text.assemble(
-        (verb, style),
-        " ",
-        plain(result.approval, "bold"),
-        plain(f" by {result.who} at {format_time(result.at)}{suffix}"),
-    )
+    why = f": {result.why}" if result.why else ""
+    by = plain(f" by {result.who} at {format_time(result.at)}{remaining}{why}")
+    return Text.assemble((verb, style), " ", plain(result.approval, "bold"), by)
 
 
 if sys.platform != "win32":

@@ -93,7 +93,7 @@ def _parse_since(value: str | None) -> datetime | None:
     try:
         at = datetime.fromisoformat(value)
     except ValueError as error:
-        raise typer.BadParameter(f"{value!r} is not a date such as 2026-11-27, or a time of it") from error
+        raise typer.BadParameter(f"{value!r} is not a date or time, such as 2026-11-27 or 2026-11-27T08:00") from error
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
@@ -101,10 +101,10 @@ def _parse_since(value: str | None) -> datetime | None:
 async def bill(
     session: Session,
     since: Annotated[
-        str | None, typer.Option(metavar="DATE", help="Only what was charged since, as 2026-11-27 (UTC).")
+        str | None, typer.Option(metavar="DATE", help="Only charges since then, such as 2026-11-27 (UTC).")
     ] = None,
     group_by: Annotated[
-        GroupBy | None, typer.Option("--group-by", help="What to sum up by; the pipeline by default.")
+        GroupBy | None, typer.Option("--group-by", help="What to group by; the pipeline by default.")
     ] = None,
     reconcile: Annotated[
         Path | None,
@@ -123,7 +123,7 @@ async def bill(
     start = _parse_since(since)
     by = group_by or (GroupBy.PIPELINE if reconcile is None else GroupBy.MODEL)
     if reconcile is not None and by not in (GroupBy.MODEL, GroupBy.DAY):
-        raise typer.BadParameter("a provider knows models and days only", param_hint="--group-by")
+        raise typer.BadParameter("a provider's export only has models and days", param_hint="--group-by")
     provider_sums = None if reconcile is None else read_export(reconcile, by)
     client = await session.client()
     with session.progress("reading histories"):

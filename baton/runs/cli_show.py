@@ -258,7 +258,7 @@ def approval_rows(workflow_id: str, approval: Waiting) -> list[RenderableType]:
         answer = "" if vote.answer is None else f" with {json_text(vote.answer, lines=True)}"
         rows.append(plain(f"  approved by {vote.who}{answer}{f': {vote.why}' if vote.why else ''}", "green"))
     if fields := form_fields(approval):
-        rows.append(plain(f"  a yes fills in: {', '.join(fields)} (--set NAME=VALUE)", "dim"))
+        rows.append(plain(f"  the answer's fields: {', '.join(fields)} (--set NAME=VALUE)", "dim"))
     return rows
 
 

@@ -95,7 +95,7 @@ async def _write_lines(session: Session, updates: AsyncIterator[Followed]) -> Ru
     is_lost = False
     async for update in updates:
         if update.lost and not is_lost:
-            session.note(f"the server is out of reach ({update.lost}); waiting for it")
+            session.note(f"the server is unreachable ({update.lost}); waiting for it")
         is_lost = update.lost is not None
         run = update.run or run
         if run is not None:
@@ -263,7 +263,7 @@ class Page:
     def __rich__(self) -> RenderableType:
         """Return the page, cut to the height of the terminal."""
         if self.run is None:
-            return plain(f"the server is out of reach ({self._lost})" if self._lost else "reading the history …", "dim")
+            return plain(f"the server is unreachable ({self._lost})" if self._lost else "reading the history …", "dim")
         return FoldedPage(self._page(self.run, self._max_rows(self.run)))
 
     def whole(self) -> RenderableType:
@@ -286,7 +286,7 @@ class Page:
             rows += ["", waits_card(run, pending)]
         rows += repair_hints(run)
         if self._lost:
-            rows.append(plain(f"the server is out of reach ({self._lost}); waiting for it", "yellow"))
+            rows.append(plain(f"the server is unreachable ({self._lost}); waiting for it", "yellow"))
         return Group(*rows)
 
 

@@ -130,7 +130,7 @@ def read_export(file: Path, by: GroupBy) -> dict[str, Spend]:
                 name = name[:10] if by is GroupBy.DAY else name
                 sums[name] = sums.get(name, Spend()) + spend
     except (OSError, ValueError, csv.Error) as error:
-        raise BatonError(f"{str(file)!r} is not a CSV file that can be read: {error}") from error
+        raise BatonError(f"{str(file)!r} is not a readable CSV file: {error}") from error
     return sums
 
 
@@ -146,7 +146,7 @@ def _parse_number(row: dict[str, str | None], column: str | None, file: Path, li
     except InvalidOperation:
         number = Decimal("NaN")
     if not number.is_finite() or not 0 <= number < 10**15:
-        raise BatonError(f"line {line} of {str(file)!r} has {text!r} as {column!r}; expected a number from zero up")
+        raise BatonError(f"line {line} of {str(file)!r} has {text!r} as {column!r}; expected a number of at least zero")
     return number
 
 

@@ -137,19 +137,19 @@ _FAULTS: tuple[tuple[str, str, str], ...] = (
     ),
     (
         r"InvalidCertificate\((\w+)",
-        "the service's certificate does not hold ({})",
+        "the server's certificate is not valid ({})",
         "check its dates and this machine's clock, its authority (TEMPORAL_TLS_SERVER_CA_CERT_PATH) and its name "
         "(TEMPORAL_TLS_SERVER_NAME)",
     ),
     (
         r"(AlertReceived|Unauthenticated|PermissionDenied|status: 40[13])",
-        "it refuses this client ({})",
+        "the server refuses this client ({})",
         "check TEMPORAL_API_KEY, or the certificate of TEMPORAL_TLS_CLIENT_CERT_PATH",
     ),
-    (r"dns error", "the host's name is not known", "check the address, and this machine's name service"),
+    (r"dns error", "the host name cannot be resolved", "check the address and this machine's DNS"),
     (
         r"InvalidMessage\(|transport error|operation was canceled|http2 error|with status: \d+",
-        "what listens there does not answer as expected",
+        "the server there does not answer as expected",
         "check the port, and whether it wants TLS (TEMPORAL_TLS=true, or false) or a client certificate "
         "(TEMPORAL_TLS_CLIENT_CERT_PATH)",
     ),

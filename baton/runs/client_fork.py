@@ -180,13 +180,8 @@ def forked_input(
         PatchError: The patch does not fit the baton there.
     """
     ended = {outcome.seq for outcome in run.state.outcomes if outcome.kind is not StepKind.EDIT}
-    open_before = [
-        earlier_step for earlier_step in run.steps if earlier_step.seq < step.seq and earlier_step.seq not in ended
-    ]
-    if open_before:
-        names = ", ".join(
-            f"{earlier_step.seq} {earlier_step.name} ({earlier_step.status.value})" for earlier_step in open_before
-        )
+    if unfinished := [earlier for earlier in run.steps if earlier.seq < step.seq and earlier.seq not in ended]:
+        names = ", ".join(f"{earlier.seq} {earlier.name} ({earlier.status.value})" for earlier in unfinished)
         raise HistoryError(f"cannot fork at step {step.seq} ({step.name!r}): before it, {names} has no outcome yet")
     kept_outcomes = _outcomes_before(run, step)
     if cut_off := next((outcome for outcome in kept_outcomes if outcome.failure == CANCELED_WITH_RUN), None):

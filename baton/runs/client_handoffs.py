@@ -29,7 +29,7 @@ from baton.runs.client_reader import rebuild
 from baton.runs.client_record import RunRecord
 from baton.safety.scan import resolve_path
 
-UNKNOWN_REASON = "the history alone does not tell why; a worker does"
+UNKNOWN_REASON = "the history does not have the reason; ask a worker"
 """The details of a handoff that was not sent as an activity."""
 UNKNOWN = "?"
 """An agent whose name is not in the history."""

@@ -65,7 +65,7 @@ class RunFilter:
         if not labelled and (self.stage or self.task or by_label):
             raise BatonError(
                 "the namespace lacks Baton's search attributes, so runs cannot be found by stage, task or what they "
-                "wait for; `baton doctor --fix` adds them, and runs started from then on have them"
+                "wait for; `baton doctor --fix` adds them for later runs"
             )
         if self.pipeline:
             terms.append(_equal(ATTRIBUTE_PIPELINE if labelled and not self.every else "WorkflowType", self.pipeline))

@@ -146,13 +146,12 @@ class _EarlierReading:
             yield News(NewsKind.RUN_GOES_ON, self._replaced_at(current), f"{how}; continues as run {current.run_id}")
 
     def suspended(self, current: RunRecord) -> Iterator[News]:
-        known_reason = self._previous.suspended if self._previous and self._previous.run_id == current.run_id else None
-        if current.suspended not in (None, known_reason):
+        same_run = self._previous if self._previous and self._previous.run_id == current.run_id else None
+        if current.suspended not in (None, same_run.suspended if same_run else None):
             yield News(NewsKind.RUN_SUSPENDED, self._now, current.suspended)
-        known_missing = self._previous.missing if self._previous and self._previous.run_id == current.run_id else []
-        yield from (
-            News(NewsKind.WAITS_FOR_WORKER, self._now, text) for text in current.missing if text not in known_missing
-        )
+        for text in current.missing:
+            if same_run is None or text not in same_run.missing:
+                yield News(NewsKind.WAITS_FOR_WORKER, self._now, text)
 
     def undone(self, current: RunRecord) -> Iterator[News]:
         removed = sorted(self._entries.keys() - _entries_by_step(current).keys())

@@ -326,7 +326,7 @@ async def must_be_answerable(client: Client, workflow_id: str, run_id: str | Non
     """
     description = await describe(client, workflow_id)
     if run_id not in (None, description.run_id):
-        raise PipelineError(f"run {run_id} is over; {workflow_id!r} continues as {description.run_id}")
+        raise PipelineError(f"run {run_id} has ended; {workflow_id!r} continues as {description.run_id}")
     if description.close_time is not None:
         raise PipelineError(f"{workflow_id!r} no longer waits for a decision: it is {description.status}")
     if pause := description.pause:

@@ -151,7 +151,7 @@ class TestDev:
         assert told["database"] == ready["database"] == ".baton/dev/temporal.db"
         assert f"port {port} of 127.0.0.1 is taken" in taken
         assert watching.returncode == 0, beside.decode()
-        assert "the server is out of reach" in beside.decode()
+        assert "the server is unreachable" in beside.decode()
         whole = (first + lines).decode()
         assert whole.count("1 plan: done") == whole.count("5 release: done") == 1
         assert left_behind(operator) == []

@@ -123,7 +123,7 @@ class TestNames:
         assert [*tmp_path.iterdir()] == []
 
     def test_a_folder_that_is_not_empty_is_left_alone(self, wheel: Installed, tmp_path: Path) -> None:
-        """It may be somebody's work."""
+        """It may be a person's work."""
         (tmp_path / "relay").mkdir()
         (tmp_path / "relay" / "mine.txt").touch()
         wheel.run(["baton", "new", "relay"], tmp_path, code=1)

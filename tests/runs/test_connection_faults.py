@@ -21,13 +21,13 @@ class TestConnectionFault:
         [
             pytest.param(
                 CALL.format("Unauthenticated", '"Request unauthorized."'),
-                "it refuses this client",
+                "the server refuses this client",
                 "TEMPORAL_API_KEY",
                 id="a key that the service refuses",
             ),
             pytest.param(
                 CALL.format("Internal", '"protocol error while receiving response with status: 401 Unauthorized"'),
-                "it refuses this client",
+                "the server refuses this client",
                 "TEMPORAL_API_KEY",
                 id="a key that a proxy refuses",
             ),
@@ -35,11 +35,11 @@ class TestConnectionFault:
                 CALL.format("Unavailable", '"protocol error: … while receiving response with status: 502 Bad Gateway"'),
                 "does not answer as expected",
                 "check the port",
-                id="a proxy before nothing",
+                id="a proxy without a backend",
             ),
             pytest.param(
                 TRANSPORT.format('ConnectError(ConnectError("dns error", Custom { kind: Uncategorized, error: "…" }))'),
-                "the host's name is not known",
+                "the host name cannot be resolved",
                 "check the address",
                 id="an unknown host",
             ),

@@ -54,53 +54,53 @@ class TestFork:
         self, client: Client, worker: Worker, at: str, executed: list[str]
     ) -> None:
         """What came before is not executed again, and the end is the same (S1-design-i)."""
-        once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
-        handle = await fork_at(client, once.handle, at)
+        original = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+        handle = await fork_at(client, original.handle, at)
         await handle.result()
 
         run = await assert_reads_back(client, handle)
         assert count_executions(handle) == dict.fromkeys(executed, 1)
-        assert undated(run) == undated(once.record)
+        assert undated(run) == undated(original.record)
         assert [entry.timestamp for entry in run.state.entries[: 3 - len(executed)]] == [
-            entry.timestamp for entry in once.record.state.entries[: 3 - len(executed)]
+            entry.timestamp for entry in original.record.state.entries[: 3 - len(executed)]
         ]
         assert [step.status is StepStatus.TAKEN_OVER for step in run.steps] == [
             step.name not in executed for step in run.steps
         ]
 
     async def test_the_old_run_is_left_as_it_is(self, client: Client, worker: Worker) -> None:
-        """An open one stays open."""
+        """An open run stays open."""
         handle = await start(worker, Gated.run)
         await until_waiting(handle, "release manager")
-        other = await fork_at(client, handle, "release manager")
-        await approve(client, other)
-        await other.result()
+        fork_handle = await fork_at(client, handle, "release manager")
+        await approve(client, fork_handle)
+        await fork_handle.result()
 
         await until_waiting(handle, "release manager")
-        assert count_executions(other) == {"conclude": 1}
+        assert count_executions(fork_handle) == {"conclude": 1}
         await handle.terminate()
 
     async def test_it_tells_where_it_comes_from(self, client: Client, worker: Worker) -> None:
         """From which run, at which step, by whom and why; the task stays the same."""
-        once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
-        handle = await fork_at(client, once.handle, "review", new_id=f"{once.handle.id}-fork")
+        original = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+        handle = await fork_at(client, original.handle, "review", new_id=f"{original.handle.id}-fork")
         await handle.result()
 
-        run = await read_run(client, f"{once.handle.id}-fork")
+        run = await read_run(client, f"{original.handle.id}-fork")
         assert run.start.origin is not None
         assert run.start.origin.model_dump() == {
-            "workflow_id": once.handle.id,
-            "run_id": once.record.run_id,
+            "workflow_id": original.handle.id,
+            "run_id": original.record.run_id,
             "at": "review",
             "by": "bob",
             "why": "try another way",
         }
-        assert run.start.task_id == once.result.task_id
+        assert run.start.task_id == original.result.task_id
 
     async def test_a_fork_can_be_forked(self, client: Client, worker: Worker) -> None:
         """It takes over what the first fork took over."""
-        once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
-        first = await fork_at(client, once.handle, "implement", patch={"constraints": ["No cost"]})
+        original = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+        first = await fork_at(client, original.handle, "implement", patch={"constraints": ["No cost"]})
         await first.result()
         second = await fork_at(client, first, "review")
         await second.result()
@@ -117,11 +117,11 @@ class TestFork:
         await approve(client, handle, yes=False)
         await failure(handle)
 
-        other = await fork_at(client, handle, "release manager")
-        await approve(client, other)
-        await other.result()
-        assert count_executions(other) == {"conclude": 1}
-        await assert_reads_back(client, other)
+        fork_handle = await fork_at(client, handle, "release manager")
+        await approve(client, fork_handle)
+        await fork_handle.result()
+        assert count_executions(fork_handle) == {"conclude": 1}
+        await assert_reads_back(client, fork_handle)
 
 
 class TestHandedOn:
@@ -132,32 +132,32 @@ class TestHandedOn:
     ) -> None:
         """The stages that run again get the conversation of the original run."""
         start = PipelineInput(goal=GOAL, params={"events": events}, budget=Budget(initial_micro_usd=10_000))
-        once = await run_pipeline(worker, Discusses.run, start)
-        assert once.result.output == ["point 0", "point 1", "point 2"]
-        assert (once.record.start.continued > 0) == (events == 8)
+        original = await run_pipeline(worker, Discusses.run, start)
+        assert original.result.output == ["point 0", "point 1", "point 2"]
+        assert (original.record.start.continued > 0) == (events == 8)
 
-        handle = await fork_at(client, once.handle, at)
-        again = PipelineResult.model_validate(await handle.result())
-        assert again.output == once.result.output
-        assert again.spend == once.result.spend
-        assert again.billed is None  # what was taken over is charged once
+        handle = await fork_at(client, original.handle, at)
+        rerun = PipelineResult.model_validate(await handle.result())
+        assert rerun.output == original.result.output
+        assert rerun.spend == original.result.spend
+        assert rerun.billed is None  # what was taken over is charged once
         await assert_reads_back(client, handle)
 
     async def test_a_fork_of_a_fork_has_the_conversation_before_both(self, client: Client, worker: Worker) -> None:
         """Also if it goes further back than the first fork."""
-        once = await run_pipeline(worker, Discusses.run, PipelineInput(goal=GOAL, params={"events": 3_200}))
-        first = await fork_at(client, once.handle, "5")
+        original = await run_pipeline(worker, Discusses.run, PipelineInput(goal=GOAL, params={"events": 3_200}))
+        first = await fork_at(client, original.handle, "5")
         await first.result()
         second = PipelineResult.model_validate(await (await fork_at(client, first, "3")).result())
-        assert second.output == once.result.output
+        assert second.output == original.result.output
 
 
 class TestEdit:
     async def test_the_edit_takes_effect_right_before_the_step(self, client: Client, worker: Worker) -> None:
         """It is a separate entry, with who and why, and obeys the rules of every patch (S1-design-b)."""
-        once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+        original = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
         edit: Any = {"current_state": ["Do it otherwise"], "decision_log": ["Use sessions after all"]}
-        handle = await fork_at(client, once.handle, "implement", patch=edit)
+        handle = await fork_at(client, original.handle, "implement", patch=edit)
         await handle.result()
 
         run = await assert_reads_back(client, handle)
@@ -174,10 +174,10 @@ class TestEdit:
 
     async def test_an_edit_that_breaks_a_rule_starts_nothing(self, client: Client, worker: Worker) -> None:
         """The error names the mistake (C-3)."""
-        once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+        original = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
 
         with pytest.raises(PatchError, match="decision_log: only grows"):
-            await fork_at(client, once.handle, "review", patch={"decision_log": None}, new_id="never-started")
+            await fork_at(client, original.handle, "review", patch={"decision_log": None}, new_id="never-started")
         with pytest.raises(RPCError):
             await client.get_workflow_handle("never-started").describe()
 
@@ -193,30 +193,30 @@ class TestEdit:
     ) -> None:
         """Only its code knows the rule: a worker is asked, because the history does not have it."""
         rules: Any = {"protected": ["constraints"], "freeze_goal": True, "answers": [{}]}
-        given = PipelineInput(goal=GOAL, baton={"constraints": ["No new service"]}, params=rules)
-        once = await run_pipeline(worker, Answers.run, given)
+        start_input = PipelineInput(goal=GOAL, baton={"constraints": ["No new service"]}, params=rules)
+        original = await run_pipeline(worker, Answers.run, start_input)
 
         with pytest.raises(PatchError, match=refused):
-            await fork_at(client, once.handle, "answer", patch=patch, new_id="never-started")
+            await fork_at(client, original.handle, "answer", patch=patch, new_id="never-started")
         with pytest.raises(RPCError):
             await client.get_workflow_handle("never-started").describe()
-        [told] = await refused_patch(client, once.record, patch, once.record.step("answer"))
-        assert re.match(refused, told)
+        [finding] = await refused_patch(client, original.record, patch, original.record.step("answer"))
+        assert re.match(refused, finding)
         fits = {"constraints": ["No new service", "Cheap"]}
-        assert await refused_patch(client, once.record, fits) == []
-        assert "only grows" in (await refused_patch(client, once.record, {"decision_log": None}))[0]
-        handle = await fork_at(client, once.handle, "answer", patch=fits)
+        assert await refused_patch(client, original.record, fits) == []
+        assert "only grows" in (await refused_patch(client, original.record, {"decision_log": None}))[0]
+        handle = await fork_at(client, original.handle, "answer", patch=fits)
         assert (await handle.result())["baton"]["constraints"] == ["No new service", "Cheap"]
 
     async def test_an_edit_is_accepted_if_no_worker_knows_the_rules(self, client: Client, worker: Worker) -> None:
         """The new run refuses it once a worker is there."""
         rules: Any = {"protected": ["constraints"], "answers": [{}]}
-        given = PipelineInput(goal=GOAL, baton={"constraints": ["No new service"]}, params=rules)
-        async with pipeline_worker(client, PIPELINES, STAGES) as other:
-            once = await run_pipeline(other, Answers.run, given)
-        handle = await fork_at(client, once.handle, "answer", patch={"constraints": ["Cheap"]})
+        start_input = PipelineInput(goal=GOAL, baton={"constraints": ["No new service"]}, params=rules)
+        async with pipeline_worker(client, PIPELINES, STAGES) as other_worker:
+            original = await run_pipeline(other_worker, Answers.run, start_input)
+        handle = await fork_at(client, original.handle, "answer", patch={"constraints": ["Cheap"]})
 
-        assert (await handle.describe()).task_queue == other.task_queue
+        assert (await handle.describe()).task_queue == other_worker.task_queue
         await handle.terminate()
 
 
@@ -224,58 +224,58 @@ class TestSteps:
     async def test_an_approval_is_not_asked_for_again(self, client: Client, worker: Worker) -> None:
         """The decision is a recorded outcome; the code gets the same answer."""
         handle = await start(worker, Gated.run)
-        decided = await approve(client, handle)
+        decision = await approve(client, handle)
         await handle.result()
-        other = await fork_at(client, handle, "conclude")
+        fork_handle = await fork_at(client, handle, "conclude")
 
-        result = await other.result()
-        assert result["output"] == decided.model_dump(mode="json")
-        await assert_reads_back(client, other)
+        result = await fork_handle.result()
+        assert result["output"] == decision.model_dump(mode="json")
+        await assert_reads_back(client, fork_handle)
 
     async def test_a_fan_out_is_taken_over_as_a_whole(self, client: Client, worker: Worker) -> None:
         """With the outputs of all branches."""
-        once = await run_pipeline(worker, FansOut.run, PipelineInput(goal=GOAL))
-        other = await fork_at(client, once.handle, "conclude")
+        original = await run_pipeline(worker, FansOut.run, PipelineInput(goal=GOAL))
+        fork_handle = await fork_at(client, original.handle, "conclude")
 
-        result = await other.result()
+        result = await fork_handle.result()
         assert result["output"] == {"passed": 12}
-        assert count_executions(other) == {"conclude": 1}
-        run = await assert_reads_back(client, other)
-        assert undated(run) == undated(once.record)
+        assert count_executions(fork_handle) == {"conclude": 1}
+        run = await assert_reads_back(client, fork_handle)
+        assert undated(run) == undated(original.record)
 
     async def test_a_child_is_not_run_again(self, client: Client, worker: Worker) -> None:
         """Its result is recorded."""
-        once = await run_pipeline(worker, Parent.run, PipelineInput(goal=GOAL))
-        other = await fork_at(client, once.handle, "conclude")
+        original = await run_pipeline(worker, Parent.run, PipelineInput(goal=GOAL))
+        fork_handle = await fork_at(client, original.handle, "conclude")
 
-        result = await other.result()
+        result = await fork_handle.result()
         assert result["output"] == 3
-        run = await assert_reads_back(client, other)
+        run = await assert_reads_back(client, fork_handle)
         assert run.children == []
-        assert undated(run) == undated(once.record)
+        assert undated(run) == undated(original.record)
 
     async def test_a_step_whose_failure_was_handled_fails_again_without_being_executed(
         self, client: Client, worker: Worker
     ) -> None:
         """The code takes the same path as before."""
-        once = await run_pipeline(worker, FallsBack.run, PipelineInput(goal=GOAL))
-        other = await fork_at(client, once.handle, "count")
+        original = await run_pipeline(worker, FallsBack.run, PipelineInput(goal=GOAL))
+        fork_handle = await fork_at(client, original.handle, "count")
 
-        result = await other.result()
-        assert result["output"] == once.result.output
-        assert count_executions(other) == {"count": 1}
-        await assert_reads_back(client, other)
+        result = await fork_handle.result()
+        assert result["output"] == original.result.output
+        assert count_executions(fork_handle) == {"count": 1}
+        await assert_reads_back(client, fork_handle)
 
     async def test_a_continued_run_is_forked_at_a_step_of_its_first_part(self, client: Client, worker: Worker) -> None:
         """The last run of the chain has all its outcomes."""
         handle = await start(worker, Long.run)
         await approve(client, handle)
         await handle.result()
-        other = await fork_at(client, handle, "tidy")
+        fork_handle = await fork_at(client, handle, "tidy")
 
-        await other.result()
-        run = await assert_reads_back(client, client.get_workflow_handle(other.id))
-        assert count_executions(other) == {"tidy": 1, "rest": 1, "count": 3}
+        await fork_handle.result()
+        run = await assert_reads_back(client, client.get_workflow_handle(fork_handle.id))
+        assert count_executions(fork_handle) == {"tidy": 1, "rest": 1, "count": 3}
         assert run.baton.decision_log[-3:] == ["Round 5", "Round 6", "Round 7"]
 
 
@@ -287,44 +287,44 @@ class TestConcurrentSteps:
         """That order is recorded, not the order in which the code started them."""
         patches: Any = {gate: {"decision_log": [gate], "current_state": [gate]} for gate in "abc"}
         handle = await start(worker, Together.run, patches=patches)
-        for left in range(3, 0, -1):
-            await until_waiting(handle, *["hold"] * left)
-            GATES[handle.id, order[3 - left]].set()
+        for remaining in range(3, 0, -1):
+            await until_waiting(handle, *["hold"] * remaining)
+            GATES[handle.id, order[3 - remaining]].set()
         await handle.result()
-        once = await assert_reads_back(client, handle)
-        assert once.baton.decision_log[1:4] == list(order)
+        original = await assert_reads_back(client, handle)
+        assert original.baton.decision_log[1:4] == list(order)
 
-        other = await fork_at(client, handle, "conclude")
-        await other.result()
-        run = await assert_reads_back(client, other)
-        assert count_executions(other) == {"conclude": 1}
-        assert undated(run) == undated(once)
+        fork_handle = await fork_at(client, handle, "conclude")
+        await fork_handle.result()
+        run = await assert_reads_back(client, fork_handle)
+        assert count_executions(fork_handle) == {"conclude": 1}
+        assert undated(run) == undated(original)
 
     @pytest.mark.parametrize("at", [2, 3, 4, 5, 6])
     async def test_parallel_lines_keep_their_step_numbers(self, client: Client, worker: Worker, at: int) -> None:
         """Each line starts its next step after the others have started theirs, as in the original."""
-        once = await run_pipeline(worker, ThreeLines.run, PipelineInput(goal=GOAL))
-        other = await fork_at(client, once.handle, str(at))
-        await other.result()
+        original = await run_pipeline(worker, ThreeLines.run, PipelineInput(goal=GOAL))
+        fork_handle = await fork_at(client, original.handle, str(at))
+        await fork_handle.result()
 
-        run = await assert_reads_back(client, other)
-        assert names(run)[: at - 1] == names(once.record)[: at - 1]
-        assert sorted(names(run)) == sorted(names(once.record))
-        assert sum(count_executions(other).values()) == 7 - at
+        run = await assert_reads_back(client, fork_handle)
+        assert names(run)[: at - 1] == names(original.record)[: at - 1]
+        assert sorted(names(run)) == sorted(names(original.record))
+        assert sum(count_executions(fork_handle).values()) == 7 - at
 
     @pytest.mark.parametrize("at", [2, 4, 6])
     async def test_an_edit_waits_for_the_other_lines(self, client: Client, worker: Worker, at: int) -> None:
         """It takes effect after all taken-over steps, also of lines that reach theirs later."""
-        once = await run_pipeline(worker, ThreeLines.run, PipelineInput(goal=GOAL))
-        other = await fork_at(client, once.handle, str(at), patch={"constraints": ["Otherwise"]})
-        await other.result()
+        original = await run_pipeline(worker, ThreeLines.run, PipelineInput(goal=GOAL))
+        fork_handle = await fork_at(client, original.handle, str(at), patch={"constraints": ["Otherwise"]})
+        await fork_handle.result()
 
-        run = await assert_reads_back(client, other)
+        run = await assert_reads_back(client, fork_handle)
         entries = run.state.entries
         assert [entry.kind for entry in entries].index(StepKind.EDIT) == at - 1
         assert entries[at - 1].patch == {"constraints": ["Otherwise"]}
         assert run.baton.constraints == ["Otherwise"]
-        assert sum(count_executions(other).values()) == 7 - at
+        assert sum(count_executions(fork_handle).values()) == 7 - at
 
 
 class TestRefused:
@@ -341,10 +341,14 @@ class TestRefused:
         self, client: Client, worker: Worker
     ) -> None:
         """The pipeline's code has changed: the error names the step and the remedy."""
-        once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
-        given = forked_input(once.record, once.record.step("review"), patch=None, by="bob", why="?")
+        original = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
+        fork_input = forked_input(original.record, original.record.step("review"), patch=None, by="bob", why="?")
         handle = await client.start_workflow(
-            FansOut.run, given, id=f"{once.handle.id}-other", task_queue=worker.task_queue, execution_timeout=LIMIT
+            FansOut.run,
+            fork_input,
+            id=f"{original.handle.id}-other",
+            task_queue=worker.task_queue,
+            execution_timeout=LIMIT,
         )
 
         assert await failure(handle) == (

@@ -13,7 +13,7 @@ class TestQuery:
         pytest.param(
             RunFilter(),
             "BatonPipeline IS NOT NULL AND ExecutionStatus != 'ContinuedAsNew' AND ParentWorkflowId IS NULL",
-            id="all pipelines that nobody else started",
+            id="all pipelines without a parent",
         ),
         pytest.param(
             RunFilter(pipeline="delivery", status="WAITING"),
@@ -23,13 +23,13 @@ class TestQuery:
         pytest.param(
             RunFilter(status="PENDING_HANDOFF"),
             "BatonPipeline IS NOT NULL AND ExecutionStatus = 'Running' AND BatonStatus = 'PENDING_HANDOFF'",
-            id="a handoff that waits for a person, whoever started the run",
+            id="a handoff that waits for a person, children included",
         ),
         pytest.param(
             RunFilter(pipeline="p", status="SUSPENDED"),
             "BatonPipeline = 'p' AND ExecutionStatus = 'Running' AND "
             "(TemporalReportedProblems IS NOT NULL OR BatonStatus = 'SUSPENDED')",
-            id="code that cannot go on, and stages that no worker can do",
+            id="code that does not fit, and stages without a worker",
         ),
         pytest.param(
             RunFilter(status="TIMED_OUT", every=True), "ExecutionStatus = 'TimedOut'", id="a status of Temporal's"

@@ -80,7 +80,7 @@ class TestNewsOf:
         assert news_between(run(step(1)), run(step(1))) == []
 
     @pytest.mark.parametrize(
-        ("before", "after", "news"),
+        ("old_steps", "new_steps", "news"),
         [
             pytest.param([], [step(1, StepStatus.RUNNING)], [("step_started", 1)], id="a step begins"),
             pytest.param([step(1, StepStatus.RUNNING)], [step(1)], [("step_done", 1)], id="it is done"),
@@ -100,10 +100,10 @@ class TestNewsOf:
         ],
     )
     def test_each_change_of_a_step_is_news(
-        self, before: list[Step], after: list[Step], news: list[tuple[str, int]]
+        self, old_steps: list[Step], new_steps: list[Step], news: list[tuple[str, int]]
     ) -> None:
-        """Once."""
-        assert news_between(run(*before), run(*after)) == news
+        """And none is repeated."""
+        assert news_between(run(*old_steps), run(*new_steps)) == news
 
     def test_a_failure_with_the_workflows_prefix_is_not_news_again(self) -> None:
         """A new failure, or another reason, is."""

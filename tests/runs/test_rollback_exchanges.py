@@ -88,7 +88,7 @@ class TestOutside:
         """Return the open handoff, once there is one."""
         await until(handle, lambda now: now.status in (PipelineStatus.WAITING, PipelineStatus.PENDING_HANDOFF))
         while True:
-            matches = [found for found in await agents.list_open("reviewer") if found.workflow_id == handle.id]
+            matches = [handoff for handoff in await agents.list_open("reviewer") if handoff.workflow_id == handle.id]
             if matches:
                 return matches[0]
 
@@ -97,7 +97,7 @@ class TestOutside:
         await agents.return_report(found, "reviewer", report)
 
     @pytest.mark.parametrize("to", ["begin", "later"])
-    @pytest.mark.parametrize("answered", ["before", "behind"])
+    @pytest.mark.parametrize("answered", ["before", "after"])
     async def test_an_outside_answer_holds_if_it_came_before_the_point(
         self, sealing: Client, exchange: Worker, safeguards: Safeguards, to: str, answered: str
     ) -> None:
@@ -109,7 +109,7 @@ class TestOutside:
             )
             await approve(sealing, handle, "begin")
             found = await self.find_open(agents, handle)
-            if answered == "behind":
+            if answered == "after":
                 await until_approval(handle, "later")
             await self.answer(agents, found, "first")
             await until_approval(handle, "later")
@@ -122,14 +122,14 @@ class TestOutside:
                 await until_approval(rerun, "begin")
                 await approve(sealing, rerun, "begin")
             await until_approval(rerun, "later")
-            if to == "begin" or answered == "behind":
+            if to == "begin" or answered == "after":
                 second = await self.find_open(agents, rerun)
                 assert (second.handoff.handoff_id == found.handoff.handoff_id) is (to == "later")
                 with pytest.raises(PipelineError, match=r"list what is open|claim handoff"):
                     await agents.return_report(found, "reviewer", "first")
                 await self.answer(agents, second, "second")
             await approve(sealing, rerun, "later")
-            assert await output(rerun) == ("second" if to == "begin" or answered == "behind" else "first")
+            assert await output(rerun) == ("second" if to == "begin" or answered == "after" else "first")
             async with Ledger(safeguards.ledger) as ledger:
                 trace = await ledger.trace((await overview(rerun)).task_id)
             accepted = [record for record in trace.records if record.members["status"] == "ACCEPTED"]
@@ -224,8 +224,8 @@ class TestPlainReset:
         [half] = [pending for pending in run_waits.pending if pending.name == "half"]
         assert (half.stands, half.is_lost) == ("CANCELED", True)
         arguments = ["show", handle.id, "--address", server.address]
-        returned = await asyncio.to_thread(CliRunner().invoke, make_app(), arguments)
-        assert f"baton rollback {handle.id} --to 2" in " ".join(returned.output.split())
+        shell = await asyncio.to_thread(CliRunner().invoke, make_app(), arguments)
+        assert f"baton rollback {handle.id} --to 2" in " ".join(shell.output.split())
 
         result = await roll_back(sealing, handle.id, "2", by="ann", why="its end was lost")
         rerun = sealing.get_workflow_handle(handle.id, run_id=result.run_id, result_type=PipelineResult)

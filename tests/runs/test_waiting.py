@@ -35,15 +35,15 @@ class TestFindUnchosen:
     """`find_unchosen`: a current build, a ramping build with its percentage, and the builds of the workers."""
 
     QUEUES = (
-        pytest.param(None, None, 0, [None], None, id="workers of no build where there are no builds"),
+        pytest.param(None, None, 0, [None], None, id="unversioned workers, and no builds"),
         pytest.param("1", None, 0, ["1", "2"], None, id="the current build has workers"),
         pytest.param("1", "2", 10, ["2"], None, id="the ramping build has workers"),
-        pytest.param("1", None, 10, [None], None, id="workers of no build are ramping"),
-        pytest.param("1", None, 0, [], None, id="nobody at all, which is told otherwise"),
+        pytest.param("1", None, 10, [None], None, id="unversioned workers are ramping"),
+        pytest.param("1", None, 0, [], None, id="no workers, which is reported elsewhere"),
         pytest.param(None, None, 0, ["1"], Unchosen("d", "1", None), id="no build was made current"),
         pytest.param("1", None, 0, ["2"], Unchosen("d", "2", "1"), id="only another build has workers"),
-        pytest.param("1", "2", 0, ["2"], Unchosen("d", "2", "1"), id="only a build that is ramping at nothing"),
-        pytest.param("1", None, 0, [None], Unchosen("d", None, "1"), id="only workers of no build are there"),
+        pytest.param("1", "2", 0, ["2"], Unchosen("d", "2", "1"), id="only a build that ramps at zero percent"),
+        pytest.param("1", None, 0, [None], Unchosen("d", None, "1"), id="only unversioned workers"),
     )
 
     @pytest.mark.parametrize(("current", "ramping", "percentage", "pollers", "expected"), QUEUES)

@@ -251,7 +251,7 @@ class Exemplifying:
 
     @workflow.run
     async def run(self, modules: list[str]) -> dict[str, list[str]]:
-        """Return what `examples` tells of each, in a task of its own, so that none takes too long."""
+        """Return what `examples` returns for each, each in a separate task, so that none takes too long."""
         results = {}
         for module in modules:
             results[module] = examples(module)

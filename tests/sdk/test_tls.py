@@ -156,7 +156,7 @@ class TestTls:
         expired = authority.issue("server", *LOCALHOST, ends=NOW - timedelta(days=1))
 
         async with proxied(server, expired) as address:
-            assert "the service's certificate does not hold (Expired" in await refusal(address)
+            assert "the server's certificate is not valid (Expired" in await refusal(address)
 
     async def test_a_certificate_for_another_name_is_reported_with_the_remedy(
         self, server: DevServer, authority: Authority, monkeypatch: pytest.MonkeyPatch
@@ -181,7 +181,7 @@ class TestTls:
         async with proxied(server, stranger.issue("server", *LOCALHOST)) as address:
             message = await refusal(address)
 
-        assert "does not hold (UnknownIssuer)" in message
+        assert "is not valid (UnknownIssuer)" in message
         assert "TEMPORAL_TLS_SERVER_CA_CERT_PATH" in message
 
     async def test_tls_to_a_port_without_tls_is_reported(self, server: DevServer, authority: Authority) -> None:
