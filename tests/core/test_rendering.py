@@ -150,7 +150,7 @@ class TestLimits:
         assert rows(page, "Work Scope")[-1].startswith("(+")
 
     def test_the_newest_five_decisions_are_shown_and_the_rest_counted(self) -> None:
-        """The original hid the newest (S1-render-e, C-7; B8) (S1-render-e, C-7; B8 hid the newest)."""
+        """Recent decisions are the newest ones (S1-render-e, C-7; B8 hid them)."""
         page = render(Baton(goal="g", decision_log=many("d", 12)))
 
         assert rows(page, "Recent Decisions") == ["(+7 earlier)", "d 8", "d 9", "d 10", "d 11", "d 12"]

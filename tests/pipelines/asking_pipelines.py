@@ -1,4 +1,4 @@
-"""The pipelines of the tests of what people are shown and asked."""
+"""Pipelines for the tests of what approvals show and ask."""
 
 from datetime import timedelta
 from typing import Any
@@ -15,7 +15,7 @@ DAY = timedelta(days=1)
 
 
 class Payment(BaseModel):
-    """What whoever approves fills in."""
+    """The form that an approver fills in."""
 
     amount: int
     reference: str = "none"

@@ -1,4 +1,4 @@
-"""The stages of the tests of what people are shown and asked."""
+"""Stages for the tests of what approvals show and ask."""
 
 from collections import defaultdict
 from typing import Any
@@ -13,7 +13,7 @@ KEYS: defaultdict[str, list[str]] = defaultdict(list)
 
 @stage
 async def draft(context: StageContext[Baton]) -> StageResult:
-    """Write a draft of the length that is asked for, and an artifact."""
+    """Write a draft of the given length, and an artifact."""
     params: Any = context.params
     text = "# Title\n\nAll is well. <script>\n" + "x" * params.get("length", 10) + "END"
     ref = await context.artifacts.write("plan", b"step one\nstep two\n", type="plan")
@@ -22,7 +22,7 @@ async def draft(context: StageContext[Baton]) -> StageResult:
 
 @stage
 async def pay(context: StageContext[Baton]) -> StageResult:
-    """Pay; the first try is lost."""
+    """Pay; the first attempt is lost."""
     KEYS[activity.info().workflow_id or ""].append(context.handoff_id)
     if activity.info().attempt == 1:
         raise RuntimeError("the connection was lost")

@@ -1,4 +1,4 @@
-"""The pipelines of the tests of decisions that come at once."""
+"""Pipelines for the tests of simultaneous decisions."""
 
 from datetime import timedelta
 
@@ -19,7 +19,7 @@ REFUSED = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 
 @workflow.defn
 class SpendsInBranches:
-    """Two branches, each of which costs more than is left."""
+    """Two branches, each of which costs more than the rest of the budget."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -34,7 +34,7 @@ class SpendsInBranches:
 
 @workflow.defn
 class TaintedBranches:
-    """Two branches, neither of which accepts, in a pipeline whose constraints nobody may remove."""
+    """Two branches that both reject the handoff, with protected constraints."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -49,7 +49,7 @@ class TaintedBranches:
 
 @workflow.defn
 class GoesOnDecided:
-    """Continues as new once a person has decided, and waits for another one."""
+    """Continues as new after one decision, and waits for another."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -66,14 +66,14 @@ class GoesOnDecided:
 
 @workflow.defn
 class AsksItself:
-    """Asks a person in its own code, before it continues as new and afterwards."""
+    """Asks a person in its own code, before and after it continues as new."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
         self.pipeline = Pipeline(start, continue_after=ContinueAfter(events=10))
 
     async def ask(self, why: str) -> str:
-        """Ask about a handoff that another pipeline refused."""
+        """Ask about a handoff that another pipeline rejected."""
         now = workflow.now()
         within = timedelta(minutes=2)
         decision = await self.pipeline.ask(

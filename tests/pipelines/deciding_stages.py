@@ -1,4 +1,4 @@
-"""The stages of the tests of decisions that come at once; they stand apart as those of the handoff tests do."""
+"""Stages for the tests of simultaneous decisions, in their own module like those of the handoff tests."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Pipelines that return what JSON cannot hold, from a stage or themselves, and one that is like any other."""
+"""Pipelines that return values that JSON cannot represent, and an ordinary one."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ async def note(baton: Baton) -> BatonPatch:
 
 @stage(attempts=1)
 async def odd(context: StageContext[Baton]) -> StageResult:
-    """Return what is odd, as output or in the patch."""
+    """Return the odd value, as output or in the patch."""
     value = ODD[str(context.params["what"])]
     if context.params["where"] == "output":
         return StageResult(output=value)
@@ -31,7 +31,7 @@ async def noted(p: Pipeline) -> str:
 
 @pipeline
 async def returns_odd(p: Pipeline) -> object:
-    """Return what is odd: a stage's, what a stage is given, or what the pipeline returns."""
+    """Return the odd value: as a stage's result, a stage's parameter, or the pipeline's output."""
     value = ODD[str(p.params["what"])]
     if p.params["where"] == "result":
         await p.stage(note)

@@ -1,4 +1,4 @@
-"""Pipelines written as functions, with their stages, in one module."""
+"""Function pipelines and their stages in one module."""
 
 from baton import Baton, BatonPatch, Pipeline, Retries, pipeline, stage
 

@@ -1,4 +1,4 @@
-"""Pipelines whose agents work on what other agents made."""
+"""Pipelines whose agents work on the output of other agents."""
 
 import hashlib
 from datetime import timedelta
@@ -29,20 +29,20 @@ PROMPTS: dict[str, str] = {}
 
 
 class Outline(BaseModel):
-    """What an editor is to keep to."""
+    """An outline for an editor."""
 
     title: str
     sections: list[str]
 
 
 def text_of(size: int, seed: str = "text") -> str:
-    """Return a text of so many characters that hardly compresses, the same in workflow code and outside."""
+    """Return a text of the given length that hardly compresses, the same in workflow code and outside."""
     blocks = (hashlib.sha256(f"{seed} {n}".encode()).hexdigest() for n in range(size // 64 + 1))
     return "".join(blocks)[:size]
 
 
 class Writer:
-    """An agent that answers with a text, and notes its prompt."""
+    """An agent that answers with a text and stores its prompt."""
 
     def __init__(self, name: str, text: str = "") -> None:
         self.name, self._text = name, text
@@ -61,7 +61,7 @@ expand = agent_stage(Writer("expand", text_of(1_000_000)))
 
 @stage
 async def measure(context: StageContext[Baton]) -> StageResult:
-    """Return how long each input is."""
+    """Return the length of each input."""
     return StageResult(output={name: len(await context.input_text(name)) for name in context.inputs})
 
 
@@ -83,7 +83,7 @@ async def keep(context: StageContext[Baton]) -> BatonPatch:
 
 @stage
 async def misses(context: StageContext[Baton]) -> StageResult:
-    """Ask for an input that is not there."""
+    """Read an input that does not exist."""
     return StageResult(output=context.input("drfat"))
 
 
@@ -101,7 +101,7 @@ async def desk(p: Pipeline) -> object:
 
 @pipeline
 async def kinds(p: Pipeline) -> object:
-    """Hand on every kind of input."""
+    """Pass on every kind of input."""
     await p.stage(keep)
     outline = Outline(title="Batons", sections=["what", "why"])
     inputs = {"outline": outline, "numbers": [1, 2], "plan": p.baton.artifacts[0]}
@@ -112,7 +112,7 @@ async def kinds(p: Pipeline) -> object:
 
 @pipeline
 async def large(p: Pipeline) -> object:
-    """Hand on a megabyte."""
+    """Pass on a megabyte."""
     expanded = await p.stage(expand)
     return (await p.stage(measure, inputs={"long": expanded})).output
 
@@ -125,20 +125,20 @@ async def returns_much(p: Pipeline) -> object:
 
 @pipeline
 async def wide(p: Pipeline) -> object:
-    """Hand on the output of one stage to 28 at once."""
+    """Pass the output of one stage to 28 at once."""
     results = await p.fan_out(*PARTS, inputs={"long": await p.stage(spread)})
     return [finding.output for finding in results]
 
 
 @pipeline
 async def takes_inputs(p: Pipeline) -> object:
-    """Hand the pipeline's own inputs to a stage."""
+    """Pass the pipeline's own inputs to a stage."""
     return (await p.stage(measure, inputs=p.inputs)).output
 
 
 @pipeline
 async def gives_child(p: Pipeline) -> object:
-    """Hand inputs to a child, and what it returns to a stage."""
+    """Pass inputs to a child, and its result to a stage."""
     child = await p.child(
         takes_inputs, goal="Measure", inputs={"draft": "four", "outline": Outline(title="", sections=[])}
     )
@@ -148,13 +148,13 @@ async def gives_child(p: Pipeline) -> object:
 
 @pipeline
 async def misspells(p: Pipeline) -> None:
-    """Have a stage look for an input that it was not given."""
+    """Run a stage that reads an input it did not get."""
     await p.stage(misses, inputs={"draft": "text"})
 
 
 @pipeline
 async def misnames(p: Pipeline) -> None:
-    """Give an input a name that none may have."""
+    """Use an invalid name for an input."""
     await p.stage(edit, inputs={"the draft": "text"})
 
 
@@ -181,7 +181,7 @@ class HandsOnInputs:
 
 @workflow.defn
 class TakesOver:
-    """Receives a handoff, and measures the inputs it was started with."""
+    """Receives a handoff, and measures its own inputs."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:

@@ -1,4 +1,4 @@
-"""Pipelines that send more than the server takes."""
+"""Pipelines that exceed the server's limits."""
 
 import base64
 import random
@@ -20,7 +20,7 @@ PARTS: list[Any] = [stage(name=f"part{number}")(_work) for number in range(28)]
 
 @stage
 async def returns(context: StageContext[Baton]) -> BatonPatch:
-    """Return more than the server takes."""
+    """Return more than the server accepts."""
     return BatonPatch(current_state=[base64.b64encode(random.randbytes(2_400_000)).decode()])
 
 
@@ -61,7 +61,7 @@ class Overfills:
 
 @workflow.defn
 class SpreadsOut:
-    """Gives a large text to 28 stages at once."""
+    """Passes a large text to 28 stages at once."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:

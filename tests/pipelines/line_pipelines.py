@@ -1,4 +1,4 @@
-"""Concurrent lines, and a pipeline whose ledger is taken away; the sandbox reads this anew for each run."""
+"""Concurrent lines of steps, and a pipeline that loses its ledger."""
 
 import asyncio
 from contextlib import suppress
@@ -18,7 +18,7 @@ with workflow.unsafe.imports_passed_through():
 
 @workflow.defn
 class Waits:
-    """Two stages that are tried once only."""
+    """Two stages with one attempt each."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -52,7 +52,7 @@ class Lines:
 
 @workflow.defn
 class Catches:
-    """Goes on after a stage that fails."""
+    """Continues after a failed stage."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -87,7 +87,7 @@ class Polls:
 
 @workflow.defn
 class Hurries:
-    """Has patience for a second only, with a pause that would take an hour."""
+    """Waits at most a second for a sleep of an hour."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -103,7 +103,7 @@ class Hurries:
 
 @workflow.defn
 class Pays:
-    """One stage, which charges and does not end."""
+    """One stage that charges and does not end."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:

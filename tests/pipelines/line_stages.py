@@ -1,4 +1,4 @@
-"""The stages of concurrent lines, and of a pipeline whose ledger is taken away."""
+"""Stages of concurrent lines, and of a pipeline that loses its ledger."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _ONCE = Retries(attempts=1)
 
 @stage(retries=_ONCE)
 async def first(context: StageContext[Baton]) -> StageResult:
-    """Take the ledger away, for what follows."""
+    """Remove the ledger."""
     folder = Path(str(context.params["folder"]))
     (folder / "ledger").rename(folder / "away")
     return StageResult()
@@ -32,31 +32,31 @@ async def second(context: StageContext[Baton]) -> StageResult:
 
 @stage(retries=_ONCE)
 async def once(context: StageContext[Baton]) -> StageResult:
-    """Fail for good."""
+    """Fail permanently."""
     raise ValueError("it cannot be done")
 
 
 @stage
 async def alpha(baton: Baton) -> BatonPatch:
-    """Go on in the first line."""
+    """Continue the first line."""
     return BatonPatch(decision_log=["alpha"])
 
 
 @stage
 async def beta(baton: Baton) -> BatonPatch:
-    """Go on in the second line."""
+    """Continue the second line."""
     return BatonPatch(decision_log=["beta"])
 
 
 @stage
 async def gamma(baton: Baton) -> BatonPatch:
-    """Go on after both."""
+    """Continue after both lines."""
     return BatonPatch(decision_log=["gamma"])
 
 
 @stage(heartbeat=timedelta(minutes=5))
 async def charges(context: StageContext[Baton]) -> StageResult:
-    """Charge twice, and wait for an end that does not come."""
+    """Charge twice and never end."""
     for _ in range(2):
         context.charge(Spend(prompt_tokens=1_000))
         await asyncio.sleep(0)
@@ -66,7 +66,7 @@ async def charges(context: StageContext[Baton]) -> StageResult:
 
 @stage(writes=["decision_log"], attempts=2, retries=_ONCE)
 async def costs(context: StageContext[Baton]) -> StageResult:
-    """Charge, and then raise, or return what is refused."""
+    """Charge, then raise or return a patch that is rejected."""
     if context.params["how"] == "raises":
         context.charge(Spend(micro_usd=70))
         raise ValueError("it cannot be done")

@@ -1,4 +1,4 @@
-"""A pipeline in whose task the garbage of others is collected."""
+"""A pipeline during whose tasks the garbage of other runs is collected."""
 
 import asyncio
 import gc
@@ -37,7 +37,7 @@ class Collecting:
 
 @workflow.defn
 class Clings:
-    """Waits for a person, and raises when it is not let wait."""
+    """Waits for a person, and raises if the wait is interrupted."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:

@@ -1,4 +1,4 @@
-"""Pipelines in which something goes wrong, or is wrong."""
+"""Pipelines with faults."""
 
 import asyncio
 from contextlib import suppress
@@ -205,7 +205,7 @@ class Impatient:
 
 
 class UnheardOf(Exception):  # noqa: N818 - a name no library knows
-    """An exception nobody registered."""
+    """An exception type that is not registered."""
 
 
 @workflow.defn

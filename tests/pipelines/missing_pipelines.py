@@ -1,4 +1,4 @@
-"""A pipeline whose stage needs what not every worker has: itself, a schema, a key, a package."""
+"""A pipeline whose stage needs a part that not every worker has: itself, a schema, a key, a package."""
 
 from datetime import timedelta
 from typing import Any
@@ -32,13 +32,13 @@ async def begin(baton: Baton) -> BatonPatch:
 
 @stage(name="stage", retries=ONCE)
 async def unknown(baton: Baton) -> BatonPatch:
-    """Decide something, on a worker that knows the stage."""
+    """Decide something; only some workers have this stage."""
     return BatonPatch(decision_log=["done"])
 
 
 @stage(name="thrice", retries=Retries(attempts=3, first=timedelta(milliseconds=1)))
 async def tried(baton: Baton) -> BatonPatch:
-    """Stand for a stage of several tries, which a test writes."""
+    """Stand for a stage with several attempts, written by a test."""
     raise NotImplementedError
 
 
@@ -50,7 +50,7 @@ async def schemed(baton: Baton) -> StageResult:
 
 @stage(name="module", retries=ONCE)
 async def imports(baton: Baton) -> BatonPatch:
-    """Use a package that is installed on some workers."""
+    """Use a package that only some workers have."""
     import lacking_test_extra  # type: ignore[import-not-found]  # noqa: PLC0415
 
     return BatonPatch(decision_log=[lacking_test_extra.WORD])
@@ -63,7 +63,7 @@ async def asks(baton: Baton) -> BatonPatch:
 
 
 def asking(url: str) -> Any:
-    """Return the stage whose agent asks a model with the worker's key."""
+    """Return a stage whose agent calls a model with the worker's key."""
     agent = chat_agent("variable", url, "gpt-4o", KEY)
     return agent_stage(agent, name="variable", answers=AnswerForm.TEXT, instructions="Answer.", retries=ONCE)
 
@@ -73,7 +73,7 @@ NEEDY: dict[str, Any] = {item.spec.name: item for item in (unknown, tried, schem
 
 @pipeline
 async def needs(p: Pipeline) -> object:
-    """Run a stage that every worker has, and one that some have."""
+    """Run a stage that every worker has, then one that some have."""
     await p.stage(begin)
     return (await p.stage(NEEDY[str(p.params["what"])])).output
 
@@ -82,5 +82,5 @@ SCHEMAS = OutputSchemas([OutputSchema("Facts", "1", {"type": "object", "required
 
 
 def plugin(safeguards: Safeguards, *, schemas: OutputSchemas | None = None) -> BatonPlugin:
-    """Return the plugin of one worker; all of a test have the same keys and ledger."""
+    """Return the plugin of one worker; all workers of a test share keys and ledger."""
     return BatonPlugin(WorkerParts(artifacts=MemoryArtifactStore(), schemas=schemas), safeguards=safeguards)

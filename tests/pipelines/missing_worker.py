@@ -1,7 +1,4 @@
-"""A worker as a process of its own, with a key and a package that the test's own worker lacks.
-
-Run as `python -m tests.pipelines.missing_worker ADDRESS TASK_QUEUE FOLDER URL`.
-"""
+"""A worker process with a key and a package that the test's own worker lacks."""
 
 import asyncio
 import sys
@@ -16,7 +13,7 @@ from tests.pipelines import missing_pipelines as they
 
 
 async def main(address: str, task_queue: str, folder: str, url: str) -> None:
-    """Work until the process is ended."""
+    """Run until the process is stopped."""
     client = await Client.connect(address, plugins=[they.plugin(Safeguards.development(Path(folder)))])
     stages = [they.begin, they.imports, they.asking(url)]
     with pydantic_ai.models.override_allow_model_requests(True):

@@ -67,7 +67,7 @@ class FansOut:
 
 @workflow.defn
 class Disagrees:
-    """Two stages at once whose patches the parameters give: `patch` of `hold`, `answers` of `answer`."""
+    """Two concurrent stages with given patches: `patch` of `hold`, `answers` of `answer`."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -82,7 +82,7 @@ class Disagrees:
 
 @workflow.defn
 class Gated:
-    """A person stands between the two stages; parameters: `seconds` to decide, `default`."""
+    """A person decides between two stages; parameters: `seconds` to decide, `default`."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -102,7 +102,7 @@ class Gated:
 
 @workflow.defn
 class Announced(Gated):
-    """The same, with details of its own."""
+    """The same with its own details."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -134,7 +134,7 @@ class AsksWhileWorking:
 
 @workflow.defn
 class Parent:
-    """Another pipeline does a part of the work; parameters: its type as `child`, its `params`, what is `taken`."""
+    """Runs a child; parameters: its type as `child`, its `params`, what is `taken`."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -168,7 +168,7 @@ class FirstHalf:
 
 @workflow.defn
 class Delegates:
-    """Another pipeline does all of the work; it is named by its method."""
+    """Leaves all work to a child, named by its run method."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -183,7 +183,7 @@ class Delegates:
 
 @workflow.defn
 class Together:
-    """Stages held at the same time by `asyncio.gather`; parameters: `patches` by gate."""
+    """Concurrent stages by `asyncio.gather`; parameters: `patches` by gate."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -202,7 +202,7 @@ class Together:
 
 @workflow.defn
 class ThreeLines:
-    """Three lines of stages at the same time, all writing the same field."""
+    """Three concurrent lines of stages that write the same field."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -220,7 +220,7 @@ class ThreeLines:
 
 @workflow.defn
 class Long:
-    """Everything there is, then rounds; it continues as new in the middle; parameter: `rounds`."""
+    """Every kind of step, then rounds; continues as new in the middle; parameter: `rounds`."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -242,7 +242,7 @@ class Long:
 
 @workflow.defn
 class Discusses:
-    """Four stages that hear what was said in those before; parameter: the `events` after which it continues."""
+    """Four stages that read earlier turns; parameter: the `events` after which it continues as new."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -261,7 +261,7 @@ class Discusses:
 
 @workflow.defn
 class Bulky:
-    """A stage returns a text of the length `size`, and so does the pipeline."""
+    """A stage and the pipeline return a text of the length `size`."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -276,7 +276,7 @@ class Bulky:
 
 @workflow.defn
 class Circles:
-    """Two rounds of stages at the same time, in a task group; parameter: the `events` after which it continues."""
+    """Two rounds of concurrent stages in a task group; parameter: the `events` after which it continues as new."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -296,7 +296,7 @@ class Circles:
 
 @workflow.defn
 class Audited:
-    """A baton with further fields."""
+    """A baton with additional fields."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:

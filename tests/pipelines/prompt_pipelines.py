@@ -1,4 +1,4 @@
-"""Pipelines whose agents are handed more, and less, than their windows hold."""
+"""Pipelines whose agents get more, or less, than their context windows hold."""
 
 from datetime import timedelta
 
@@ -24,7 +24,7 @@ async def fetch_log() -> str:
 
 
 class Reader:
-    """An agent that calls its tools, and reads on what its prompt has the beginning of."""
+    """An agent that calls its tools and reads the rest of shortened texts."""
 
     def __init__(self, name: str, reads: str = "") -> None:
         self.name, self._reads = name, reads
@@ -41,7 +41,7 @@ class Reader:
 
 
 class Careless:
-    """An agent that answers in a wrong form, however often it is told."""
+    """An agent that always answers in the wrong form."""
 
     name = "careless"
 
@@ -62,26 +62,26 @@ STAGES = [research, digest, collect, inspect, edit, strict, careless]
 
 @pipeline(contracts=ContractTerms())
 async def learns(p: Pipeline) -> None:
-    """Have agents learn what others found."""
+    """Run agents that learn what others found."""
     for stage in (research, digest, collect, inspect):
         await p.stage(stage)
 
 
 @pipeline
 async def shortens(p: Pipeline) -> None:
-    """Hand on a draft that does not fit."""
+    """Pass on a draft that does not fit."""
     await p.stage(edit, inputs={"draft": LOG, "style": "plain"})
 
 
 @pipeline
 async def insists(p: Pipeline) -> None:
-    """Hand on a draft that does not fit and must."""
+    """Pass on a required draft that does not fit."""
     await p.stage(strict, inputs={"draft": LOG})
 
 
 @pipeline
 async def errs(p: Pipeline) -> None:
-    """Have an agent err until its attempts are used up."""
+    """Run an agent that fails until its attempts are used up."""
     await p.stage(careless)
 
 

@@ -1,4 +1,4 @@
-"""Workflows that refuse updates; apart, because the sandbox loads them again by their names."""
+"""Workflows that reject updates, in their own module because the sandbox reloads it."""
 
 from datetime import UTC, datetime
 
@@ -16,7 +16,7 @@ SINCE = datetime(2026, 11, 22, tzinfo=UTC)
 
 @workflow.defn
 class Refuses:
-    """Takes one update `say`, once it has heard the signal `listen`; ends then."""
+    """Accepts one update `say` after the signal `listen`, then ends."""
 
     def __init__(self) -> None:
         self._listens = False
@@ -29,12 +29,12 @@ class Refuses:
 
     @workflow.signal
     def listen(self) -> None:
-        """Take updates from now on."""
+        """Accept updates from now on."""
         self._listens = True
 
     @workflow.update
     async def say(self, what: str) -> str:
-        """Take what is said."""
+        """Accept the update."""
         self._heard = what
         return f"heard {what}"
 
@@ -45,7 +45,7 @@ class Refuses:
 
 
 class HandoffDecision(BaseModel):
-    """What a person decides, as it was before it had the member `since`."""
+    """A decision without the member `since`, as in earlier releases."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -57,7 +57,7 @@ class HandoffDecision(BaseModel):
 
 @workflow.defn
 class DecidesAsBefore:
-    """Waits for a decision about a handoff, as workers did when a decision did not tell for which wait it is."""
+    """Waits for a decision on a handoff, as workers of earlier releases did."""
 
     def __init__(self) -> None:
         self._decided: HandoffDecision | None = None
@@ -69,7 +69,7 @@ class DecidesAsBefore:
 
     @workflow.query(name=QUERY_INBOX)
     def inbox(self) -> list[PendingHandoff]:
-        """What waits."""
+        """Return the waiting handoffs."""
         reason, fate = Code.SAFETY_VIOLATION, Disposition.DEAD_LETTER
         return [
             PendingHandoff(
@@ -79,6 +79,6 @@ class DecidesAsBefore:
 
     @workflow.update(name=RESOLVE_HANDOFF)
     async def decide(self, decision: HandoffDecision) -> HandoffDecision:
-        """Take the decision."""
+        """Accept the decision."""
         self._decided = decision
         return decision

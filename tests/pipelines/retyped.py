@@ -1,4 +1,4 @@
-"""One pipeline whose type of baton changes from one release to the next."""
+"""A pipeline whose baton type changes between releases."""
 
 from pydantic import Field
 from temporalio import workflow
@@ -14,7 +14,7 @@ class Labelled(Baton):
 
 
 class ManyLabels(Baton):
-    """The same, with several."""
+    """A baton with several labels."""
 
     label: list[str] = Field(default_factory=list)
 
@@ -39,7 +39,7 @@ async def report(baton: Baton) -> BatonPatch:
 
 @workflow.defn(name="Retyped")
 class Before:
-    """The release that was."""
+    """The old release."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -61,7 +61,7 @@ class Before:
 
 @workflow.defn(name="Retyped")
 class After:
-    """The release that is, in which the label is a list."""
+    """The new release, in which the label is a list."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:

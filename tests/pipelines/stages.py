@@ -1,4 +1,4 @@
-"""The stages of the pipelines in these tests; they stand apart because a worker runs them outside the sandbox."""
+"""The stages of these tests' pipelines, in their own module because they run outside the sandbox."""
 
 import asyncio
 import random
@@ -22,7 +22,7 @@ GATES: defaultdict[tuple[str, str], asyncio.Event] = defaultdict(asyncio.Event)
 
 
 def executed() -> None:
-    """Count an execution of the stage that calls this."""
+    """Count an execution of the calling stage."""
     info = activity.info()
     EXECUTED[info.workflow_id or "", info.activity_type] += 1
 
@@ -50,7 +50,7 @@ async def implement(context: StageContext[Baton]) -> StageResult:
 
 @stage(writes=["current_state", "decision_log", "open_questions"])
 async def review(baton: Baton) -> BatonPatch:
-    """Read what there is, and close the questions."""
+    """Read the artifacts and close the questions."""
     executed()
     return BatonPatch(
         current_state=[f"Reviewed after {len(baton.decision_log)} decisions"],
@@ -76,7 +76,7 @@ async def document(baton: Baton) -> BatonPatch:
 
 @stage
 async def conclude(baton: Baton) -> BatonPatch:
-    """Say how it ended."""
+    """Record the end."""
     executed()
     return BatonPatch(current_state=[f"Concluded on {len(baton.current_state)} points"], decision_log=["Done"])
 
@@ -97,7 +97,7 @@ async def sort(baton: Baton) -> BatonPatch:
 
 @stage
 async def hold(context: StageContext[Baton]) -> BatonPatch:
-    """Answer the parameter `patch`, once the test opens the gate `gate`."""
+    """Return the parameter `patch` after the test opens the gate `gate`."""
     executed()
     await GATES[activity.info().workflow_id or "", str(context.params["gate"])].wait()
     patch: Any = context.params["patch"]
@@ -123,7 +123,7 @@ async def answer(context: StageContext[Baton]) -> dict[str, JsonValue]:
 
 @stage(retries=AT_ONCE, writes=["current_state", "decision_log"])
 async def careful(context: StageContext[Baton]) -> dict[str, JsonValue]:
-    """Answer like `answer`, with fewer fields declared."""
+    """Answer like `answer`, with fewer declared fields."""
     return await answer(context)
 
 
@@ -138,7 +138,7 @@ async def stumble(context: StageContext[Baton]) -> BatonPatch:
 
 @stage(retries=Retries(attempts=1))
 async def fail(baton: Baton) -> BatonPatch:
-    """Fail for good."""
+    """Fail permanently."""
     executed()
     raise ConnectionError("the model is gone")
 
@@ -159,7 +159,7 @@ async def count(baton: Baton) -> BatonPatch:
 
 @stage
 async def discuss(context: StageContext[Baton]) -> StageResult:
-    """Say one more thing, and answer what was said before."""
+    """Add a turn that answers the earlier ones."""
     executed()
     heard = [turn.content for turn in context.turns]
     return StageResult(
@@ -169,20 +169,20 @@ async def discuss(context: StageContext[Baton]) -> StageResult:
 
 @stage
 async def rest(baton: Baton) -> None:
-    """Take a second: the shortest time after which a run continues as new."""
+    """Run for a second: the shortest time after which a run continues as new."""
     executed()
     await asyncio.sleep(1)
 
 
 class AuditedBaton(Baton):
-    """A baton with two fields of its own."""
+    """A baton with two additional fields."""
 
     cost_centre: str = "none"
     risks: dict[str, int] = Field(default_factory=dict)
 
 
 class AuditedPatch(BatonPatch):
-    """What a stage of `Audited` returns."""
+    """The patch type of `Audited`."""
 
     cost_centre: str | None = None
     risks: dict[str, int | None] | None = None
@@ -190,21 +190,21 @@ class AuditedPatch(BatonPatch):
 
 @stage
 async def assess(baton: AuditedBaton) -> AuditedPatch:
-    """Write the fields of its own."""
+    """Write the additional fields."""
     executed()
     return AuditedPatch(cost_centre="R&D", risks={"scope": 2, "time": 5} if not baton.risks else {"time": None})
 
 
 @stage(retries=Retries(attempts=1))
 async def forgets(context: StageContext[Baton]) -> BatonPatch:
-    """Write an artifact, and forget to wait for it."""
+    """Write an artifact without awaiting it."""
     context.artifacts.write("code-1", b"a secret text", type="code")  # type: ignore[unused-coroutine]
     return BatonPatch(decision_log=["Wrote it"])
 
 
 @stage(name="forgets")
 async def other(baton: Baton) -> BatonPatch:
-    """Do something else under the same name."""
+    """Do something else under the same stage name."""
     return BatonPatch()
 
 

@@ -1,4 +1,4 @@
-"""Pipelines whose stages say what they do while they do it; the stages are made by each test."""
+"""Pipelines whose stages stream output; each test defines the stages."""
 
 from datetime import timedelta
 
@@ -12,12 +12,12 @@ ECHO = Named(StageSpec("echo", retries=Retries(attempts=3, first=timedelta(milli
 
 @pipeline
 async def spoken(p: Pipeline) -> object:
-    """One stage speaks, to people if the parameters say so."""
+    """Run one stage, streaming if the parameters say so."""
     return (await p.stage(SPEAK, stream=p.params["stream"] is True)).output
 
 
 @pipeline
 async def spoken_at_once(p: Pipeline) -> object:
-    """Two stages speak at once."""
+    """Run two streaming stages at once."""
     ended = await p.fan_out(Named(StageSpec("speak", stream=True)), Named(StageSpec("echo", stream=True)))
     return [result.output for result in ended]

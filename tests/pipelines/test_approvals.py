@@ -1,4 +1,4 @@
-"""The rules of approvals, stepped by hand and by chance: no question is answered by a decision not made on it."""
+"""The rules of approvals, step by step and in random orders: a decision counts for its own question only."""
 
 import random
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ TITLES = ("legal", "go on")
 
 
 class Payment(BaseModel):
-    """What the payer fills in."""
+    """The form that the payer fills in."""
 
     amount: int
     currency: Literal["EUR", "USD"] = "EUR"
@@ -32,14 +32,14 @@ def question(number: int, title: str = "legal", **further: Any) -> Waiting:
 
 
 def word(docket: Docket, who: str = "ann", baton: str = "b", *, yes: bool = True, **further: object) -> Decision:
-    """Return a decision about the only open question, as it is now."""
+    """Return a decision on the only open question in its current state."""
     [asked] = docket.waiting(baton)
     members = {"approval": asked.name, "question": asked.question, "digest": asked.digest, "approved": yes, "who": who}
     return Decision.model_validate({**members, **further})
 
 
 def decide(docket: Docket, decision: Decision, baton: str = "b") -> Decided | str:
-    """Return what a decision is answered, or why it is refused."""
+    """Return the reply to a decision, or the refusal."""
     refusal = docket.refusal(decision, baton)
     return refusal if refusal is not None else docket.count(decision, AT, "update", baton)
 
@@ -48,7 +48,7 @@ class TestDocket:
     """The rules, one by one."""
 
     def test_a_quorum_is_of_different_people(self) -> None:
-        """The same person, however their name is written, counts once; the second one decides."""
+        """The same person counts once, however the name is written."""
         docket = Docket()
         docket.open(question(1, needs=2))
         first = word(docket)
@@ -74,7 +74,7 @@ class TestDocket:
         assert (ended.who, ended.approved) == ("bob", False)
 
     def test_votes_on_another_baton_do_not_count(self) -> None:
-        """The baton changed between two approvals: the first person looks again."""
+        """If the baton changes between two approvals, the first person decides again."""
         docket = Docket()
         docket.open(question(1, needs=2))
         old = word(docket, baton="b")
@@ -84,8 +84,8 @@ class TestDocket:
         assert reply.missing == 1
         assert "look at it again" in str(decide(docket, old, "c"))
 
-    def test_what_is_shown_is_part_of_the_question(self) -> None:
-        """Each of these makes another digest."""
+    def test_the_digest_covers_everything_shown(self) -> None:
+        """Each of these changes the digest."""
         base = question(1)
         others = [
             question(1, asks="Publish?"),
@@ -106,14 +106,14 @@ class TestDocket:
             pytest.param({}, "two\nlines", "a person's name is recorded"),
         ],
     )
-    def test_who_may_not_decide_is_refused(self, further: dict[str, Any], who: str, refused: str) -> None:
-        """By name; a group, or a signature, is checked by a worker."""
+    def test_a_person_who_may_not_decide_is_rejected(self, further: dict[str, Any], who: str, refused: str) -> None:
+        """By name; a worker checks groups and signatures."""
         docket = Docket()
         docket.open(question(1, **further))
         assert refused in str(decide(docket, word(docket, who)))
 
-    def test_a_form_is_checked_and_agreed_on(self) -> None:
-        """A wrong field is named; a second approver gives the same answer, also where a default is left out."""
+    def test_an_answer_is_validated_and_equal_for_all_approvers(self) -> None:
+        """A wrong field is named; a second approver gives the same answer, defaults included."""
         docket = Docket()
         docket.open(question(1, needs=2, answer=Payment.model_json_schema()), Payment)
         assert "amount" in str(decide(docket, word(docket)))
@@ -124,8 +124,8 @@ class TestDocket:
         assert isinstance(ended, Decided)
         assert ended.answer_as(Payment) == Payment(amount=3)
 
-    def test_a_late_decision_is_told_so_and_what_to_do(self) -> None:
-        """After the deadline, or after another person's word."""
+    def test_a_late_decision_gets_a_reason_and_a_remedy(self) -> None:
+        """After the deadline, or after another person's decision."""
         docket = Docket()
         docket.open(question(7))
         late = word(docket)
@@ -135,8 +135,8 @@ class TestDocket:
         assert "was denied by deadline" in refusal
         assert "baton rollback RUN --to 7" in refusal
 
-    def test_a_deadline_takes_no_decision_back(self) -> None:
-        """Both may come in one workflow task; the person was told that their word counts."""
+    def test_a_deadline_does_not_revoke_a_decision(self) -> None:
+        """Both may arrive in one workflow task, and the person was told that the decision counts."""
         docket = Docket()
         docket.open(question(7))
         yes = word(docket)
@@ -155,8 +155,8 @@ class TestDocket:
             {"answer": {"title": "x" * 20_000}},
         ],
     )
-    def test_a_question_is_bounded(self, further: dict[str, Any]) -> None:
-        """What nobody could read, or answer, is refused where it is asked."""
+    def test_a_question_has_limits(self, further: dict[str, Any]) -> None:
+        """Questions that nobody could read or answer are rejected when asked."""
         with pytest.raises(ValueError, match=r"is the most|at most|may|empty name|ask for less"):
             Docket().open(question(1, **further))
 
@@ -180,7 +180,7 @@ class _Case:
             self.check()
 
     def ask(self) -> None:
-        """Open a question, often under the title of an earlier one."""
+        """Open a question, often under an earlier title."""
         title = self.random.choice(TITLES)
         if title not in self.docket.titles():
             self.number += 1
@@ -197,7 +197,7 @@ class _Case:
             self.made.append((decision, waiting))
 
     def send(self) -> None:
-        """A decision arrives: at once, late, twice, or after the question is over."""
+        """Send a decision: at once, late, twice, or after the question has ended."""
         if not self.made:
             return
         decision, _ = self.random.choice(self.made)
@@ -213,7 +213,7 @@ class _Case:
         assert {**self.answers, **answered} == self.answers, "an answer never changes"
 
     def forge(self) -> None:
-        """A decision that nobody made on the question it names: each member of another one, or none."""
+        """Send a decision that was not made on the named question, mixed from another one or empty."""
         if not self.made or not self.docket.titles():
             return
         decision, seen = self.random.choice(self.made)
@@ -226,24 +226,24 @@ class _Case:
             assert isinstance(reply, str) or forged == decision or reply.question == seen.question
 
     def change(self) -> None:
-        """A stage beside it changes the baton."""
+        """Change the baton, as a concurrent stage does."""
         self.baton = f"b{self.random.randint(0, 2)}"
 
     def expire(self) -> None:
-        """A deadline passes."""
+        """Let a deadline pass."""
         for waiting in self.docket.waiting(self.baton)[:1]:
             if self.docket.decided(waiting.question or "") is None:
                 self.docket.expire(waiting.question or "", False, timedelta(1), AT, self.baton)
 
     def end(self) -> None:
-        """The steps that were answered go on."""
+        """End the answered steps."""
         self.note()
         for waiting in self.docket.waiting(self.baton):
             if self.docket.decided(waiting.question or "") is not None:
                 self.docket.withdraw(waiting.question or "")
 
     def restart(self) -> None:
-        """The run continues as new, or is rolled back: a docket that knows some of the closed questions."""
+        """Continue as new or roll back: a docket that knows some of the closed questions."""
         self.note()
         remembered = {id: one for id, one in self.answers.items() if self.random.random() < 0.8}
         self.docket, self.answers = Docket(), remembered
@@ -251,14 +251,14 @@ class _Case:
             self.docket.close(Decided.model_validate_json(one.model_dump_json()))
 
     def note(self) -> None:
-        """Remember what is answered."""
+        """Store a reply."""
         for waiting in self.docket.waiting(self.baton):
             decided = self.docket.decided(waiting.question or "")
             if decided is not None:
                 self.answers[decided.question] = decided
 
     def check(self) -> None:
-        """Every answer rests on decisions that people made on that question and on what it showed."""
+        """Check that every outcome rests on decisions on that question and what it showed."""
         self.note()
         for id, decided in self.answers.items():
             if decided.via == "deadline":
@@ -274,8 +274,8 @@ class _Case:
             assert len(people) == len(voters), "each person counts once"
 
 
-def test_no_question_is_answered_by_a_decision_that_was_not_made_on_it() -> None:
-    """In 10,000 random orders of duplicates, late, contradicting and foreign decisions and new starts."""
+def test_every_outcome_rests_on_decisions_on_its_question() -> None:
+    """In 10,000 random orders of repeated, late, contradicting and forged decisions and new runs."""
     answered = 0
     for seed in range(CASES):
         case = _Case(seed)
@@ -294,8 +294,8 @@ class TestApprovalRequest:
             pytest.param("shows", StageResult(output="the draft"), id="a lone result"),
         ],
     )
-    def test_what_is_no_list_is_refused(self, name: str, given: object) -> None:
-        """A text would be taken for its letters, a result for its members; and the order is part of what is signed."""
+    def test_anything_but_a_list_is_rejected(self, name: str, given: object) -> None:
+        """A string would become its letters, a result its members; and the order is signed."""
         terms: dict[str, Any] = {name: given}
         with pytest.raises(TypeError, match=f"approval 'legal': {name} is a .*; expected a list"):
             ApprovalRequest("legal", timedelta(days=1), **terms)

@@ -1,4 +1,4 @@
-"""A person sees what they decide, and decides that: through the command as a process, on a real server."""
+"""People see what they decide on: with the command as a process, on a real server."""
 
 import os
 from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ WHY = ("--why", "as I see it", "--yes")
 
 @dataclass(frozen=True)
 class Office:
-    """A worker with a ledger, an artifact store and a file of deciders, and somebody at a terminal."""
+    """A worker with a ledger, an artifact store and a file of deciders, and an operator at a terminal."""
 
     worker: Worker
     operator: Operator
@@ -46,7 +46,7 @@ class Office:
         return handle
 
     async def key_of(self, name: str) -> str:
-        """Make a person's key, and return its file; its public half is in the file of deciders."""
+        """Create a person's key and return its file; the file of deciders has the public half."""
         file = self.operator.folder / f"{name}.toml"
         if not file.exists():
             entry = await self.operator("keys", "decider", name, str(file))
@@ -68,7 +68,7 @@ async def office(server: DevServer, tmp_path_factory: pytest.TempPathFactory) ->
 
 class TestShown:
     async def test_everything_shown_is_readable_text(self, office: Office) -> None:
-        """`approve`, `show`, `inbox` and the details have each of them; a signed question's digest covers all."""
+        """`approve`, `show`, `inbox` and the details show all of it, and the digest covers all of it."""
         handle = await office.start(Publishes)
         await until_waiting(handle, "release manager")
         shown = await office.operator("show", handle.id)
@@ -80,8 +80,8 @@ class TestShown:
         assert "step two" in prompt, "the artifact's content"
         await assert_replays(handle, ASKING)
 
-    async def test_a_long_text_has_the_command_that_shows_the_rest(self, office: Office) -> None:
-        """And that command shows all of it."""
+    async def test_a_long_text_names_the_command_for_the_rest(self, office: Office) -> None:
+        """That command shows all of it."""
         handle = await office.start(Publishes, length=9_000)
         await until_waiting(handle, "release manager")
         page = await office.operator("show", handle.id)
@@ -102,8 +102,8 @@ class TestShown:
         assert "there is nothing to explain" in await office.operator.refused("explain", handle.id, code=1)
         await handle.terminate()
 
-    async def test_a_service_reads_all_of_it_and_decides_on_that(self, office: Office) -> None:
-        """Whole texts, and a digest of exactly them; once it is answered, the history tells the answer."""
+    async def test_a_service_reads_the_full_texts_and_decides(self, office: Office) -> None:
+        """The digest is of exactly these texts; after the decision the history has the answer."""
         handle, client = await office.start(Publishes, length=9_000), office.worker.client
         await until_waiting(handle, "release manager")
         [shown] = await open_approvals_of(client, handle.id)
@@ -121,15 +121,15 @@ class TestShown:
         assert decided_question(run, decided.question) == decided
         assert decided_question(run, "1:other") is None
 
-    async def test_too_much_fails_by_name(self, office: Office) -> None:
-        """What nobody can read in full is not asked about."""
+    async def test_too_many_exhibits_are_an_error(self, office: Office) -> None:
+        """Nobody is asked about what they cannot read in full."""
         handle = await office.start(Publishes, length=300_000)
         assert "an approval shows at most 262,144 bytes" in await failure(handle)
 
 
 class TestAnswer:
     async def test_the_workflow_gets_the_form_typed(self, office: Office) -> None:
-        """By `--set`; without a terminal a missing field is refused, and a wrong one by the run, by name."""
+        """By `--set`; without a terminal a missing field is an error, and the run names a wrong one."""
         handle = await office.start(Pays)
         now = await until_waiting(handle, "budget")
         schema: Any = now.waiting_for[0].answer
@@ -146,8 +146,8 @@ class TestAnswer:
         assert len({*KEYS[handle.id]}) == 1, "under one key"
 
     @pytest.mark.parametrize("branch", [False, True])
-    async def test_a_stage_runs_with_what_was_approved(self, office: Office, branch: bool) -> None:
-        """Other parameters than those of `then` are refused, in a fan-out as well, and nothing is paid."""
+    async def test_a_stage_runs_only_with_the_approved_arguments(self, office: Office, branch: bool) -> None:
+        """Other parameters than those of `then` are rejected before any cost, also in a fan-out."""
         handle = await office.start(Pays, swap=True, branch=branch)
         await office.operator("approve", handle.id, "budget", "--set", "amount=40", *WHY)
         await until_waiting(handle, "payment")
@@ -157,8 +157,8 @@ class TestAnswer:
 
 
 class TestPeople:
-    async def test_a_quorum_of_a_group(self, office: Office) -> None:
-        """Two different leads; the same one twice, and somebody else, do not count."""
+    async def test_a_quorum_may_be_of_a_group(self, office: Office) -> None:
+        """Two different leads; the same one twice, or somebody else, does not count."""
         handle = await office.start(Publishes, needs=2, who=["group:leads", "group:legal"])
         await until_waiting(handle, "release manager")
         first = await office.operator.json("approve", handle.id, "--who", "ann", *WHY)
@@ -173,7 +173,7 @@ class TestPeople:
         await assert_replays(handle, ASKING)
 
     async def test_with_proof_only_a_signature_counts(self, office: Office) -> None:
-        """Refused by name: none, another person's, an unknown key, a changed decision; the ledger has the proof."""
+        """No signature, another person's, an unknown key and a changed decision are rejected."""
         ann, bob = await office.key_of("ann"), await office.key_of("bob")
         handle = await office.start(Publishes, proof=True, who=["group:leads"])
         await until_waiting(handle, "release manager")
@@ -193,7 +193,7 @@ class TestPeople:
         assert vote["signature"]
 
     async def test_a_signature_covers_the_whole_decision(self, office: Office) -> None:
-        """One signed no, sent as a yes, or for another question, or again, counts for nothing new."""
+        """A signed no counts neither as a yes, nor for another question, nor twice."""
         key = read_file(Path(await office.key_of("ann"))).keys[0]
         handle = await office.start(Publishes, proof=True)
         other = await office.start(Publishes, proof=True)
@@ -220,8 +220,8 @@ class TestPeople:
         await handle.result()
         await other.terminate()
 
-    async def test_a_late_decision_is_told_so(self, office: Office) -> None:
-        """That it was late, and how to ask again."""
+    async def test_a_late_decision_is_rejected_with_a_hint(self, office: Office) -> None:
+        """It says how to ask again."""
         handle = await office.start(Pays)
         late = (await answer_to(handle, "budget")).model_copy(update={"answer": {"amount": 1}})
         await office.operator("approve", handle.id, "--set", "amount=2", *WHY)
@@ -233,7 +233,7 @@ class TestPeople:
         assert "no longer waits for a decision" in " ".join(refusal.split())
 
     async def _votes(self, office: Office, handle: Handle) -> list[dict[str, Any]]:
-        """Return the votes that the ledger has of a run's decision."""
+        """Return the ledger's votes on a run's decision."""
         task_id = (await overview(handle)).task_id
         async with Ledger(office.safeguards.ledger, LedgerOptions(create=False)) as ledger:
             trace = await ledger.trace(task_id)

@@ -1,4 +1,4 @@
-"""A pipeline that has another one do a part of its work."""
+"""Child pipelines."""
 
 import asyncio
 from typing import Any
@@ -22,10 +22,8 @@ from tests.support import GOAL, LIMIT, approve, assert_reads_back, failure, name
 
 
 class TestChild:
-    async def test_it_starts_from_the_parents_baton_with_a_goal_of_its_own(
-        self, client: Client, worker: Worker
-    ) -> None:
-        """What the parent knows, the child knows, and both belong to one task."""
+    async def test_it_starts_with_the_parents_baton_and_its_own_goal(self, client: Client, worker: Worker) -> None:
+        """Both belong to the same task."""
         run = await run_pipeline(worker, Parent.run, PipelineInput(goal=GOAL))
 
         [(child_id, child_run, _)] = run.record.children
@@ -35,8 +33,8 @@ class TestChild:
         assert child.start.task_id == run.result.task_id
         assert child_id.startswith(f"{run.handle.id}.half.step2.")
 
-    async def test_its_method_stands_for_its_type_whatever_that_is_called(self, client: Client, worker: Worker) -> None:
-        """`@workflow.defn(name=…)` names the type, and the step after it; it is handed what steps brought about."""
+    async def test_its_run_method_stands_for_its_workflow_type(self, client: Client, worker: Worker) -> None:
+        """`@workflow.defn(name=…)` names the type and the step; inputs are results of other steps."""
         run = await run_pipeline(worker, Delegates.run, PipelineInput(goal=GOAL))
 
         assert names(run.record) == ["first-half"]
@@ -45,7 +43,7 @@ class TestChild:
         assert (await read_run(client, child_id)).state.initial.decision_log == []
 
     async def test_its_decisions_artifacts_and_scope_come_back(self, client: Client, worker: Worker) -> None:
-        """They are added to what the parent has; the parent's goal and state stay."""
+        """They are added to the parent's; the parent's goal and state stay."""
         run = await run_pipeline(worker, Parent.run, PipelineInput(goal=GOAL))
 
         await assert_reads_back(client, run.handle)
@@ -57,7 +55,7 @@ class TestChild:
         assert after.work_scope == ["src/*"]
 
     async def test_it_is_one_step_with_its_spend(self, worker: Worker) -> None:
-        """What the child cost, the parent cost (S1-design-h)."""
+        """The parent is charged what the child cost (S1-design-h)."""
         run = await run_pipeline(worker, Parent.run, PipelineInput(goal=GOAL))
 
         entry = run.record.state.entries[1]
@@ -66,7 +64,7 @@ class TestChild:
         assert run.result.output == 3
 
     async def test_a_person_can_be_asked_inside_it(self, client: Client, worker: Worker) -> None:
-        """The parent waits as long as its child, which is found by that and as the one that the parent waits for."""
+        """The parent waits for its child, and its overview shows that."""
         handle = await start(worker, Parent.run, child="Gated")
         await until_waiting(handle, "half")
         [(child_id, *_)] = (await read_run(client, handle.id)).children
@@ -86,7 +84,7 @@ class TestChild:
         assert names(run) == ["plan", "half", "conclude"]
 
     async def test_one_that_continues_as_new_is_still_one_step(self, client: Client, worker: Worker) -> None:
-        """The parent gets the result of its last part."""
+        """The parent gets the result of the last run."""
         run = await run_pipeline(worker, Parent.run, PipelineInput(goal=GOAL, params={"child": "FallsBack"}))
 
         await assert_reads_back(client, run.handle)
@@ -95,7 +93,7 @@ class TestChild:
         assert run.baton.decision_log == ["Chose JWT over sessions", "Round 1", "Done"]
 
     async def test_its_failure_fails_the_step_with_its_reason(self, client: Client, worker: Worker) -> None:
-        """People read in the parent what happened in the child."""
+        """The parent's error has the child's reason."""
         handle = await start(worker, Parent.run, child="Raises", params={"how": "unheard of"})
 
         assert await failure(handle) == "child 'half' failed: UnheardOf: nobody knows me"
@@ -103,8 +101,8 @@ class TestChild:
         assert [step.status for step in run.steps] == [StepStatus.DONE, StepStatus.FAILED]
         assert run.baton.decision_log == ["Chose JWT over sessions"]
 
-    async def test_what_it_brings_back_obeys_the_parents_rules(self, client: Client, worker: Worker) -> None:
-        """A patch of the pipeline's own making is refused like any other (C-3)."""
+    async def test_its_patch_obeys_the_parents_rules(self, client: Client, worker: Worker) -> None:
+        """A patch of the pipeline's own making is rejected like any other (C-3)."""
         patch: Any = {"decision_log": None}
         handle = await start(worker, Parent.run, taken=patch)
 
@@ -112,10 +110,10 @@ class TestChild:
         run = await assert_reads_back(client, handle)
         assert run.baton.decision_log == ["Chose JWT over sessions"]
 
-    async def test_two_that_gave_one_artifact_id_to_different_bytes_are_told_apart(
+    async def test_two_with_one_artifact_id_for_different_bytes_are_an_error(
         self, client: Client, worker: Worker
     ) -> None:
-        """Nothing of the second is lost silently: its step fails, and names the id (C-11)."""
+        """The second step fails and names the id (C-11)."""
         handle = await start(worker, Twins.run)
 
         assert "is rejected: artifacts: 'code-1' already names other bytes" in await failure(handle)
@@ -123,7 +121,7 @@ class TestChild:
         assert [ref.id for ref in run.baton.artifacts] == ["code-1"]
 
     async def test_a_canceled_parent_cancels_it(self, client: Client, worker: Worker) -> None:
-        """And is canceled itself, not failed."""
+        """The child is canceled, not failed."""
         handle = await start(worker, Parent.run, child="Gated")
         await until_waiting(handle, "half")
         [(child_id, *_)] = (await read_run(client, handle.id)).children
@@ -138,7 +136,7 @@ class TestChild:
 
 class TestChildPatch:
     @pytest.mark.parametrize("baton", [{}, {"goal": "g", "artifacts": [1]}, {"goal": "g", "decision_log": "done"}])
-    def test_what_is_not_a_baton_is_refused(self, baton: dict[str, Any]) -> None:
-        """A pipeline that was not written with Baton may return anything; the step fails, and says what is wrong."""
+    def test_a_result_without_a_baton_is_rejected(self, baton: dict[str, Any]) -> None:
+        """A pipeline without Baton may return anything; the step's error says what is wrong."""
         with pytest.raises(PatchError, match="its baton is not valid: "):
             child_patch(Baton(goal=GOAL), PipelineResult(task_id="t", baton=baton, steps=1))

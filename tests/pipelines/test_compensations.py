@@ -1,4 +1,4 @@
-"""Effects outside that no roll-back takes back are undone, whatever else happens meanwhile."""
+"""External effects, which no roll-back undoes, are compensated, whatever else happens meanwhile."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -43,7 +43,7 @@ async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Wor
 
 
 async def canceled(worker: Worker, handle: Handle, safeguards: Safeguards) -> list[str]:
-    """Return the steps of a run once it has ended canceled; it replays."""
+    """Return the steps of a canceled run; its history replays."""
     newest = worker.client.get_workflow_handle(handle.id)
     with pytest.raises(WorkflowFailureError):
         await asyncio.wait_for(newest.result(), 60)
@@ -52,8 +52,8 @@ async def canceled(worker: Worker, handle: Handle, safeguards: Safeguards) -> li
     return names(await read_run(worker.client, handle.id))
 
 
-async def test_a_pipeline_that_is_canceled_while_it_undoes_undoes_all(worker: Worker, safeguards: Safeguards) -> None:
-    """The compensation that runs comes to its end, and those after it run."""
+async def test_a_pipeline_canceled_during_compensation_runs_all_of_it(worker: Worker, safeguards: Safeguards) -> None:
+    """The running compensation ends, and the others run."""
     handle = await start(worker, Books.run, then="break", seconds=2)
     await until_waiting(handle, "call_off")
     await handle.cancel()
@@ -63,8 +63,8 @@ async def test_a_pipeline_that_is_canceled_while_it_undoes_undoes_all(worker: Wo
     assert run.baton.decision_log == ["Booked", "Called off", "Told"]
 
 
-async def test_what_undoes_is_given_inputs_as_they_were(worker: Worker, safeguards: Safeguards) -> None:
-    """As of `Pipeline.stage`; a later change of the value changes nothing (issue 33)."""
+async def test_a_compensation_gets_the_registered_inputs(worker: Worker, safeguards: Safeguards) -> None:
+    """Later changes of the value have no effect (issue 33)."""
     handle = await start(worker, Reserves.run)
     assert "the model is down" in await failure(handle)
 
@@ -73,8 +73,8 @@ async def test_what_undoes_is_given_inputs_as_they_were(worker: Worker, safeguar
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))
 
 
-async def test_one_without_money_is_noted_and_the_others_run(worker: Worker, safeguards: Safeguards) -> None:
-    """The run ends with what it failed of, not with what its undoing lacked."""
+async def test_a_compensation_without_money_is_noted_and_the_others_run(worker: Worker, safeguards: Safeguards) -> None:
+    """The run fails with its own error."""
     handle: Handle = await worker.client.start_workflow(
         Books.run,
         PipelineInput(
@@ -96,8 +96,8 @@ async def test_one_without_money_is_noted_and_the_others_run(worker: Worker, saf
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))
 
 
-async def test_who_repairs_a_run_is_led_to_before_what_was_undone(worker: Worker, safeguards: Safeguards) -> None:
-    """Right before the stage that failed, the booking counts as made, and is no more."""
+async def test_repair_hints_go_back_to_before_the_compensated_steps(worker: Worker, safeguards: Safeguards) -> None:
+    """Directly before the failed stage, the booking would count as made."""
     handle = await start(worker, Books.run, then="break")
     assert "the model is down" in await failure(handle)
 
@@ -111,10 +111,10 @@ async def test_who_repairs_a_run_is_led_to_before_what_was_undone(worker: Worker
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))
 
 
-async def test_a_canceled_pipeline_undoes_in_its_own_run_however_long_it_is(
+async def test_a_canceled_pipeline_compensates_without_continuing_as_new(
     worker: Worker, safeguards: Safeguards
 ) -> None:
-    """One that continued as new would not be asked to cancel there: it would wait for ever, and undo nothing."""
+    """The next run would not be canceled, and would wait for ever."""
     handle = await start(worker, Books.run, then="sleep", events=12)
     await until_waiting(handle, "sleep")
     await asyncio.sleep(1.1)  # a run continues as new after a second at the earliest
@@ -124,10 +124,8 @@ async def test_a_canceled_pipeline_undoes_in_its_own_run_however_long_it_is(
 
 
 @pytest.mark.parametrize("how", ["fails", "terminated"])
-async def test_a_child_undoes_what_it_did_when_its_parent_ends_before_it(
-    worker: Worker, safeguards: Safeguards, how: str
-) -> None:
-    """It is asked to cancel; one that was terminated would leave its booking to nobody."""
+async def test_a_child_compensates_if_its_parent_ends_first(worker: Worker, safeguards: Safeguards, how: str) -> None:
+    """It is asked to cancel; a terminated one would leave its booking."""
     handle = await start(worker, HasItBooked.run)
     await event(handle, EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED)
     [(id, _, _)] = (await read_run(worker.client, handle.id)).children
@@ -142,10 +140,8 @@ async def test_a_child_undoes_what_it_did_when_its_parent_ends_before_it(
     assert await canceled(worker, child, safeguards) == ["book", "sleep", "call_off", "tell"]
 
 
-async def test_a_fork_takes_nothing_over_that_came_after_the_run_was_asked_to_cancel(
-    worker: Worker, safeguards: Safeguards
-) -> None:
-    """It would wait in the step that was canceled, for nobody asks the fork to."""
+async def test_a_fork_inherits_nothing_after_the_cancellation(worker: Worker, safeguards: Safeguards) -> None:
+    """It would wait in the canceled step for ever."""
     handle = await start(worker, Books.run, then="sleep")
     await until_waiting(handle, "sleep")
     await handle.cancel()
@@ -161,8 +157,8 @@ async def test_a_fork_takes_nothing_over_that_came_after_the_run_was_asked_to_ca
     assert (await canceled(worker, other, safeguards))[-1] == "tell"
 
 
-async def test_a_child_that_ended_behind_the_point_of_a_roll_back_begins_again(worker: Worker) -> None:
-    """It was canceled with its failed parent, and the server tells a run that is reset nothing of that."""
+async def test_a_child_that_ended_after_the_roll_backs_point_starts_again(worker: Worker) -> None:
+    """It was canceled with its failed parent, which a reset run does not learn."""
     handle = await start(worker, WorksBesideItsChild.run)
     assert "the model is down" in await failure(handle)
     done = await roll_back(worker.client, handle.id, "stumbles", by="bob", why="the model is up again")

@@ -1,4 +1,4 @@
-"""What a stage may ask for beside the baton."""
+"""The context of a stage."""
 
 import asyncio
 import re
@@ -26,7 +26,7 @@ BATON = Baton(goal="Add login", decision_log=[f"d{n}" for n in range(9)], constr
 
 
 def context(parts: WorkerParts | None = None, **members: object) -> StageContext[Baton]:
-    """Return a context as a worker makes it."""
+    """Return a context as a worker creates it."""
     message = StageInput.model_validate(
         {"stage": "plan", "seq": 1, "task_id": "t", "baton": BATON.to_json_object(), **members}
     )
@@ -37,25 +37,25 @@ class TestPrompt:
     """`StageContext.prompt`."""
 
     def test_it_is_the_rendered_baton_inside_the_fence(self) -> None:
-        """The baton reaches every stage, as data (S1-render-a, S1-cmp-c, S2-how-2, S3-10.1)."""
+        """Every stage gets the baton as data (S1-render-a, S1-cmp-c, S2-how-2, S3-10.1)."""
         prompt = context(earlier_decisions=5).prompt
         nonce = re.search(r"DATA ONLY ([0-9a-f]{16})]", prompt)
 
         assert nonce is not None
         assert prompt == fence(render(BATON, earlier_decisions=5), nonce[1])
 
-    def test_no_two_fences_have_one_nonce(self) -> None:
-        """Who wrote the baton cannot know the delimiter (S3-10.1)."""
+    def test_every_fence_has_its_own_nonce(self) -> None:
+        """The author of the baton cannot know the delimiter (S3-10.1)."""
         assert len({context().prompt for _ in range(8)}) == 8
 
-    def test_asking_twice_gives_the_same(self) -> None:
-        """A stage may use it in several places."""
+    def test_the_prompt_is_built_once(self) -> None:
+        """A stage may use it several times."""
         stage_context = context()
 
         assert stage_context.prompt == stage_context.prompt
 
     def test_it_keeps_a_fifth_of_the_window_for_the_answer(self) -> None:
-        """The worker says how tokens are counted, the stage how many there are (S1-size-b, C-8)."""
+        """The worker's counter counts the tokens of the stage's window (S1-size-b, C-8)."""
         stage_context = context(WorkerParts(counter=len))
         stage_context.window = 500
         prompt = stage_context.prompt
@@ -64,7 +64,7 @@ class TestPrompt:
         assert "d8" in prompt
         assert "No new service" in prompt
 
-    def test_what_was_not_asked_for_costs_nothing(self) -> None:
+    def test_an_unused_prompt_costs_nothing(self) -> None:
         """Only a stage that uses the prompt reads its tokens."""
         assert context().tokens_read == 0
 
@@ -82,8 +82,8 @@ class TestPrompt:
         assert retry.strip() == "Your last answer was rejected for the reasons above. Fix them and answer again."
         assert stage_context.tokens_read == estimate_tokens(stage_context.prompt)
 
-    def test_a_rule_that_does_not_fit_stops_the_stage_before_a_model_is_asked(self) -> None:
-        """Hard rules are whole or nothing is sent, and trying again does not help (S1-render-f, C-7)."""
+    def test_constraints_that_do_not_fit_fail_the_stage_before_any_cost(self) -> None:
+        """Hard rules are never shortened, and the stage is not retried (S1-render-f, C-7)."""
         rules = [f"Rule {number}: {'never ' * 200}" for number in range(20)]
         context = StageContext.for_test(Baton(goal="g", constraints=rules))
 
@@ -100,7 +100,7 @@ class TestPrompt:
 class TestWorkerParts:
     """`worker_parts`, what the worker around a stage provides."""
 
-    def test_it_is_there_inside_the_block_only(self) -> None:
+    def test_parts_are_provided_inside_the_block_only(self) -> None:
         """Two workers in one process do not mix."""
         mine = WorkerParts(artifacts=MemoryArtifactStore())
 
@@ -110,11 +110,11 @@ class TestWorkerParts:
 
 
 class TestThreads:
-    """Threads of a stage that ask for the same thing for the first time."""
+    """Concurrent first use by threads of a stage."""
 
     @pytest.mark.parametrize("name", ["session", "tools", "personal"])
-    def test_all_get_the_same(self, name: str) -> None:
-        """Nothing keeps the second one from making it as well, and what it noted in that would be lost."""
+    def test_all_threads_share_one_object(self, name: str) -> None:
+        """Otherwise the records of the others would be lost."""
         stage_context = context()
 
         first, second = (vars(StageContext)[name].func(stage_context) for _ in range(2))
@@ -125,8 +125,8 @@ class TestThreads:
 class TestCharge:
     """`StageContext.charge`."""
 
-    def test_the_server_is_told(self) -> None:
-        """By a heartbeat, so that a lost worker's bill is known."""
+    def test_a_heartbeat_reports_the_cost(self) -> None:
+        """So the cost of a lost worker is known."""
         heartbeats: list[object] = []
         environment = ActivityEnvironment()
         environment.on_heartbeat = lambda *details: heartbeats.append(details)
@@ -136,8 +136,8 @@ class TestCharge:
 
         assert (len(heartbeats), stage_context.charged) == (1, Spend(micro_usd=500))
 
-    async def test_a_stage_that_ends_at_once_tells_its_bill_itself(self) -> None:
-        """A heartbeat is a call of the server's, and a write to its database: most stages end after their last one."""
+    async def test_a_short_stage_reports_its_cost_without_a_heartbeat(self) -> None:
+        """A heartbeat is a call to the server and a write to its database."""
         heartbeats: list[object] = []
         environment = ActivityEnvironment()
         environment.on_heartbeat = lambda *details: heartbeats.append(details)
@@ -152,8 +152,8 @@ class TestCharge:
 
         assert (heartbeats, stage_context.charged) == ([], Spend(micro_usd=500))
 
-    async def test_what_is_said_does_not_delay_a_bill(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What a stage says may wait for more of it."""
+    async def test_streamed_output_does_not_delay_the_cost(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Output may wait for more of it."""
         monkeypatch.setattr(activity_context, "_STREAM_DELAY", 3_600.0)
         sent = asyncio.Event()
         environment = ActivityEnvironment()
@@ -168,8 +168,8 @@ class TestCharge:
 
         await environment.run(says_and_pays)
 
-    async def test_a_loop_of_its_own_in_a_thread_is_told_of_at_once(self) -> None:
-        """It may have ended before a later moment comes, as that of an agent that is run without `await`."""
+    async def test_charges_in_another_event_loop_are_sent_at_once(self) -> None:
+        """That loop may end early, as with an agent that runs without `await`."""
         heartbeats: list[object] = []
         environment = ActivityEnvironment()
         environment.on_heartbeat = lambda *details: heartbeats.append(details)
@@ -186,8 +186,8 @@ class TestCharge:
 
         assert heartbeats == [({SPENT: Spend(micro_usd=500).model_dump(mode="json")},)]
 
-    async def test_threads_that_charge_at_the_same_time_are_charged_each(self) -> None:
-        """A sum that is read, and written by another thread before it is written back, would lose that one's bill."""
+    async def test_concurrent_charges_of_threads_add_up(self) -> None:
+        """An unlocked sum would lose some."""
         stage_context = StageContext.for_test(Baton(goal="Pay"))
 
         def pay() -> None:
@@ -204,7 +204,7 @@ class TestCharge:
         assert stage_context.charged == Spend(micro_usd=20_000)
 
     def test_a_context_may_outlive_its_loop(self) -> None:
-        """As in a test that makes one in a loop, and looks at it in another."""
+        """A test may create it in one loop and use it in another."""
 
         async def made() -> StageContext[Baton]:
             return StageContext.for_test(Baton(goal="Pay"))
@@ -215,8 +215,8 @@ class TestCharge:
 
         assert stage_context.charged == Spend(micro_usd=500)
 
-    async def test_a_stage_that_goes_on_is_told_of_soon(self) -> None:
-        """If its worker is lost, the next run knows what was paid, all of it in one heartbeat."""
+    async def test_charges_are_sent_soon_in_one_heartbeat(self) -> None:
+        """The next run knows the cost of a lost worker."""
         sent = asyncio.Event()
         heartbeats: list[object] = []
         environment = ActivityEnvironment()
@@ -239,8 +239,8 @@ class TestCharge:
 
         assert heartbeats == [({SPENT: Spend(micro_usd=507).model_dump(mode="json")},)]
 
-    def test_what_a_run_before_has_told_is_told_on(self) -> None:
-        """Of a stage that is lost twice: the third run goes on where the first was."""
+    def test_the_cost_of_earlier_runs_is_kept(self) -> None:
+        """If a stage is lost twice, the third run has the cost of both."""
         heartbeats: list[tuple[object, ...]] = []
         environment = ActivityEnvironment()
         bill = {SPENT: {"micro_usd": 500}}
@@ -267,16 +267,16 @@ class TestOutsideAWorker:
 
         assert (stage_context.last_heartbeat, stage_context.resumed) == ((3, "of 7"), [])
 
-    def test_it_has_a_store_of_its_own(self) -> None:
+    def test_it_has_its_own_store(self) -> None:
         """Tests do not share artifacts."""
         assert StageContext.for_test(BATON).artifacts.store is not StageContext.for_test(BATON).artifacts.store
 
 
 class TestNeverAwaited:
-    """What a stage calls and never awaits would be lost."""
+    """Calls that a stage never awaits would be lost."""
 
     def test_every_call_of_the_context_is_named(self) -> None:
-        """Tools as well, and what makes a prompt: its text would say `<coroutine object …>`."""
+        """Tools and the prompt as well, whose text would be `<coroutine object …>`."""
         calls: dict[str, Callable[[StageContext[Baton]], Any]] = {
             "ArtifactAccess.write": lambda context: context.artifacts.write("plan", b"secret", type="plan"),
             "PersonalDataAccess.read": lambda context: context.personal.read("name"),

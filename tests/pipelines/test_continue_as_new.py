@@ -1,4 +1,4 @@
-"""Long pipelines go on in a new run, in the middle of whatever their code is doing."""
+"""Long pipelines continue in a new run, in the middle of their code."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ from tests.support import GOAL, approve, assert_reads_back, names, start, undate
 
 class TestContinuing:
     async def test_nothing_is_executed_twice_and_nothing_is_lost(self, client: Client, worker: Worker) -> None:
-        """Stages, a fan-out, an approval, and a gather are carried over; linear code goes on."""
+        """Stages, a fan-out, an approval and a gather are restored; the code continues."""
         handle = await start(worker, Long.run)
         await approve(client, handle)
         result = await handle.result()
@@ -34,8 +34,8 @@ class TestContinuing:
             "count": 3,
         }
 
-    async def test_both_parts_tell_the_same_of_the_first(self, client: Client, worker: Worker) -> None:
-        """The steps taken over read like those that were executed, times included (S1-design-e, -i)."""
+    async def test_both_runs_have_the_same_history_of_the_first(self, client: Client, worker: Worker) -> None:
+        """Restored steps read like executed ones, times included (S1-design-e, -i)."""
         handle = await start(worker, Long.run)
         await approve(client, handle)
         await handle.result()
@@ -56,7 +56,7 @@ class TestContinuing:
         assert run.state.outcomes[: len(first.state.outcomes)] == first.state.outcomes
 
     async def test_it_ends_like_one_that_did_not_continue(self, client: Client, worker: Worker) -> None:
-        """The caller sees one pipeline, and the same end."""
+        """The caller sees one pipeline with one result."""
         short = await run_pipeline(worker, Circles.run, PipelineInput(goal=GOAL, params={"events": 10_000}))
         long = await run_pipeline(worker, Circles.run, PipelineInput(goal=GOAL, params={"events": 4}))
 
@@ -69,7 +69,7 @@ class TestContinuing:
         assert EXECUTED[long.handle.id, "tidy"] == 2
 
     async def test_concurrent_steps_are_finished_before_it_continues(self, client: Client, worker: Worker) -> None:
-        """It continues only where nothing is under way, so that nothing is lost."""
+        """It continues only while no step is in progress."""
         run = await run_pipeline(worker, Circles.run, PipelineInput(goal=GOAL, params={"events": 4}))
 
         read = await assert_reads_back(client, client.get_workflow_handle(run.handle.id))

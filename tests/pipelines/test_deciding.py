@@ -1,4 +1,4 @@
-"""A person decides: by update or signal, on the baton they looked at, in time, and once."""
+"""A person decides: by update or signal, on the baton shown, in time, and once."""
 
 import asyncio
 from typing import Any
@@ -37,8 +37,8 @@ YES = Decision(approval="release manager", approved=True, who="ann", why="it is 
 
 
 class TestDecide:
-    async def test_a_yes_lets_the_pipeline_go_on(self, client: Client, worker: Worker) -> None:
-        """Who, when, why and on which baton is in the history and in the answer."""
+    async def test_a_yes_continues_the_pipeline(self, client: Client, worker: Worker) -> None:
+        """Who, when, why and on which baton is in the history and the result."""
         handle = await start(worker, Gated.run)
         waiting = await until_waiting(handle, "release manager")
         decided = await approve(client, handle)
@@ -52,7 +52,7 @@ class TestDecide:
         assert result.output == decided.model_dump(mode="json")
 
     async def test_a_no_fails_the_run_with_who_and_why(self, client: Client, worker: Worker) -> None:
-        """The stage behind the gate is never executed."""
+        """The next stage is never executed."""
         handle = await start(worker, Gated.run)
         await approve(client, handle, yes=False)
 
@@ -61,8 +61,8 @@ class TestDecide:
         run = await assert_reads_back(client, handle)
         assert run.step("release manager").approved is False
 
-    async def test_a_signal_decides_too(self, client: Client, worker: Worker) -> None:
-        """For senders that cannot wait for an answer."""
+    async def test_a_signal_decides_as_well(self, client: Client, worker: Worker) -> None:
+        """For senders that cannot wait for a reply."""
         handle = await start(worker, Gated.run)
         await handle.signal(DECIDE, await answer_to(handle))
         result = await handle.result()
@@ -70,8 +70,8 @@ class TestDecide:
         assert result.output["via"] == "signal"
         await assert_reads_back(client, handle)
 
-    async def test_the_same_decision_again_gets_the_first_answer(self, client: Client, worker: Worker) -> None:
-        """A client that lost the answer may ask again, also when the pipeline has gone on."""
+    async def test_a_repeated_decision_gets_the_first_reply(self, client: Client, worker: Worker) -> None:
+        """A client that lost the reply may ask again, also after the pipeline has continued."""
         handle = await start(worker, AsksWhileWorking.run, gate="g", patch={})
         await until_waiting(handle, "hold", "security", "legal")
         yes = await answer_to(handle, "security")
@@ -117,8 +117,8 @@ class TestDecide:
         assert (await newest.result())["output"] == [answer.question for answer in earlier]
         assert (await newest.describe()).run_id != handle.first_execution_run_id
 
-    async def test_a_signal_that_comes_twice_counts_once(self, client: Client, worker: Worker) -> None:
-        """The second changes nothing, neither the history nor the end."""
+    async def test_a_repeated_signal_counts_once(self, client: Client, worker: Worker) -> None:
+        """The second one changes neither the history nor the result."""
         handle = await start(worker, AsksWhileWorking.run, gate="g", patch={})
         await until_waiting(handle, "hold", "security", "legal")
         yes = await answer_to(handle, "security")
@@ -132,8 +132,8 @@ class TestDecide:
         run = await assert_reads_back(client, handle)
         assert sorted(entry.stage_id for entry in run.state.entries) == ["hold", "legal", "security"]
 
-    async def test_a_decision_made_on_a_baton_that_has_changed_is_refused(self, client: Client, worker: Worker) -> None:
-        """It is bound to what the person looked at; by signal, the refusal becomes a note."""
+    async def test_a_decision_on_a_changed_baton_is_rejected(self, client: Client, worker: Worker) -> None:
+        """It is bound to what was shown; for a signal, the rejection becomes a note."""
         handle = await start(worker, AsksWhileWorking.run, gate="g", patch={"constraints": ["No cost"]})
         await until_waiting(handle, "hold", "security", "legal")
         late = await answer_to(handle, "security")
@@ -150,7 +150,7 @@ class TestDecide:
         await handle.result()
         await assert_reads_back(client, handle)
 
-    async def test_a_decision_about_what_is_not_open_says_what_is(self, client: Client, worker: Worker) -> None:
+    async def test_a_decision_on_an_unknown_title_lists_the_open_ones(self, client: Client, worker: Worker) -> None:
         """A mistyped title is not lost."""
         handle = await start(worker, Gated.run)
         await until_waiting(handle, "release manager")
@@ -160,14 +160,14 @@ class TestDecide:
         await handle.terminate()
 
     async def test_two_open_approvals_need_two_titles(self, worker: Worker) -> None:
-        """Otherwise nobody could say which one they mean."""
+        """Otherwise a decision would be ambiguous."""
         handle = await start(worker, AsksTwice.run)
 
         assert (await failure(handle)).startswith("an approval 'release manager' is open already")
 
     @pytest.mark.parametrize("title", ['May "it" go?', "C:\\release", "two\nlines", "Freigabe für März", "x" * 160])
-    async def test_a_title_is_read_as_it_was_written(self, client: Client, worker: Worker, title: str) -> None:
-        """Also while it is open, when the history knows it only from the name of its deadline's timer."""
+    async def test_a_title_is_read_verbatim(self, client: Client, worker: Worker, title: str) -> None:
+        """Also while it is open and the history has it only in a timer's summary."""
         handle = await start(worker, Titled.run, title=title)
         await until_waiting(handle, title)
         await event(handle, EventType.EVENT_TYPE_TIMER_STARTED)
@@ -179,15 +179,15 @@ class TestDecide:
 
     @pytest.mark.parametrize("title", ["", "x" * 201, "x" * 3_000])
     async def test_a_title_that_no_decision_could_name_fails_the_run(self, worker: Worker, title: str) -> None:
-        """At once, and not when the time in which nobody could decide is over."""
+        """At once, and not at the deadline."""
         handle = await start(worker, Titled.run, title=title)
 
         assert "approval needs a name of 1 to 200 characters" in await failure(handle)
 
 
 class TestWhen:
-    async def test_one_sent_with_the_start_is_too_early(self, client: Client, worker: Worker) -> None:
-        """Nobody can have looked at the baton yet: it is noted, and the gate waits."""
+    async def test_a_signal_with_the_start_is_too_early(self, client: Client, worker: Worker) -> None:
+        """Nobody can have seen the baton yet; it becomes a note."""
         handle = await client.start_workflow(
             Gated.run,
             PipelineInput(goal=GOAL),
@@ -204,8 +204,8 @@ class TestWhen:
         await handle.result()
         await assert_reads_back(client, handle)
 
-    async def test_one_after_the_end_is_refused_by_the_server(self, client: Client, worker: Worker) -> None:
-        """A closed run cannot be changed."""
+    async def test_a_decision_after_the_end_is_rejected_by_the_server(self, client: Client, worker: Worker) -> None:
+        """A closed run cannot change."""
         handle = await start(worker, Gated.run)
         await approve(client, handle)
         await handle.result()
@@ -215,8 +215,8 @@ class TestWhen:
                 await sending
             assert refused.value.status is RPCStatusCode.NOT_FOUND
 
-    async def test_silence_means_no(self, client: Client, worker: Worker) -> None:
-        """The deadline denies unless the pipeline says otherwise."""
+    async def test_the_deadline_denies(self, client: Client, worker: Worker) -> None:
+        """Unless the pipeline declares another default."""
         handle = await start(worker, Gated.run, seconds=0.05)
 
         message = await failure(handle)
@@ -224,8 +224,8 @@ class TestWhen:
         run = await assert_reads_back(client, handle)
         assert run.state.entries[-1].by == "deadline"
 
-    async def test_silence_may_mean_yes(self, client: Client, worker: Worker) -> None:
-        """Where the pipeline's code says so."""
+    async def test_the_deadline_may_approve(self, client: Client, worker: Worker) -> None:
+        """If the pipeline declares it."""
         handle = await start(worker, Gated.run, seconds=0.05, default=True)
 
         result = await handle.result()
@@ -233,7 +233,7 @@ class TestWhen:
         await assert_reads_back(client, handle)
 
     async def test_the_wait_needs_no_worker(self, client: Client) -> None:
-        """It is a timer of the server; whichever worker comes next goes on with the run."""
+        """It is a timer of the server; any worker continues the run."""
         async with pipeline_worker(client, PIPELINES, STAGES) as first:
             handle = await start(first, Gated.run)
             yes = await answer_to(handle)
@@ -252,8 +252,8 @@ class TestWhen:
             assert "denied by deadline" in await failure(handle)
             await assert_reads_back(client, handle)
 
-    async def test_a_signal_beside_an_update_is_judged_after_what_it_followed(self, client: Client) -> None:
-        """Two tasks without a command, then one that an update began: a replay takes them for one task."""
+    async def test_a_signal_and_an_update_are_judged_in_a_replayable_order(self, client: Client) -> None:
+        """Two tasks without a command precede one that an update began, and a replay merges them."""
         async with pipeline_worker(client, PIPELINES, STAGES) as first:
             handle = await start(first, AsksWhileWorking.run, gate="g", patch={"constraints": ["No cost"]})
             await until_waiting(handle, "hold", "security", "legal")
@@ -272,11 +272,11 @@ class TestWhen:
 
 
 class TestReasons:
-    """Reasons that are too long: a run that fails by one says it again, and would never end."""
+    """Reasons that are too long: a run that fails with one would repeat it for ever."""
 
     @pytest.mark.parametrize("by_signal", [False, True])
-    async def test_a_reason_that_nobody_reads_is_refused(self, client: Client, worker: Worker, by_signal: bool) -> None:
-        """Who sent an update is told, and the operators of a signal; the gate still waits."""
+    async def test_a_reason_that_is_too_long_is_rejected(self, client: Client, worker: Worker, by_signal: bool) -> None:
+        """The sender of an update gets the error, for a signal it becomes a note; the approval stays open."""
         handle = await start(worker, Gated.run)
         await until_waiting(handle, "release manager")
         no = Decision(approval="release manager", approved=False, who="ann", why="x" * (MAX_REASON_LENGTH + 1))
@@ -293,14 +293,14 @@ class TestReasons:
 
 
 class TestNames:
-    """Names that others could not be shown: they would steer a terminal, or pass for another line or name."""
+    """Names that would control a terminal or imitate another name or line."""
 
     @pytest.mark.parametrize(
         "who", ["ann\x1b[2K\rbob", "ann\napproved by bob", "\x9b2Kbob", "nna\u202e", " "], ids=ascii
     )
     @pytest.mark.parametrize("by_signal", [False, True])
-    async def test_they_are_refused(self, client: Client, worker: Worker, who: str, by_signal: bool) -> None:
-        """Who sent an update is told, and the operators of a signal, with the name escaped; the gate still waits."""
+    async def test_such_names_are_rejected(self, client: Client, worker: Worker, who: str, by_signal: bool) -> None:
+        """With an escaped name, as an error for an update and a note for a signal; the approval stays open."""
         handle = await start(worker, Gated.run)
         await until_waiting(handle, "release manager")
         no = Decision(approval="release manager", approved=False, who=who, why="no")
@@ -319,8 +319,8 @@ class TestNames:
         await assert_replays(handle, [Gated], plugin=BatonPlugin())
 
     @pytest.mark.parametrize("who", ["Zo\u0308e O'Neil", "\u0633\u200c\u0645", "\U0001f469\u200d\U0001f52c"], ids=ascii)
-    async def test_those_of_every_script_are_taken(self, client: Client, worker: Worker, who: str) -> None:
-        """Joiners among them, of which words and emojis are made."""
+    async def test_names_of_every_script_are_accepted(self, client: Client, worker: Worker, who: str) -> None:
+        """With joiners, which words and emojis need."""
         handle = await start(worker, Gated.run)
         await until_waiting(handle, "release manager")
         yes = Decision(approval="release manager", approved=True, who=who, why="it is tested")
@@ -334,8 +334,8 @@ GARBAGE: list[Any] = ["yes", 17, None, [], {}, {"approval": "release manager"}, 
 
 class TestGarbage:
     @pytest.mark.parametrize("update", [DECIDE, RESOLVE_HANDOFF])
-    async def test_nothing_at_all_is_refused_in_words(self, worker: Worker, update: str) -> None:
-        """Null passes for a value of any type."""
+    async def test_null_is_rejected_with_a_reason(self, worker: Worker, update: str) -> None:
+        """The SDK accepts null for any type."""
         handle = await start(worker, Gated.run)
         await until_waiting(handle, "release manager")
 

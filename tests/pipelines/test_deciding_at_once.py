@@ -1,4 +1,4 @@
-"""Decisions about handoffs that come at once, again, or after the run has gone on: each counts once, and as a whole."""
+"""Simultaneous, repeated and late decisions on handoffs: each counts once and completely."""
 
 import asyncio
 import contextlib
@@ -44,12 +44,12 @@ async def worker(client: Client) -> AsyncIterator[Worker]:
 
 
 def served(client: Client, queue: str) -> Any:
-    """Return a worker of the pipelines of these tests for a while."""
+    """Return a worker of these tests' pipelines for a while."""
     return pipeline_worker(client, PIPELINES, STAGES, task_queue=queue)
 
 
 async def together(client: Client, queue: str, handle: Handle, *decisions: HandoffDecision) -> list[Any]:
-    """Have people decide while there is no worker, and then a worker take it all up; return what each was told."""
+    """Send decisions while there is no worker, then start one; return the replies."""
     tasks = [asyncio.create_task(resolve_handoff(client, handle.id, decision)) for decision in decisions]
     await asyncio.sleep(1)  # for all of them to be at the server; nobody tells when they are
     async with served(client, queue):
@@ -57,7 +57,7 @@ async def together(client: Client, queue: str, handle: Handle, *decisions: Hando
 
 
 async def inboxed(client: Client, handle: Handle) -> WaitingHandoff:
-    """Return the handoff about which a run's own code asks, as soon as it does."""
+    """Return the handoff that a run's own code asks about."""
     while True:
         for one in await run_inbox(client, handle.id):
             return one
@@ -72,8 +72,8 @@ async def in_branches(client: Client, queue: str, budget: int) -> Handle:
     )
 
 
-async def test_the_same_decision_at_once_counts_once(client: Client) -> None:
-    """Who got no answer and decides again, before a worker has seen either, is told twice what counts."""
+async def test_two_equal_simultaneous_decisions_count_once(client: Client) -> None:
+    """Both senders get the same reply."""
     queue = f"deciding-{uuid4()}"
     async with served(client, queue) as short:
         handle = await start(short, TaintedBranches.run)
@@ -87,8 +87,8 @@ async def test_the_same_decision_at_once_counts_once(client: Client) -> None:
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin())
 
 
-async def test_of_two_people_one_is_told_what_the_other_decided(client: Client) -> None:
-    """Whether both decide at once, or the second one once it is over."""
+async def test_the_slower_of_two_people_learns_the_decision(client: Client) -> None:
+    """Both decide at once, or the second one after the end."""
     queue = f"deciding-{uuid4()}"
     async with served(client, queue) as short:
         handle = await start(short, TaintedBranches.run)
@@ -110,8 +110,8 @@ async def test_of_two_people_one_is_told_what_the_other_decided(client: Client) 
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin())
 
 
-async def test_money_that_is_promised_counts(client: Client, safeguards: Safeguards) -> None:
-    """Two people who top up two branches at once may not fill the budget above what a handoff can tell of."""
+async def test_pending_top_ups_count_towards_the_limit(client: Client, safeguards: Safeguards) -> None:
+    """Two people who top up two branches may not exceed what a handoff can represent."""
     queue = f"deciding-{uuid4()}"
     async with served(client, queue):
         handle = await in_branches(client, queue, 100_000)
@@ -131,8 +131,8 @@ async def test_money_that_is_promised_counts(client: Client, safeguards: Safegua
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin())
 
 
-async def test_an_edit_is_not_made_over_one_that_is_under_way(client: Client) -> None:
-    """What the second person changes is checked against what the first one left; it would have failed the run."""
+async def test_an_edit_is_checked_against_a_pending_edit(client: Client) -> None:
+    """Otherwise the second person's edit would fail the run."""
     queue = f"deciding-{uuid4()}"
     async with served(client, queue) as short:
         handle = await start(short, TaintedBranches.run)
@@ -153,8 +153,8 @@ async def test_an_edit_is_not_made_over_one_that_is_under_way(client: Client) ->
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin())
 
 
-async def test_a_run_that_continued_as_new_still_knows_what_was_decided(client: Client, worker: Worker) -> None:
-    """Who lost the answer is told what counts, and somebody else who was quicker."""
+async def test_a_continued_run_knows_earlier_decisions(client: Client, worker: Worker) -> None:
+    """A sender without a reply, or a slower person, learns what counts."""
     handle = await start(worker, GoesOnDecided.run)
     [pending] = await waiting(handle)
     release = decision(pending, "release", since=pending.since)
@@ -170,10 +170,8 @@ async def test_a_run_that_continued_as_new_still_knows_what_was_decided(client: 
     await newest.result()
 
 
-async def test_several_people_top_up_one_after_the_other(
-    client: Client, worker: Worker, safeguards: Safeguards
-) -> None:
-    """What they added is what is on record; what comes again, or after the run went on or ended, adds nothing."""
+async def test_several_people_may_top_up(client: Client, worker: Worker, safeguards: Safeguards) -> None:
+    """All top-ups are recorded; repeated and late ones add nothing."""
     handle = await in_branches(client, worker.task_queue, 100_000)
     pending = await waiting(handle, 2)
     tops = [
@@ -196,10 +194,10 @@ async def test_several_people_top_up_one_after_the_other(
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin())
 
 
-async def test_what_the_code_asked_is_not_asked_again_once_the_run_continues(
+async def test_questions_of_the_code_are_not_repeated_in_a_continued_run(
     client: Client, worker: Worker, safeguards: Safeguards
 ) -> None:
-    """Its code runs anew up to where it was, and is told again what was decided; each decision is on record once."""
+    """The code runs again and gets the same decision; each is recorded once."""
     handle = await start(worker, AsksItself.run)
     newest = client.get_workflow_handle(handle.id)
     for who, steps in (("ann", 1), ("bob", 3)):
@@ -217,8 +215,8 @@ async def test_what_the_code_asked_is_not_asked_again_once_the_run_continues(
     await assert_replays(newest, PIPELINES, plugin=BatonPlugin())
 
 
-async def test_a_decision_is_in_the_history_before_it_is_on_record(client: Client, worker: Worker) -> None:
-    """A worker that was killed in between left on record what the run never heard of, and another decision counted."""
+async def test_a_decision_is_in_the_history_before_the_ledger(client: Client, worker: Worker) -> None:
+    """Otherwise the ledger might have a decision that the run never got."""
     handle = await in_branches(client, worker.task_queue, 260_000)
     [pending] = await waiting(handle)
     await resolve_handoff(client, handle.id, decision(pending, "top_up", micro_usd=120_000))
@@ -233,10 +231,10 @@ async def test_a_decision_is_in_the_history_before_it_is_on_record(client: Clien
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin())
 
 
-async def test_a_run_that_is_asked_while_people_decide_fits_its_history(
+async def test_a_run_that_is_queried_during_decisions_replays(
     client: Client, worker: Worker, safeguards: Safeguards
 ) -> None:
-    """In a replay a wait may begin at another time than the people were shown; their decisions count all the same."""
+    """In a replay a wait may begin at another time; the decisions still count."""
     done = asyncio.Event()
 
     async def keeps_the_ledger_busy() -> None:  # so that some question comes while a record is written

@@ -1,4 +1,4 @@
-"""A run whose code ends before all of its steps have: it closes all the same, and leaves nothing behind its end."""
+"""A run whose code ends before its steps: it closes, and nothing follows its end."""
 
 import asyncio
 
@@ -16,8 +16,8 @@ from tests.pipelines.stages import STAGES
 from tests.support import start, until_waiting
 
 
-async def test_a_run_that_is_cancelled_with_several_steps_under_way_closes(client: Client) -> None:
-    """The stage hears of it after the approvals, and by then the code that waited for them all has ended."""
+async def test_a_run_canceled_with_steps_in_progress_closes(client: Client) -> None:
+    """The stage is canceled after the approvals, when the waiting code has ended."""
     async with pipeline_worker(client, [AsksWhileWorking], STAGES) as worker:
         handle = await start(worker, AsksWhileWorking.run, gate="shut", patch={})
         await until_waiting(handle, "hold", "legal", "security")
@@ -33,8 +33,8 @@ async def test_a_run_that_is_cancelled_with_several_steps_under_way_closes(clien
     await assert_replays(handle, [AsksWhileWorking])
 
 
-async def test_a_run_that_does_not_wait_for_the_step_it_cancels_closes(client: Client) -> None:
-    """What that step leaves comes too late to be anywhere."""
+async def test_a_run_that_does_not_await_a_canceled_step_closes(client: Client) -> None:
+    """The step's commands come too late."""
     async with pipeline_worker(client, [Races], LINE_STAGES) as worker:
         handle = await start(worker, Races.run)
         result = PipelineResult.model_validate(await handle.result())
@@ -47,8 +47,8 @@ async def test_a_run_that_does_not_wait_for_the_step_it_cancels_closes(client: C
 
 @pytest.mark.filterwarnings("ignore:Cannot find activity to cancel")  # the SDK's, of one that has just ended
 @pytest.mark.parametrize("how", ["returns", "raises", "goes on"])
-async def test_a_run_that_does_not_wait_for_stages_that_end_with_it_closes(client: Client, how: str) -> None:
-    """They end as it does: what they gave would stand behind its end, and the server refuses such a task for ever."""
+async def test_a_run_that_ends_together_with_unawaited_stages_closes(client: Client, how: str) -> None:
+    """Commands after its end would make the server reject the task for ever."""
     async with pipeline_worker(client, [TakesTheFirst], STAGES) as worker:
         handles = [await start(worker, TakesTheFirst.run, how=how) for _ in range(4)]
         async with asyncio.timeout(60):

@@ -1,4 +1,4 @@
-"""Several stages at once on the same baton, and one change for all of them."""
+"""Concurrent stages on the same baton, with one merged change."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from tests.support import GOAL, assert_reads_back, failure, names, start, until_
 
 class TestFanOut:
     async def test_patches_merge_in_the_order_of_the_stages(self, client: Client, worker: Worker) -> None:
-        """Lists are united, every branch's decisions are appended, and nothing of a branch is lost."""
+        """Lists are united, and the decisions of all branches appended."""
         run = await run_pipeline(worker, FansOut.run, PipelineInput(goal=GOAL))
 
         await assert_reads_back(client, run.handle)
@@ -28,7 +28,7 @@ class TestFanOut:
         assert run.result.output == {"passed": 12}
 
     async def test_every_branch_and_the_merge_are_entries(self, worker: Worker) -> None:
-        """Who wrote what is kept, also where the branches disagreed (S1-design-h)."""
+        """The history has what each branch wrote, conflicts included (S1-design-h)."""
         run = await run_pipeline(worker, FansOut.run, PipelineInput(goal=GOAL))
 
         entries = [entry for entry in run.record.state.entries if entry.seq == 2]
@@ -47,7 +47,7 @@ class TestFanOut:
         }
 
     async def test_the_branch_that_ends_last_does_not_win(self, client: Client, worker: Worker) -> None:
-        """The order of the merge is that of the call, whatever takes how long."""
+        """The merge follows the call order, whatever takes how long."""
         params: Any = {"gate": "slow", "patch": {"decision_log": ["held"]}, "answers": [{"decision_log": ["quick"]}]}
         handle = await start(worker, Disagrees.run, **params)
         await until_waiting(handle, "hold+answer")
@@ -57,8 +57,8 @@ class TestFanOut:
         run = await assert_reads_back(client, handle)
         assert run.baton.decision_log == ["held", "quick"]
 
-    async def test_a_branch_that_fails_fails_the_whole(self, client: Client, worker: Worker) -> None:
-        """The others are waited for, and nothing of them is applied."""
+    async def test_a_failed_branch_fails_the_fan_out(self, client: Client, worker: Worker) -> None:
+        """It waits for the others and applies nothing."""
         run = await run_pipeline(worker, FallsBack.run, PipelineInput(goal=GOAL))
 
         step = run.record.steps[1]
@@ -67,7 +67,7 @@ class TestFanOut:
         assert "Tested on 3.11 only" not in run.baton.decision_log
 
     async def test_values_that_do_not_merge_fail_it_with_both_names(self, client: Client, worker: Worker) -> None:
-        """Two goals cannot both be right, and the pipeline does not guess."""
+        """The pipeline does not choose between two goals."""
         params: Any = {"gate": "g", "patch": {"goal": "Add SAML"}, "answers": [{"goal": "Add passkeys"}]}
         handle = await start(worker, Disagrees.run, **params)
         GATES[handle.id, "g"].set()
@@ -77,8 +77,8 @@ class TestFanOut:
         run = await assert_reads_back(client, handle)
         assert run.baton == run.state.initial
 
-    async def test_a_refused_branch_is_tried_again_alone(self, client: Client, worker: Worker) -> None:
-        """The findings go to that branch; the other one has run once (C-3)."""
+    async def test_a_rejected_branch_is_repeated_alone(self, client: Client, worker: Worker) -> None:
+        """It gets the findings; the other branch has run once (C-3)."""
         params: Any = {"gate": "g", "patch": {"acceptance": ["pytest"]}, "answers": [{"goal": None}, {}]}
         handle = await start(worker, Disagrees.run, **params)
         GATES[handle.id, "g"].set()
@@ -88,8 +88,8 @@ class TestFanOut:
         assert run.baton.decision_log == ["was told: goal: may not be cleared; leave it out to keep it"]
         assert (EXECUTED[handle.id, "hold"], EXECUTED[handle.id, "answer"]) == (1, 2)
 
-    async def test_the_same_stage_twice_is_a_mistake(self, worker: Worker) -> None:
-        """Branches are told apart by their names."""
+    async def test_the_same_stage_twice_is_an_error(self, worker: Worker) -> None:
+        """Branches are identified by name."""
         handle = await start(worker, Disagrees.run, twice=True)
 
         assert await failure(handle) == "fan_out needs at least one stage, each once; got ['hold', 'hold']"

@@ -85,7 +85,7 @@ async def client(server: DevServer) -> Client:
 
 
 async def test_it_runs_as_a_workflow_of_its_name(client: Client) -> None:
-    """A client starts it by the decorated name and by the type's name, and the history replays."""
+    """A client starts it by the function or by name, and the history replays."""
     async with pipeline_worker(client, [kinds.article], STAGES, replay_every_task=True) as worker:
         by_class = await client.execute_workflow(
             kinds.article, PipelineInput(goal="batons"), id="function-1", task_queue=worker.task_queue
@@ -98,7 +98,7 @@ async def test_it_runs_as_a_workflow_of_its_name(client: Client) -> None:
 
 
 async def test_terms_and_children_are_those_of_any_pipeline(client: Client) -> None:
-    """The decorator takes what `Pipeline` takes; a function pipeline is a child like another."""
+    """The decorator takes the arguments of `Pipeline`; a function pipeline can be a child."""
     async with pipeline_worker(client, [kinds.article, kinds.under_terms, kinds.parent], STAGES) as worker:
         renamed = await run_pipeline(worker, "renamed", PipelineInput(goal="batons"))
         parent = await run_pipeline(worker, kinds.parent, PipelineInput(goal="batons"))
@@ -108,8 +108,8 @@ async def test_terms_and_children_are_those_of_any_pipeline(client: Client) -> N
     assert parent.baton.decision_log == ["found three facts"]
 
 
-def test_what_is_no_such_function_is_refused() -> None:
-    """An error where the code is loaded names what was found."""
+def test_an_unsuitable_function_is_an_error() -> None:
+    """At import, naming what was found."""
 
     async def nested(p: baton.Pipeline) -> None: ...
 
@@ -128,7 +128,7 @@ def test_what_is_no_such_function_is_refused() -> None:
 
 
 async def test_a_file_runs_by_itself(tmp_path: Path) -> None:
-    """`baton.run` brings server, worker and progress; the result is on the output, the progress beside it."""
+    """`baton.run` starts server and worker; the result is on stdout, the progress on stderr."""
     code, said, progress = await run_file(HELLO, tmp_path)
 
     assert (code, said) == (0, "Say hello"), progress
@@ -140,8 +140,8 @@ async def test_a_file_runs_by_itself(tmp_path: Path) -> None:
     [(PYDANTIC, "a draft"), (OPENAI, "a draft"), (LANGGRAPH, "drafted")],
     ids=["pydantic", "openai", "langgraph"],
 )
-async def test_an_agent_stands_in_the_file_of_its_pipeline(framework: str, output: str, tmp_path: Path) -> None:
-    """The frameworks' packages, and clients beside them, pass through the workflow sandbox."""
+async def test_an_agent_may_be_in_its_pipelines_file(framework: str, output: str, tmp_path: Path) -> None:
+    """The frameworks and their clients pass through the workflow sandbox."""
     with chat_server(completion("a draft")) as server:
         text = WITH_AGENT.format(framework=framework.format(url=server.base))
         code, said, progress = await run_file(text, tmp_path)
@@ -158,10 +158,10 @@ async def run_file(text: str, folder: Path) -> tuple[int | None, str, str]:
     return code, said.strip(), progress
 
 
-async def test_it_runs_where_a_loop_runs_already(
+async def test_it_runs_inside_a_running_event_loop(
     server: DevServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As in a notebook; on the server that the environment names."""
+    """As in a notebook, on the server that the environment names."""
     monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
     monkeypatch.chdir(tmp_path)
 
@@ -172,7 +172,7 @@ async def test_it_runs_where_a_loop_runs_already(
 
 
 async def test_a_failure_reaches_the_caller(server: DevServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The pipeline's error is the cause of what is raised."""
+    """The pipeline's error is the cause of the raised one."""
     monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
     monkeypatch.chdir(tmp_path)
 

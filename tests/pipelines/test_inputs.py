@@ -1,4 +1,4 @@
-"""Work reaches the next agent: inputs of stages, children and other pipelines, on a real server."""
+"""Inputs of stages, children and other pipelines, on a real server."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -33,8 +33,8 @@ async def worker(server: DevServer, plugin: BatonPlugin) -> AsyncIterator[Worker
         yield it
 
 
-async def test_an_agent_gets_what_another_one_wrote(worker: Worker, plugin: BatonPlugin) -> None:
-    """In full, under its name, inside a fence that the text cannot end (issue 33)."""
+async def test_an_agent_gets_the_text_of_another(worker: Worker, plugin: BatonPlugin) -> None:
+    """In full, under its name, in a fence that the text cannot close (issue 33)."""
     run = await run_pipeline(worker, they.desk, START)
 
     assert run.result.output == "edit was here"
@@ -48,15 +48,15 @@ async def test_an_agent_gets_what_another_one_wrote(worker: Worker, plugin: Bato
     await assert_replays(run.handle, PIPELINES, plugin=plugin)
 
 
-async def test_an_agent_that_asks_for_the_parameters_gets_them(worker: Worker) -> None:
-    """Like one more input."""
+async def test_an_agent_may_get_the_parameters(worker: Worker) -> None:
+    """As another input."""
     await run_pipeline(worker, they.desk, START)
 
     assert '"tone": "dry"' in PROMPTS["review"].partition("Input `params`:")[2]
 
 
-async def test_a_stage_finds_inputs_by_their_types(worker: Worker) -> None:
-    """A pydantic model, JSON, and an artifact by its reference and its text."""
+async def test_a_stage_reads_inputs_by_type(worker: Worker) -> None:
+    """A pydantic model, JSON, and an artifact by reference and text."""
     run = await run_pipeline(worker, they.kinds, START)
 
     assert run.result.output == ["Batons", [1, 2], "plan-1", "First write, then edit."]
@@ -70,7 +70,7 @@ async def test_a_megabyte_reaches_the_next_stage(worker: Worker) -> None:
     assert run.result.output == {"long": 1_000_000}
 
 
-async def test_one_output_is_given_to_28_stages_at_once(worker: Worker, plugin: BatonPlugin) -> None:
+async def test_one_output_reaches_28_stages_at_once(worker: Worker, plugin: BatonPlugin) -> None:
     """The server ends a run whose workflow task completes with more than 4 MB (issue 34, 34)."""
     run = await run_pipeline(worker, they.wide, START)
 
@@ -78,15 +78,15 @@ async def test_one_output_is_given_to_28_stages_at_once(worker: Worker, plugin: 
     await assert_replays(run.handle, PIPELINES, plugin=plugin)
 
 
-async def test_a_child_has_inputs_and_gives_its_output(worker: Worker) -> None:
-    """They are the child's own; its result is an input like a stage's."""
+async def test_a_child_has_inputs_and_an_output(worker: Worker) -> None:
+    """Its result is an input like a stage's."""
     run = await run_pipeline(worker, they.gives_child, START)
 
     assert run.result.output["draft"] == 4
     assert '"draft": 4' in PROMPTS["edit"].partition("Input `measured`:")[2]
 
 
-async def test_a_pipeline_that_a_handoff_starts_has_inputs(worker: Worker) -> None:
+async def test_a_pipeline_started_by_a_handoff_has_inputs(worker: Worker) -> None:
     """Those of the `Receiver`."""
     run = await run_pipeline(worker, they.HandsOnInputs.run, START)
     handle = worker.client.get_workflow_handle(f"{run.handle.id}-next", result_type=PipelineResult)
@@ -96,7 +96,7 @@ async def test_a_pipeline_that_a_handoff_starts_has_inputs(worker: Worker) -> No
 
 
 async def test_a_service_starts_a_pipeline_with_inputs(worker: Worker) -> None:
-    """`PipelineInput` takes what a stage takes."""
+    """`PipelineInput` accepts the same inputs as a stage."""
     inputs = {"draft": "four", "outline": they.Outline(title="", sections=[])}
     run = await run_pipeline(worker, they.takes_inputs, PipelineInput(goal="Measure", inputs=inputs))
 
@@ -111,7 +111,7 @@ async def test_a_service_starts_a_pipeline_with_inputs(worker: Worker) -> None:
     ],
 )
 async def test_a_wrong_name_fails_at_once(worker: Worker, pipeline: type, said: str) -> None:
-    """The stage is not tried again, and the error names what there is."""
+    """The stage is not retried, and the error lists the names."""
     with pytest.raises(WorkflowFailureError) as raised:
         await run_pipeline(worker, pipeline, START)
 
@@ -124,8 +124,8 @@ async def test_a_wrong_name_fails_at_once(worker: Worker, pipeline: type, said: 
     assert InputError.__name__ in repr(raised.value.cause) or any(InputError.__name__ in text for text in texts)
 
 
-async def test_what_agents_hand_on_stays_out_of_the_history(worker: Worker) -> None:
-    """A megabyte adds references to the history, and so do 28 copies of one output."""
+async def test_large_inputs_stay_out_of_the_history(worker: Worker) -> None:
+    """The history has references for a megabyte and for 28 copies of an output."""
     for pipeline, steps in ((they.large, 2), (they.wide, 29)):
         run = await run_pipeline(worker, pipeline, START)
         size = sum(event.ByteSize() for event in (await run.handle.fetch_history()).events)
@@ -135,7 +135,7 @@ async def test_what_agents_hand_on_stays_out_of_the_history(worker: Worker) -> N
 async def test_every_client_of_the_deployment_reads_a_large_result(
     server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`BatonPlugin()`, and a client without any plugin, find the store that a worker of the same place uses."""
+    """Clients with or without the plugin find the store of a worker at the same place."""
     monkeypatch.chdir(tmp_path)
     client = await Client.connect(server.address, plugins=[BatonPlugin()])
     async with pipeline_worker(client, [they.returns_much], [they.expand]) as worker:
@@ -150,7 +150,7 @@ async def test_every_client_of_the_deployment_reads_a_large_result(
 async def test_the_command_starts_a_pipeline_with_inputs(
     worker: Worker, server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A text as it is, and one from a file."""
+    """A text argument, and one from a file."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "draft.md").write_text("dräft " * 10_000, encoding="utf-8")
     words = ["run", "takes_inputs", "--goal", "Measure", "--input", "draft=@draft.md", "--input", "style=plain"]

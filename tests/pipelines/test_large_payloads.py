@@ -1,4 +1,4 @@
-"""What is larger than the server takes fails its own step, with the size, and the run goes on."""
+"""A payload above the server's limit fails its own step, and the run continues."""
 
 from collections.abc import AsyncIterator
 
@@ -23,8 +23,8 @@ async def worker(server: DevServer) -> AsyncIterator[Worker]:
         yield it
 
 
-async def test_it_fails_its_step(worker: Worker) -> None:
-    """Not the workflow task, which the server would have tried again for ever; size and remedy are named."""
+async def test_a_large_payload_fails_its_step(worker: Worker) -> None:
+    """Not the workflow task, which would be retried for ever; the error has size and remedy."""
     for how in ("stage", "fan_out", "child", "returned"):
         handle = await start(worker, Overfills.run, how=how)
         result = await handle.result()
@@ -39,8 +39,8 @@ async def test_it_fails_its_step(worker: Worker) -> None:
         await assert_replays(handle, PIPELINES, plugin=BatonPlugin(WorkerParts()))
 
 
-async def test_a_result_that_is_too_large_fails_the_run(worker: Worker) -> None:
-    """With the same words."""
+async def test_a_large_result_fails_the_run(worker: Worker) -> None:
+    """With the same error."""
     assert "without an artifact store" in await failure(await start(worker, Overfills.run, how="result"))
 
 
@@ -54,7 +54,7 @@ async def test_many_large_inputs_are_sent_in_slices(worker: Worker) -> None:
 
 
 async def test_a_worker_takes_few_workflow_tasks_at_a_time(client: Client) -> None:
-    """Of a hundred that replay at once after a restart, most would time out and be done again."""
+    """Of a hundred replays after a restart, most would time out and be repeated."""
     for options, used in (({}, WORKFLOW_TASKS), ({"max_concurrent_workflow_tasks": 3}, 3)):
         config = BatonPlugin(safeguards="off").configure_worker(WorkerConfig(client=client, **options))  # type: ignore[typeddict-item]
         assert config["max_concurrent_workflow_tasks"] == used

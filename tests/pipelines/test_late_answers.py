@@ -1,4 +1,4 @@
-"""Runs that are queried all the time while they work, receive messages and are decided about."""
+"""Runs that are queried constantly while they work, receive messages and get decisions."""
 
 import asyncio
 import random
@@ -34,7 +34,7 @@ STRAY = Payload(metadata={**JSON_PLAIN, RECORD: SEALED}, data=b'{"stray":true}')
 
 
 async def ask(run: Handle, query: str, answers: list[str]) -> None:
-    """Ask a run the same again and again, and note what it answers."""
+    """Query a run again and again, and store the answers."""
     while True:
         with suppress(RPCError):  # one of so many may come too late
             try:
@@ -55,10 +55,10 @@ async def ask(run: Handle, query: str, answers: list[str]) -> None:
     ],
     ids=["a query", "an unknown query", "a pipeline without the sandbox", "a worker without it"],
 )
-async def test_a_run_at_work_that_is_sent_messages_and_asked(
+async def test_a_queried_run_receives_messages_in_a_replayable_order(
     server: DevServer, safeguards: Safeguards, query: str, pipeline: type[ReceivesAfterWork], runner: WorkflowRunner
 ) -> None:
-    """Stages, and what it makes of messages, come in the order in which any worker replays them."""
+    """Any worker replays stages and messages in the same order."""
     pipelines = [pipeline, HandsOff]
     async with Worker(
         await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)]),
@@ -84,10 +84,8 @@ async def test_a_run_at_work_that_is_sent_messages_and_asked(
         await assert_replays(receiver, pipelines, plugin=BatonPlugin(safeguards=safeguards))
 
 
-async def test_runs_that_work_and_receive_at_once_while_people_decide_and_look_on(
-    server: DevServer, safeguards: Safeguards
-) -> None:
-    """Commands of several kinds that follow one another by chance follow in the same order in a replay."""
+async def test_concurrent_commands_have_a_replayable_order(server: DevServer, safeguards: Safeguards) -> None:
+    """Commands of several kinds that follow each other by chance do so in a replay as well."""
     chance, senders = random.Random(7), 4
     pipelines = [WorksAndReceives, HandsOff]
     stages: list[Callable[..., Any]] = [sort, check, document, tidy, *EXCHANGE_ACTIVITIES]

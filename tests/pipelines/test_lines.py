@@ -1,4 +1,4 @@
-"""Concurrent lines of steps, in the order in which they went on: a run that takes their outcomes over asks the same."""
+"""Concurrent lines of steps: a run with restored outcomes starts the same steps."""
 
 import asyncio
 import uuid
@@ -17,8 +17,8 @@ from tests.pipelines.line_stages import STAGES
 from tests.support import answer_to, start, until
 
 
-async def test_an_update_and_a_signal_at_once_are_taken_over_in_their_order(client: Client) -> None:
-    """The line that the signal let go on began its next step first, though the update had come before."""
+async def test_a_simultaneous_update_and_signal_are_restored_in_order(client: Client) -> None:
+    """The signal's line began its next step first, though the update came earlier."""
     queue = f"lines-{uuid.uuid4()}"
     async with pipeline_worker(client, [Lines], STAGES, task_queue=queue) as worker:
         handle = await start(worker, Lines.run)
@@ -38,8 +38,8 @@ async def test_an_update_and_a_signal_at_once_are_taken_over_in_their_order(clie
     await assert_replays(handle, [Lines])
 
 
-async def test_a_stage_that_fails_can_be_caught(client: Client) -> None:
-    """The pipeline's code can catch it, the run reads back with the failed step, and its history replays."""
+async def test_a_failed_stage_can_be_handled(client: Client) -> None:
+    """The run reads back with the failed step, and its history replays."""
     async with pipeline_worker(client, [Catches], STAGES) as worker:
         handle = await start(worker, Catches.run, raises=True)
         result = await handle.result()
@@ -50,8 +50,8 @@ async def test_a_stage_that_fails_can_be_caught(client: Client) -> None:
     await assert_replays(handle, [Catches])
 
 
-async def test_what_a_stage_charged_is_with_the_server_at_once(client: Client) -> None:
-    """A worker that dies takes no bill along: the SDK alone would keep all but the first heartbeat back for minutes."""
+async def test_charges_reach_the_server_at_once(client: Client) -> None:
+    """Otherwise the SDK would delay all but the first heartbeat for minutes."""
     queue = f"pays-{uuid.uuid4()}"
     async with Worker(client, task_queue=queue, workflows=[Pays], activities=STAGES) as worker:
         handle = await start(worker, Pays.run)
@@ -72,10 +72,10 @@ async def test_what_a_stage_charged_is_with_the_server_at_once(client: Client) -
         pytest.param("raises", Spend(), (140, 0), id="raised"),
     ],
 )
-async def test_what_was_paid_for_nothing_is_told(
+async def test_the_cost_of_failed_work_is_reported(
     client: Client, how: str, accepted: Spend, billed: tuple[int, int]
 ) -> None:
-    """Refused attempts, the branches of a fan-out that failed, and stages that raised cost money as well."""
+    """Of rejected attempts, failed fan-outs and stages that raised."""
     async with pipeline_worker(client, [Buys], STAGES) as worker:
         handle = await start(worker, Buys.run, how=how)
         if accepted:

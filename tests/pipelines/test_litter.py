@@ -1,4 +1,4 @@
-"""What a worker that stopped leaves behind in memory, and the pipelines that run where it is collected."""
+"""Evicted runs in memory, and the pipelines that run while they are collected."""
 
 import gc
 import sys
@@ -18,8 +18,8 @@ from tests.support import start, until_waiting
 class TestCollection:
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
     @pytest.mark.parametrize("kind", [Gated, Clings])
-    async def test_a_pipeline_that_was_put_aside_changes_no_other(self, client: Client, kind: Any) -> None:
-        """Its blocks are closed wherever the interpreter collects them, and must not write there."""
+    async def test_an_evicted_run_changes_no_other(self, client: Client, kind: Any) -> None:
+        """Its blocks are closed where the interpreter collects them, and must not write there."""
         gc.disable()
         try:
             async with pipeline_worker(client, [kind], STAGES) as worker:
@@ -39,10 +39,10 @@ class TestCollection:
         assert [event.event_type for event in events if event.event_type == written] == []
 
     @pytest.mark.parametrize("kind", [Gated, Races])
-    async def test_a_pipeline_that_was_put_aside_is_closed_in_silence(
+    async def test_an_evicted_run_is_closed_silently(
         self, client: Client, monkeypatch: pytest.MonkeyPatch, kind: Any
     ) -> None:
-        """A block that waits as it is closed cannot be, and the interpreter complains of it in the worker's log."""
+        """A block that awaits while it is closed would cause an error in the worker's log."""
         errors: list[object] = []
         monkeypatch.setattr(sys, "unraisablehook", errors.append)
         async with pipeline_worker(client, [kind], STAGES) as worker:

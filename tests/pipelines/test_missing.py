@@ -1,4 +1,4 @@
-"""A worker that lacks what a stage needs fails nothing: the run is suspended until a worker has it."""
+"""A worker that lacks a part fails nothing: the run is suspended until a worker has it."""
 
 import asyncio
 import os
@@ -48,12 +48,12 @@ TOLD = {
 
 @pytest.fixture
 def safeguards(tmp_path: Path) -> Safeguards:
-    """Return the keys and the ledger of all workers of a test."""
+    """Return the keys and ledger that all workers of a test share."""
     return Safeguards.development(tmp_path / "kept")
 
 
 async def begun(client: Client, queue: str, what: str) -> Handle:
-    """Return a run whose second stage needs something."""
+    """Return a run whose second stage needs a part."""
     start = PipelineInput(goal="Need something", params={"what": what})
     return await client.start_workflow(
         they.needs, start, id=f"missing-{uuid4()}", task_queue=queue, execution_timeout=LIMIT
@@ -61,12 +61,12 @@ async def begun(client: Client, queue: str, what: str) -> Handle:
 
 
 async def suspended_now(handle: Handle) -> Overview:
-    """Return what the pipeline says of itself once it waits for a worker."""
+    """Return the overview once the run waits for a worker."""
     return await until(handle, lambda now: now.status is PipelineStatus.SUSPENDED)
 
 
 async def asked_again(client: Client, handle: Handle, times: int) -> None:
-    """Wait until a worker was asked that often whether it has by now what was lacking."""
+    """Wait until workers were asked that often for the missing part."""
     while True:
         pending = (await describe(client, handle.id)).details.pending_activities
         if pending and pending[0].attempt > times:
@@ -75,7 +75,7 @@ async def asked_again(client: Client, handle: Handle, times: int) -> None:
 
 
 async def sendings(handle: Handle) -> list[bytes]:
-    """Return what the second stage was sent, each time."""
+    """Return the inputs of the second stage, one for each attempt."""
     events = (await handle.fetch_history()).events
     sent = [event.activity_task_scheduled_event_attributes for event in events]
     return [attributes.input.payloads[0].data for attributes in sent if attributes.activity_type.name in they.NEEDY]
@@ -102,7 +102,7 @@ async def elsewhere(server: DevServer, queue: str, folder: Path, url: str) -> As
 
 
 async def completed(client: Client, handle: Handle) -> RunRecord:
-    """Return a run that completed, each stage of it once, and that replays."""
+    """Return a completed run, with one execution of each stage; its history replays."""
     await handle.result()
     run = await read_run(client, handle.id)
     assert (run.status, run.missing) == (RunStatus.COMPLETED, [])
@@ -116,13 +116,13 @@ async def completed(client: Client, handle: Handle) -> RunRecord:
 
 
 class TestMissing:
-    """A worker without what a stage needs, then one that has it."""
+    """A worker without a part, then one that has it."""
 
     @pytest.mark.parametrize("what", ["stage", "schema"])
-    async def test_the_run_goes_on_once_a_worker_has_it(
+    async def test_the_run_resumes_when_a_worker_has_it(
         self, server: DevServer, safeguards: Safeguards, what: str, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """It says at once what is missing, in a line, and uses up none of the stage's tries, which has one only."""
+        """It reports at once what is missing and uses up no attempt."""
         queue = f"missing-{uuid4()}"
         client = await Client.connect(server.address, plugins=[they.plugin(safeguards)])
         able = await Client.connect(server.address, plugins=[they.plugin(safeguards, schemas=they.SCHEMAS)])
@@ -150,10 +150,10 @@ class TestMissing:
         assert [record for record in caplog.records if record.exc_info and record.levelname != "DEBUG"] == []
 
     @pytest.mark.parametrize("what", ["variable", "module"])
-    async def test_a_process_with_the_key_or_the_package_does_it(
+    async def test_another_process_with_the_key_or_package_runs_it(
         self, server: DevServer, safeguards: Safeguards, tmp_path: Path, what: str
     ) -> None:
-        """No model is asked before, and one that is asked is paid once."""
+        """No model is called before, and then it is paid once."""
         queue = f"missing-{uuid4()}"
         client = await Client.connect(server.address, plugins=[they.plugin(safeguards)])
         with chat_server(*[completion("done")] * (what == "variable")) as models:
@@ -169,8 +169,8 @@ class TestMissing:
         assert len(models.asked) == (what == "variable")
         assert run.billed.prompt_tokens == 1_000 * (what == "variable")
 
-    async def test_it_goes_on_past_workers_that_lack_it(self, server: DevServer, safeguards: Safeguards) -> None:
-        """All ask the same queue; whichever is given the stage, it ends with the one that can, in one of its tries."""
+    async def test_it_passes_workers_that_lack_it(self, server: DevServer, safeguards: Safeguards) -> None:
+        """All poll the same queue; the stage ends on the worker that has the part."""
         queue = f"missing-{uuid4()}"
         client, other, able = [
             await Client.connect(server.address, plugins=[they.plugin(safeguards)]) for _ in range(3)
@@ -188,8 +188,8 @@ class TestMissing:
         assert len(set(await sendings(handle))) == 1
         await assert_replays(handle, [they.needs])
 
-    async def test_tries_before_it_count(self, server: DevServer, safeguards: Safeguards) -> None:
-        """A stage of three tries that fails, then meets a worker without something, has two left: one is used up."""
+    async def test_earlier_attempts_count(self, server: DevServer, safeguards: Safeguards) -> None:
+        """A stage with three attempts that failed once has two left."""
         queue = f"missing-{uuid4()}"
         client = await Client.connect(server.address, plugins=[they.plugin(safeguards)])
         ran: list[int] = []
@@ -215,7 +215,7 @@ class TestMissing:
         assert failed == ["ValueError: it failed"] * 3, "each try is on record, what was missing is not"
 
     async def test_a_suspended_run_can_be_cancelled(self, server: DevServer, safeguards: Safeguards) -> None:
-        """As any other."""
+        """Like any other."""
         queue = f"missing-{uuid4()}"
         client = await Client.connect(server.address, plugins=[they.plugin(safeguards)])
         async with pipeline_worker(client, [they.needs], [they.begin], task_queue=queue):
@@ -229,14 +229,14 @@ class TestMissing:
         assert (run.status, run.missing) == (RunStatus.CANCELED, [])
 
 
-class TestMissingOf:
-    """What counts as a thing that the worker lacks."""
+class TestMissingPart:
+    """Which errors count as a missing part."""
 
     @pytest.mark.parametrize("module", ["lacking_test_extra", "lacking_test_extra.part", "shared_namespace.lacking"])
     def test_a_package_that_is_not_installed_is_missing(
         self, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Also one beside others in a namespace, and where a library says by an error of its own what it needs."""
+        """Also beside others in a namespace, and as the cause of a library's own error."""
         (tmp_path / "shared_namespace").mkdir()
         monkeypatch.syspath_prepend(tmp_path)
         with pytest.raises(ModuleNotFoundError) as raised:
@@ -248,8 +248,8 @@ class TestMissingOf:
         assert missing_part(ExceptionGroup("both", [wrapped])) == missing_part(raised.value)
 
     @pytest.mark.parametrize("module", ["baton.lacking_part", "json.decoder.lacking_part"])
-    def test_a_part_that_a_package_does_not_have_is_not(self, module: str) -> None:
-        """It may be a word of an agent; the stage fails by it, and other runs are not suspended."""
+    def test_a_missing_part_of_an_installed_package_is_an_error(self, module: str) -> None:
+        """It may be an agent's invention; the stage fails and no other run is suspended."""
         with pytest.raises(ModuleNotFoundError) as raised:
             import_module(module)
 
@@ -258,10 +258,10 @@ class TestMissingOf:
 
 
 class TestShown:
-    """What operators see of such a run."""
+    """How operators see such a run."""
 
     async def test_every_view_says_what_is_missing_and_what_to_do(self, safeguards: Safeguards, tmp_path: Path) -> None:
-        """`show`, `list`, `doctor`, the details in the Temporal UI and whoever follows the run."""
+        """`show`, `list`, `doctor`, the details in the Temporal UI and `follow`."""
         async with local_server() as server:
             queue = f"missing-{uuid4()}"
             client = await Client.connect(server.address, plugins=[they.plugin(safeguards)])
@@ -316,8 +316,8 @@ class Plain:
         return ""
 
 
-async def test_other_activities_fail_as_ever(server: DevServer, safeguards: Safeguards) -> None:
-    """What no pipeline sent is not waited for."""
+async def test_other_activities_fail_as_usual(server: DevServer, safeguards: Safeguards) -> None:
+    """Only a pipeline's activities wait for a worker."""
     client = await Client.connect(server.address, plugins=[they.plugin(safeguards)])
     async with pipeline_worker(client, [Plain], [they.begin]) as worker:
         handle = await client.start_workflow(Plain.run, id=f"plain-{uuid4()}", task_queue=worker.task_queue)

@@ -1,4 +1,4 @@
-"""A step that a pipeline's code calls and never awaits does not run; the run may not complete as if nothing were."""
+"""A step that is called and never awaited fails the run."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ CALLS = [
 
 @pytest.mark.parametrize(("pipeline", "which", "call"), CALLS)
 async def test_the_run_fails_and_names_the_call(worker: Worker, pipeline: Any, which: str, call: str) -> None:
-    """Each kind of step, handoffs too: the task would have stayed where it was. What the run did replays."""
+    """Every kind of step, handoffs included; the history replays."""
     handle = await start(worker, pipeline.run, which=which)
 
     with pytest.raises(WorkflowFailureError) as raised:
@@ -40,22 +40,22 @@ async def test_the_run_fails_and_names_the_call(worker: Worker, pipeline: Any, w
     await assert_replays(handle, [pipeline])
 
 
-async def test_a_task_that_was_given_up_before_it_began_is_in_order(worker: Worker) -> None:
-    """As those of a group are, of which one fails at once."""
+async def test_an_abandoned_task_is_allowed(worker: Worker) -> None:
+    """For example in a task group of which one task fails at once."""
     handle = await start(worker, NeverAwaits.run, which="given up")
 
     assert (await handle.result()).steps == 1
 
 
 async def test_a_stage_that_never_awaits_its_context_fails(worker: Worker) -> None:
-    """By the name of the call, without what was given to it; the work would be lost and the run complete."""
+    """The error names the call without its arguments."""
     message = await failure(await start(worker, Careless.run, which="one"))
 
     assert "the stage called ArtifactAccess.write and never awaited it" in message
     assert "secret" not in message
 
 
-async def test_two_stages_of_one_name_are_refused(worker: Worker) -> None:
+async def test_two_stages_of_one_name_are_an_error(worker: Worker) -> None:
     """A worker has one of them, which would run twice."""
     message = await failure(await start(worker, Careless.run, which="two"))
 

@@ -1,4 +1,4 @@
-"""Safeguards are on everywhere, with keys and ledger as `worker.py` finds them, until one word switches them off."""
+"""Safeguards are on everywhere, with the keys and ledger of `worker.py`, unless switched off."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ START = PipelineInput(goal="Note it")
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return an empty folder, in which the test runs, without any setting."""
+    """Return an empty working directory without settings."""
     for name in os.environ:
         if name.startswith("BATON_"):
             monkeypatch.delenv(name)
@@ -34,21 +34,21 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def is_on_record(file: Path, run: PipelineRun) -> bool:
-    """Return whether a ledger has the task of a run."""
+    """Return whether a ledger has a run's task."""
     async with Ledger(file, LedgerOptions(create=False)) as ledger:
         return bool((await ledger.trace(run.result.task_id)).records)
 
 
 def made(folder: Path) -> set[str]:
-    """Return what is in a folder."""
+    """Return the names of the files in a folder."""
     return {path.name for path in folder.iterdir()}
 
 
 class TestPlugin:
     """`BatonPlugin()`."""
 
-    async def test_a_client_makes_neither_keys_nor_ledger(self, server: DevServer, place: Path) -> None:
-        """It starts a run, asks about it and reads it; the worker is another's."""
+    async def test_a_client_creates_neither_keys_nor_ledger(self, server: DevServer, place: Path) -> None:
+        """It starts, queries and reads a run of another process's worker."""
         client = await Client.connect(server.address, plugins=[BatonPlugin()])
         other = await connected(server.address)
         async with pipeline_worker(other, they.PIPELINES, they.STAGES) as worker:
@@ -60,7 +60,7 @@ class TestPlugin:
         assert made(place) == set()
 
     async def test_its_worker_has_keys_and_a_ledger(self, server: DevServer, place: Path) -> None:
-        """Made on first use, where `worker.py` makes them; either takes up what the other sealed."""
+        """Created on first use where `worker.py` creates them; each reads the other's handoffs."""
         client = await Client.connect(server.address, plugins=[BatonPlugin()])
         shipped = await Client.connect(
             server.address, plugins=[await plugin_for(Settings.of(os.environ), Served([], []))]
@@ -74,10 +74,10 @@ class TestPlugin:
         assert made(place / ".baton") >= {"keys.toml", "ledger.db", "vault.db"}
         assert await is_on_record(place / ".baton" / "ledger.db", run)
 
-    async def test_the_environment_names_them(
+    async def test_the_environment_configures_them(
         self, server: DevServer, place: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Keys, ledger and encryption are those of its `BATON_…` variables; a client of the same place reads it."""
+        """Keys, ledger and encryption follow the `BATON_…` variables, for clients as well."""
         Keyring.development(place / "own")
         monkeypatch.setenv("BATON_KEYS", str(place / "own" / "keys.toml"))
         monkeypatch.setenv("BATON_LEDGER", str(place / "audit.db"))
@@ -99,7 +99,7 @@ class TestPlugin:
     async def test_one_word_switches_them_off(
         self, server: DevServer, place: Path, monkeypatch: pytest.MonkeyPatch, by_variable: bool
     ) -> None:
-        """Stages are then begun by plain inputs, and nothing is made."""
+        """Stages then start with plain inputs, and nothing is created."""
         if by_variable:
             monkeypatch.setenv("BATON_SAFEGUARDS", "off")
         plugin = BatonPlugin() if by_variable else BatonPlugin(safeguards="off")
@@ -110,10 +110,10 @@ class TestPlugin:
         assert await sealed_handoffs(run.handle, client) == []
         assert made(place) == set()
 
-    async def test_production_is_refused_keys_that_are_made_by_themselves(
+    async def test_production_rejects_generated_keys(
         self, server: DevServer, place: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A worker says at once what is missing; a client, which needs none, works."""
+        """A worker says at once what is missing; a client, which needs no keys, works."""
         monkeypatch.setenv("BATON_ENV", "production")
         client = await Client.connect(server.address, plugins=[BatonPlugin()])
         handle = await client.start_workflow(they.noted, START, id="in-production", task_queue="nobody")
@@ -123,13 +123,13 @@ class TestPlugin:
 
         assert made(place) == set()
 
-    def test_another_word_is_refused(self) -> None:
-        """It would otherwise be taken for the default, or for off."""
+    def test_another_word_is_rejected(self) -> None:
+        """It would be mistaken for the default, or for off."""
         with pytest.raises(ValueError, match="safeguards is 'none'; expected Safeguards"):
             BatonPlugin(safeguards="none")  # type: ignore[arg-type]
 
     async def test_workers_on_two_event_loops_share_a_client(self, server: DevServer, place: Path) -> None:
-        """As in a test suite with a loop for each test: each loop has the ledger open for itself."""
+        """As in tests with a loop each: every loop opens the ledger for itself."""
         client = await connected(server.address)
 
         async def one_run() -> str:
@@ -147,7 +147,7 @@ class TestKit:
     """`baton.testing`."""
 
     async def test_it_has_safeguards_and_leaves_nothing(self, server: DevServer, place: Path) -> None:
-        """Runs are sealed and on record as in production, in a folder that goes with the plugin."""
+        """Handoffs are signed and recorded as in production, in a temporary folder."""
         client = await connected(server.address)
         async with pipeline_worker(client, they.PIPELINES, they.STAGES) as worker:
             run = await run_pipeline(worker, they.noted, START)
@@ -157,8 +157,8 @@ class TestKit:
         await assert_replays(run.handle, [they.noted])
         assert made(place) == set()
 
-    async def test_a_replay_reads_what_the_clients_store_has(self, server: DevServer) -> None:
-        """The handle's client has the plugin, so no test repeats it."""
+    async def test_a_replay_uses_the_clients_store(self, server: DevServer) -> None:
+        """The handle's client has the plugin, so tests need not repeat it."""
         client = await connected(server.address)
         async with pipeline_worker(client, they.PIPELINES, they.STAGES) as worker:
             run = await run_pipeline(
@@ -172,10 +172,10 @@ PLACES = [(what, where) for what in they.ODD for where in ("output", "patch", "r
 
 
 @pytest.mark.parametrize(("what", "where"), PLACES, ids=[" ".join(place) for place in PLACES])
-async def test_what_a_pipeline_may_return_is_the_same_in_a_test_and_in_production(
+async def test_output_rules_are_the_same_in_tests_and_production(
     server: DevServer, place: Path, what: str, where: str
 ) -> None:
-    """And so is the message when it may not: a number that is not exact, and half a character."""
+    """With the same error for an inexact number and half a surrogate pair."""
     shipped = await plugin_for(Settings.of(os.environ), Served([], []))
     messages = []
     for plugin in (temporary_plugin(), BatonPlugin(), shipped, BatonPlugin(safeguards=Safeguards.development(place))):

@@ -1,4 +1,4 @@
-"""A pipeline from start to end: its stages in order, its state in the workflow, its answers to questions."""
+"""A pipeline from start to end: the order of stages, its state and its queries."""
 
 from temporalio.client import Client
 from temporalio.worker import Worker
@@ -14,8 +14,8 @@ from tests.support import GOAL, assert_reads_back, names, start, undated, until_
 
 
 class TestRun:
-    async def test_each_stage_gets_the_baton_that_the_one_before_left(self, worker: Worker) -> None:
-        """The state is in the workflow, and every stage reads and patches it (S1-concept-a, -b, -c, S1-loop-a)."""
+    async def test_each_stage_gets_the_previous_baton(self, worker: Worker) -> None:
+        """The workflow holds the state; every stage reads and patches it (S1-concept-a, -b, -c, S1-loop-a)."""
         run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
 
         [code] = run.baton.artifacts
@@ -32,14 +32,14 @@ class TestRun:
         }
 
     async def test_it_starts_from_the_goal_alone(self, worker: Worker) -> None:
-        """A service says the goal; the rest of the first baton is there by itself (S1-init-a, S1-init-c, S2-how-1)."""
+        """The rest of the first baton has defaults (S1-init-a, S1-init-c, S2-how-1)."""
         run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
 
         assert run.record.state.initial.current_state == ["Workflow starting"]
         assert run.record.state.initial.goal == GOAL
 
     async def test_every_change_is_recorded_with_stage_time_and_patch(self, client: Client, worker: Worker) -> None:
-        """Who changed what, and when, in the order of the stages (S1-design-h, S1-patch-f, S2-design-d)."""
+        """In the order of the stages (S1-design-h, S1-patch-f, S2-design-d)."""
         run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
 
         await assert_reads_back(client, run.handle)
@@ -52,18 +52,16 @@ class TestRun:
             "open_questions": [],
         }
 
-    async def test_result_tells_steps_spend_and_output(self, worker: Worker) -> None:
-        """The spend of all stages is added up, exactly."""
+    async def test_the_result_has_steps_spend_and_output(self, worker: Worker) -> None:
+        """The spend of all stages is added up exactly."""
         run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
 
         assert run.result.steps == 3
         assert run.result.spend == Spend(micro_usd=1_500, prompt_tokens=900)
         assert run.result.baton == run.baton.to_json_object()
 
-    async def test_code_that_is_run_again_from_the_start_at_every_task_gives_the_same(
-        self, client: Client, worker: Worker
-    ) -> None:
-        """The pipeline's own code answers alike each time, so that any worker can go on with any run."""
+    async def test_a_worker_without_a_cache_gives_the_same_result(self, client: Client, worker: Worker) -> None:
+        """The code is deterministic, so any worker can continue any run."""
         once = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
         async with pipeline_worker(client, PIPELINES, STAGES, replay_every_task=True) as forgetful:
             second_run = await run_pipeline(forgetful, Linear.run, PipelineInput(goal=GOAL))
@@ -72,8 +70,8 @@ class TestRun:
         assert undated(second_run.record) == undated(once.record)
         assert EXECUTED[second_run.handle.id, "implement"] == 1
 
-    async def test_task_id_given_is_kept(self, worker: Worker) -> None:
-        """A service may name the task itself."""
+    async def test_a_given_task_id_is_kept(self, worker: Worker) -> None:
+        """A service may choose it."""
         run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL, task_id="ticket-17"))
 
         assert run.result.task_id == "ticket-17"
@@ -94,7 +92,7 @@ class TestQueries:
         assert (waiting["kind"], waiting["name"], waiting["asks"]) == ("approval", "release manager", "Ship it?")
         await assert_reads_back(client, handle)
 
-    async def test_stages_that_run_are_shown_as_waited_for(self, worker: Worker) -> None:
+    async def test_running_stages_are_shown(self, worker: Worker) -> None:
         """Also several at once."""
         handle = await start(worker, Together.run, patches={"a": {}, "b": {}})
         overview = await until_waiting(handle, "hold", "hold")
@@ -102,8 +100,8 @@ class TestQueries:
         assert [(step.kind, step.seq) for step in overview.waiting_for] == [("stage", 2), ("stage", 3)]
         await handle.terminate()
 
-    async def test_a_closed_run_answers_too(self, worker: Worker) -> None:
-        """As long as a worker of the pipeline runs."""
+    async def test_a_closed_run_answers_queries(self, worker: Worker) -> None:
+        """While a worker of the pipeline runs."""
         run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
         overview = await run.handle.query(QUERY_STATUS, result_type=Overview)
 
@@ -111,8 +109,8 @@ class TestQueries:
 
 
 class TestReadRun:
-    async def test_a_run_is_read_when_its_workers_are_gone(self, client: Client) -> None:
-        """An open and a closed run, wholly, from the server alone (S1-design-i)."""
+    async def test_a_run_is_read_without_workers(self, client: Client) -> None:
+        """An open and a closed run, completely, from the server alone (S1-design-i)."""
         async with pipeline_worker(client, PIPELINES, STAGES) as worker:
             closed = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
             handle = await start(worker, Gated.run)

@@ -1,4 +1,4 @@
-"""What `BatonPlugin` sees to: bad input and bad code end a run with a message, and nothing is tried for ever."""
+"""`BatonPlugin`: bad input and failing code end a run with a message, and nothing is retried for ever."""
 
 import asyncio
 import logging
@@ -76,7 +76,7 @@ BAD_INPUTS: list[Any] = [
 
 
 async def start_raw(client: Client, task_queue: str, id: str, payloads: list[Payload]) -> Handle:
-    """Start a Linear pipeline as no client of ours would."""
+    """Start a Linear pipeline with raw payloads."""
     request = StartWorkflowExecutionRequest(
         namespace=client.namespace, workflow_id=id, request_id=id, input=Payloads(payloads=payloads)
     )
@@ -92,7 +92,7 @@ class TestFailures:
     async def test_an_exception_of_the_code_fails_the_run(
         self, worker: Worker, how: str, kind: str, message: str
     ) -> None:
-        """With its type and message, at once; a workflow task is never tried for ever."""
+        """With type and message, at once; the workflow task is not retried."""
         handle = await start(worker, Raises.run, how=how)
         if how == "signal":
             await handle.signal("stumble")
@@ -107,7 +107,7 @@ class TestFailures:
     async def test_the_log_has_the_line_of_code_that_failed_the_run(
         self, worker: Worker, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """What the message of an exception alone leaves open; a stage that failed is named by its message."""
+        """The message alone does not say where; a failed stage has its own."""
         for how in ("unheard of", "group"):
             handle = await start(worker, Raises.run, how=how)
             with pytest.raises(WorkflowFailureError):
@@ -135,7 +135,7 @@ class TestFailures:
     async def test_the_log_has_an_update_whose_handler_failed(
         self, worker: Worker, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """The run goes on, and only who sent the update would be told; one that is refused is in order."""
+        """The run continues, and otherwise only the sender would know; a rejection is not logged."""
         handle = await start(worker, Raises.run, how="signal")
         with pytest.raises(WorkflowUpdateFailedError):
             await handle.execute_update("trip")
@@ -150,7 +150,7 @@ class TestFailures:
         assert logged.exc_info is not None
 
     @pytest.mark.parametrize("payloads", [BAD_INPUTS[0], BAD_INPUTS[2]])
-    async def test_the_log_blames_no_code_for_an_input_that_is_none(
+    async def test_the_log_has_no_code_error_for_an_invalid_input(
         self,
         client: Client,
         worker: Worker,
@@ -158,15 +158,15 @@ class TestFailures:
         request: pytest.FixtureRequest,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        """The run says what was wrong with it."""
+        """The run's error says what is wrong with it."""
         handle = await start_raw(client, worker.task_queue, request.node.name, payloads)
         with pytest.raises(WorkflowFailureError):
             await handle.result()
 
         assert not [record for record in caplog.records if "code failed" in record.getMessage()]
 
-    async def test_what_a_workflow_may_not_ask_comes_with_what_it_may(self, worker: Worker) -> None:
-        """Temporal's own message knows only how to switch the guard off."""
+    async def test_a_forbidden_call_names_the_alternatives(self, worker: Worker) -> None:
+        """Temporal's own message only explains how to disable the check."""
         handle = await start(worker, Raises.run, how="clock")
 
         with pytest.raises(WorkflowFailureError) as raised:
@@ -174,10 +174,10 @@ class TestFailures:
         assert "use workflow.now()" in str(raised.value.cause)
 
     @pytest.mark.parametrize("payloads", BAD_INPUTS)
-    async def test_an_input_that_is_none_fails_the_run(
+    async def test_an_invalid_input_fails_the_run(
         self, client: Client, worker: Worker, payloads: list[Payload], request: pytest.FixtureRequest
     ) -> None:
-        """The message says what was expected and never shows what was sent."""
+        """The message says what was expected and never shows the input."""
         handle = await start_raw(client, worker.task_queue, request.node.name, payloads)
 
         with pytest.raises(WorkflowFailureError) as raised:
@@ -187,8 +187,8 @@ class TestFailures:
         failed = [event async for event in handle.fetch_history_events()]
         assert EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED not in [failure.event_type for failure in failed]
 
-    async def test_code_that_does_not_fit_the_history_suspends_the_run_until_it_fits(self, client: Client) -> None:
-        """A wrong deployment does not fail the runs in progress: they go on once the right code is back."""
+    async def test_code_that_does_not_fit_the_history_suspends_the_run(self, client: Client) -> None:
+        """A wrong deployment does not fail runs in progress; they resume with the right code."""
         async with pipeline_worker(client, PIPELINES, STAGES) as worker:
             handle = await start(worker, Gated.run, task_timeout=timedelta(seconds=1))
             await until_waiting(handle, "release manager")
@@ -210,7 +210,7 @@ class TestFailures:
 
 class TestParts:
     async def test_history_is_readable_without_compression(self, server: DevServer, client: Client) -> None:
-        """`compress=False` writes plain JSON, and either client reads what either wrote."""
+        """`compress=False` writes plain JSON, and clients read both forms."""
         plain = await Client.connect(
             server.address, plugins=[BatonPlugin(WorkerParts(), safeguards="off", compress=False)]
         )
@@ -221,10 +221,8 @@ class TestParts:
             assert (await read_run(client, run.handle.id)).baton == run.baton
 
     @pytest.mark.parametrize(("where", "at_a_time"), [("artifacts", 1), ("memory:", 1), ("s3://bucket/prefix", 3)])
-    async def test_large_payloads_are_kept_one_at_a_time_where_no_network_waits(
-        self, client: Client, where: str, at_a_time: int
-    ) -> None:
-        """The SDK's three at a time cost every payload, small ones too; a bucket keeps them."""
+    async def test_a_local_store_is_used_without_concurrency(self, client: Client, where: str, at_a_time: int) -> None:
+        """The SDK's concurrency of three costs time for every payload; buckets keep it."""
         worker_config = WorkerConfig(client=client, max_workflow_task_external_storage_concurrency=3)
 
         config = BatonPlugin(WorkerParts(artifacts=open_store(where)), safeguards="off").configure_worker(worker_config)
@@ -234,7 +232,7 @@ class TestParts:
 
 class TestLabels:
     async def test_every_run_has_a_task_id(self, client: Client, worker: Worker) -> None:
-        """It is made before the run starts, so that the search attribute and the run agree."""
+        """Set before the start, so that search attribute and run agree."""
         run = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
 
         described = await run.handle.describe()
@@ -242,8 +240,8 @@ class TestLabels:
         assert labels["BatonTaskId"] == run.result.task_id == run.record.start.task_id
         assert labels["BatonPipeline"] == "Linear"
 
-    async def test_a_server_without_the_attributes_runs_pipelines_too(self, server: DevServer) -> None:
-        """`searchable=False` labels nothing, and so the pipeline's code upserts nothing."""
+    async def test_a_server_without_the_attributes_runs_pipelines(self, server: DevServer) -> None:
+        """With `searchable=False` nothing sets search attributes."""
         client = await Client.connect(
             server.address, plugins=[BatonPlugin(WorkerParts(), safeguards="off", searchable=False)]
         )
@@ -255,8 +253,8 @@ class TestLabels:
         assert [pair.key.name for pair in described.typed_search_attributes if "Baton" in pair.key.name] == []
 
     @pytest.mark.filterwarnings("ignore:Dictionary-based search attributes are deprecated")
-    async def test_the_untyped_form_of_search_attributes_is_refused(self, client: Client) -> None:
-        """Temporal's deprecated form cannot be added to."""
+    async def test_untyped_search_attributes_are_rejected(self, client: Client) -> None:
+        """Temporal's deprecated form cannot be extended."""
         with pytest.raises(TypeError, match="search_attributes must be TypedSearchAttributes"):
             await client.start_workflow(
                 Linear.run,
@@ -269,7 +267,7 @@ class TestLabels:
 
 @workflow.defn
 class Forgetful:
-    """A pipeline whose author forgot the line above `__init__`."""
+    """A pipeline without `@workflow.init`."""
 
     def __init__(self, start: PipelineInput) -> None:
         self.pipeline = Pipeline(start)
@@ -280,15 +278,15 @@ class Forgetful:
 
 
 class TestInit:
-    async def test_a_pipeline_without_it_is_refused_by_its_worker(self, client: Client) -> None:
-        """Where it is made, and not with every run."""
+    async def test_a_pipeline_without_it_is_rejected_by_its_worker(self, client: Client) -> None:
+        """When the worker is created, not in every run."""
         with pytest.raises(TypeError, match=r"Forgetful\.__init__ takes start, .*@workflow\.init above it"):
             Worker(client, task_queue=f"forgetful-{uuid4()}", workflows=[Linear, Forgetful])
 
 
 class TestActivities:
-    async def test_a_function_that_is_no_stage_is_refused_by_name(self, client: Client) -> None:
-        """With the decorator that it lacks, which Temporal's own message does not know."""
+    async def test_a_function_that_is_not_a_stage_is_rejected_by_name(self, client: Client) -> None:
+        """The error names the missing decorator."""
 
         async def plain(baton: Baton) -> BatonPatch:
             return BatonPatch()
@@ -301,7 +299,7 @@ class TestEventLoop:
     async def test_a_blocked_loop_is_reported(
         self, client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """No heartbeat leaves it, and the service takes the worker to be well. The log says where it stands."""
+        """It sends no heartbeats while the server believes the worker is alive; the log has the stack."""
         monkeypatch.setattr(worker_logs, "TICK_SECONDS", 0.1)
 
         @stage
@@ -318,10 +316,10 @@ class TestEventLoop:
 
 class TestSafeguards:
     @pytest.mark.parametrize("alone", [True, False], ids=["run", "async with"])
-    async def test_it_ends_with_the_reason_and_does_not_hang(
+    async def test_a_worker_with_bad_safeguards_ends_with_the_reason(
         self, server: DevServer, tmp_path: Path, alone: bool
     ) -> None:
-        """Whoever runs it learns why, whichever way it is run."""
+        """Whichever way it is run."""
         (tmp_path / "ledger.db").write_text("This is no database. " * 1_000, encoding="utf-8")
         safeguards = Safeguards(Keyring.generate(), tmp_path / "ledger.db")
         client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
@@ -336,8 +334,8 @@ class TestSafeguards:
 
 
 class TestConnect:
-    async def test_without_a_plugin_it_reads_what_workers_wrote(self, server: DevServer, worker: Worker) -> None:
-        """A script that forgot the plugin gets results, and not an error about an encoding."""
+    async def test_connect_without_a_plugin_reads_results(self, server: DevServer, worker: Worker) -> None:
+        """A script without the plugin gets results instead of a decoding error."""
         plain = await connect(Connection(address=server.address))
 
         result = await plain.execute_workflow(
@@ -349,8 +347,8 @@ class TestConnect:
 
         assert "Approved the change" in str(result.baton["decision_log"])
 
-    async def test_gzip_is_left_out_where_nothing_crosses_a_network(self, server: DevServer) -> None:
-        """Between this machine and itself it only takes time; to any other it stays as the SDK has it."""
+    async def test_a_local_connection_uses_no_gzip(self, server: DevServer) -> None:
+        """Connections to other machines keep the SDK's default."""
         here = await Client.connect(server.address, plugins=[BatonPlugin()])
         elsewhere = await Client.connect("temporal.example:7233", lazy=True, plugins=[BatonPlugin()])
 

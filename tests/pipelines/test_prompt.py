@@ -1,4 +1,4 @@
-"""What an agent's prompt holds, and what gives way where the window is too small."""
+"""The content of an agent's prompt, and how it is shortened."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ BATON = Baton(
 
 
 def fact(number: int, claim: str, confidence: Confidence = Confidence.HIGH, whole: str | None = None) -> Fact:
-    """Return a fact of a session."""
+    """Return a session's fact."""
     source = SourceProvenance(source="web.search", timestamp=AT, method="tool_call:web.search")
     members: dict[str, Any] = {} if whole is None else {"whole": "sha256:" + "0" * 64}
     return Fact(claim=claim, source=source, confidence=confidence, event_id=f"1.research.{number}", **members)
@@ -40,29 +40,29 @@ def under(facts: Sequence[Fact]) -> HandoffContract:
 
 
 def draft(characters: int, *, kind: Kind = Kind.INPUT, id: str = "draft", required: bool = False) -> NamedText:
-    """Return an input, or an artifact, of so many characters, each line with its place."""
+    """Return an input or artifact of the given length, with numbered lines."""
     rows = "".join(f"{place:>9}\n" for place in range(0, characters, 10))
     return NamedText(kind, id, rows[:characters], required)
 
 
 class TestBudget:
-    """`prompt_tokens`, the one budget."""
+    """`prompt_tokens`, the only limit."""
 
     @pytest.mark.parametrize(
         ("window", "beside", "left"),
         [(32_000, 0, 25_600), (32_000, 1_000, 24_600), (1_000_000, 0, 968_000)],
         ids=["a fifth is the answer's", "what the model reads beside it", "an answer needs no more"],
     )
-    def test_it_is_the_window_less_what_the_answer_needs(self, window: int, beside: int, left: int) -> None:
-        """The rest is the prompt's."""
+    def test_it_is_the_window_minus_the_answers_share(self, window: int, beside: int, left: int) -> None:
+        """The rest is for the prompt."""
         assert prompt_tokens(window, beside) == left
 
 
 class TestWhole:
     """A prompt that fits."""
 
-    def test_everything_is_in_it(self) -> None:
-        """Nothing is cut by a fixed number: 40,000 characters of an input reach the agent, and so does a long claim."""
+    def test_a_prompt_that_fits_is_complete(self) -> None:
+        """No fixed limit applies: 40,000 characters of an input and a long claim reach the agent."""
         claim = "The price is 20 USD. " * 400
         material = Material(
             BATON,
@@ -83,8 +83,8 @@ class TestWhole:
             ("artifact plan-1", 0, ""),
         ]
 
-    def test_each_text_has_a_page_of_its_own(self) -> None:
-        """An input of many lines cannot pass for the baton: it stands in another fence."""
+    def test_each_text_has_its_own_page(self) -> None:
+        """An input cannot imitate the baton, because it is in another fence."""
         prompt = assemble(
             Material(BATON, texts=[NamedText(Kind.INPUT, "x", "**Constraints:**\n- none")]),
             9_000,
@@ -96,11 +96,11 @@ class TestWhole:
         assert prompt.pages[1] == ("Input `x`:\n", "**Constraints:**\n- none")
 
 
-class TestGivingWay:
+class TestShortening:
     """A prompt that does not fit."""
 
-    def test_a_long_input_is_shortened_and_says_so(self) -> None:
-        """In the prompt, and in its parts for people; a short one beside it stays whole."""
+    def test_a_shortened_input_says_so(self) -> None:
+        """In the prompt, and in its parts for people; a short input stays complete."""
         material = Material(BATON, texts=[draft(40_000), NamedText(Kind.INPUT, "style", "plain")])
         prompt = assemble(material, 4_000, estimate_tokens, NONCE)
         notice = next(line for line in prompt.text.splitlines() if line.startswith("Input draft: "))
@@ -116,15 +116,15 @@ class TestGivingWay:
             "input style": "",
         }
 
-    def test_an_agent_without_the_tool_is_not_sent_to_it(self) -> None:
-        """It is told that there is more."""
+    def test_the_tool_is_named_only_if_the_agent_has_it(self) -> None:
+        """Other agents learn that there is more."""
         prompt = assemble(Material(BATON, texts=[draft(40_000)]), 4_000, estimate_tokens, NONCE, reads=None)
 
         assert "of 40,000 characters; the rest is not shown" in prompt.text
         assert "read_artifact" not in prompt.text
 
-    def test_parts_give_way_in_the_declared_order(self) -> None:
-        """What can still be read goes first, then what is oldest and least sure; the baton comes last."""
+    def test_parts_are_shortened_in_the_declared_order(self) -> None:
+        """First readable texts, then the oldest and least certain, at last the baton."""
         turns = [Turn(role="a", content=f"turn {n} " + "words " * 40) for n in range(20)]
         material = Material(BATON, turns=turns, texts=[draft(4_000), draft(4_000, kind=Kind.ARTIFACT, id="plan-1")])
         order = ["artifact plan-1", "input draft", "conversation", "baton"]
@@ -141,7 +141,7 @@ class TestGivingWay:
         assert seen >= {0, 1, 2, 3}
 
     def test_the_surest_and_newest_facts_stay(self) -> None:
-        """Long claims go back to their beginning first; what is left out is counted."""
+        """Long claims are shortened first; omitted facts are counted."""
         claim = "x" * 3_000
         facts = [fact(n, f"claim {n} " + "y" * 300, Confidence.LOW) for n in range(1, 9)]
         facts.append(fact(9, "x" * 400, whole=claim))
@@ -156,8 +156,8 @@ class TestGivingWay:
         assert "claim 1 " not in prompt.text
         assert prompt.parts[0].why.startswith("facts: ")
 
-    def test_the_oldest_turns_go_first(self) -> None:
-        """The newest are what the agent answers to."""
+    def test_the_oldest_turns_are_removed_first(self) -> None:
+        """The agent answers the newest ones."""
         turns = [Turn(role="a", content=f"turn {n} " + "words " * 60) for n in range(20)]
         prompt = assemble(Material(BATON, summary="long ago", turns=turns), 800, estimate_tokens, NONCE)
 
@@ -165,8 +165,8 @@ class TestGivingWay:
         assert "turn 0 " not in prompt.text
         assert "earlier turns, for which there is no room)" in prompt.text
 
-    def test_what_cannot_be_shown_is_named(self) -> None:
-        """An image in the work scope is not text; the agent knows that it is there."""
+    def test_artifacts_that_cannot_be_shown_are_named(self) -> None:
+        """The agent knows that there is an image."""
         prompt = assemble(
             Material(BATON, texts=[NamedText(Kind.ARTIFACT, "logo", None, why="not text")]), 900, estimate_tokens, NONCE
         )
@@ -179,10 +179,10 @@ class TestGivingWay:
         st.integers(2_500, 20_000),
         st.sampled_from([estimate_tokens, len, lambda text: len(text.split())]),
     )
-    def test_it_always_fits_and_names_all_that_is_cut(
+    def test_it_always_fits_and_names_all_shortened_parts(
         self, sizes: list[tuple[int, Kind]], allowed: int, estimator: Callable[[str], int]
     ) -> None:
-        """Whatever the sizes are and however tokens are counted."""
+        """Whatever the sizes and the estimator are."""
         texts = [draft(size, kind=kind, id=f"text-{at}") for at, (size, kind) in enumerate(sizes)]
         prompt = assemble(Material(BATON, texts=texts), allowed, estimator, NONCE)
 
@@ -192,10 +192,10 @@ class TestGivingWay:
 
 
 class TestRefused:
-    """What must be whole and does not fit."""
+    """Required parts that do not fit."""
 
-    def test_the_sizes_are_named(self) -> None:
-        """Constraints, task and a required input; nothing is sent to a model."""
+    def test_the_error_has_the_sizes(self) -> None:
+        """Of constraints, task and a required input; nothing is sent to a model."""
         material = Material(BATON, contract=under([]), texts=[draft(40_000, required=True), draft(9_000, id="other")])
 
         with pytest.raises(PromptTooLargeError) as caught:
@@ -205,8 +205,8 @@ class TestRefused:
         assert caught.value.needed.keys() == {"task and terms", "goal", "constraints", "input draft"}
         assert "input draft 10,0" in str(caught.value)
 
-    def test_a_required_input_takes_the_room_of_the_others(self) -> None:
-        """It is whole, and they are not."""
+    def test_a_required_input_displaces_the_others(self) -> None:
+        """It is complete, and they are not."""
         material = Material(BATON, texts=[draft(12_000, required=True), draft(12_000, id="other")])
         prompt = assemble(material, 4_500, estimate_tokens, NONCE)
 

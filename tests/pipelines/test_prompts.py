@@ -1,4 +1,4 @@
-"""Nothing is cut in silence: what agents see of what was handed on, on a real server (issue 33)."""
+"""Nothing is shortened silently: what agents see, on a real server (issue 33)."""
 
 from collections.abc import AsyncIterator
 
@@ -30,8 +30,8 @@ async def worker(server: DevServer, plugin: BatonPlugin) -> AsyncIterator[Worker
         yield it
 
 
-async def test_what_a_tool_found_reaches_the_next_agent_whole(worker: Worker, plugin: BatonPlugin) -> None:
-    """A page of 3,000 characters is a fact; of a log that no contract holds, the agent reads the rest itself."""
+async def test_a_tools_result_reaches_the_next_agent_in_full(worker: Worker, plugin: BatonPlugin) -> None:
+    """A page of 3,000 characters is a fact; of a longer log, the agent reads the rest itself."""
     READ.clear()
     run = await run_pipeline(worker, they.learns, START)
     explained = await explain_run(worker.client, run.handle.id, None, "digest")
@@ -47,8 +47,8 @@ async def test_what_a_tool_found_reaches_the_next_agent_whole(worker: Worker, pl
     await assert_replays(run.handle, PIPELINES, plugin=plugin)
 
 
-async def test_what_does_not_fit_is_named_everywhere(worker: Worker, plugin: BatonPlugin) -> None:
-    """In the prompt, in the history, and in the explanation; the rules and the short input are whole."""
+async def test_shortened_parts_are_named_everywhere(worker: Worker, plugin: BatonPlugin) -> None:
+    """In the prompt, the history and the explanation; rules and a short input are complete."""
     READ.clear()
     run = await run_pipeline(worker, they.shortens, START)
     record = await read_run(worker.client, run.handle.id)
@@ -68,8 +68,8 @@ async def test_what_does_not_fit_is_named_everywhere(worker: Worker, plugin: Bat
     await assert_replays(run.handle, PIPELINES, plugin=plugin)
 
 
-async def test_what_must_be_whole_and_does_not_fit_is_refused_unpaid(worker: Worker) -> None:
-    """The agent is not asked, the stage is not tried again, and the sizes are named."""
+async def test_required_parts_that_do_not_fit_fail_without_cost(worker: Worker) -> None:
+    """The agent is not called, the stage is not retried, and the error has the sizes."""
     with pytest.raises(WorkflowFailureError) as raised:
         await run_pipeline(worker, they.insists, START)
 
@@ -81,7 +81,7 @@ async def test_what_must_be_whole_and_does_not_fit_is_refused_unpaid(worker: Wor
 
 
 async def test_a_wrong_answer_names_the_field_and_the_rule(worker: Worker) -> None:
-    """To the agent in its next prompt, and to the person once its attempts are used up."""
+    """In the agent's next prompt, and in the error when its attempts are used up."""
     with pytest.raises(WorkflowFailureError) as raised:
         await run_pipeline(worker, they.errs, START)
 

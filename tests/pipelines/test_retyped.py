@@ -1,4 +1,4 @@
-"""A field of the baton whose type changes: continued runs wait for code that fits, and nobody is shown its value."""
+"""A baton field whose type changes: continued runs wait for matching code, and its value is never shown."""
 
 import uuid
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def marked() -> Outcome:
 
 
 async def test_a_continued_run_is_suspended_and_resumes_with_code_that_fits(client: Client) -> None:
-    """The reason names the field, what was found and what is expected; `baton replay` finds it before the deploy."""
+    """The reason names the field, the value's type and the expected one; `baton replay` finds it earlier."""
     for given in (
         PipelineInput(goal=GOAL, outcomes=[marked()], continued=1),
         PipelineInput(goal=GOAL, baton={"label": SECRET}, continued=1),
@@ -49,7 +49,7 @@ async def test_a_continued_run_is_suspended_and_resumes_with_code_that_fits(clie
             await assert_replays(handle, [After])
 
 
-async def test_a_fork_is_refused_before_it_is_said_to_run(client: Client) -> None:
+async def test_a_fork_is_rejected_before_it_starts(client: Client) -> None:
     """The error names the field and shows no value."""
     queue = f"retyped-{uuid.uuid4()}"
     async with pipeline_worker(client, [Before], STAGES, task_queue=queue):

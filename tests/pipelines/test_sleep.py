@@ -1,4 +1,4 @@
-"""`Pipeline.sleep`: a wait that is a step, so that no run waits again for what an earlier one waited for."""
+"""`Pipeline.sleep`: a sleep that is a step, so that no run repeats it."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -29,13 +29,13 @@ async def poller(client: Client) -> AsyncIterator[Worker]:
 
 
 async def timers(handle: Handle) -> int:
-    """Return how many timers a run has started."""
+    """Return how many timers a run started."""
     kinds = Counter([event.event_type async for event in handle.fetch_history_events()])
     return kinds[EventType.EVENT_TYPE_TIMER_STARTED]
 
 
-async def test_a_run_that_continues_as_new_does_not_wait_again(client: Client, poller: Worker) -> None:
-    """Each pause is waited for once in all the runs together, and its place in the history is the same."""
+async def test_a_continued_run_does_not_sleep_again(client: Client, poller: Worker) -> None:
+    """Each sleep happens once in all runs together, at the same place of the history."""
     run = await run_pipeline(poller, Polls.run, PipelineInput(goal=GOAL))
 
     read = await assert_reads_back(client, client.get_workflow_handle(run.handle.id), PAUSING)
@@ -49,8 +49,8 @@ async def test_a_run_that_continues_as_new_does_not_wait_again(client: Client, p
     assert waited == 3
 
 
-async def test_a_fork_takes_the_waits_before_it_over(client: Client, poller: Worker) -> None:
-    """What was waited for is not waited for again; what comes after is."""
+async def test_a_fork_does_not_repeat_earlier_sleeps(client: Client, poller: Worker) -> None:
+    """Later ones are executed."""
     run = await run_pipeline(poller, Polls.run, PipelineInput(goal=GOAL, params={"events": 10_000}))
     forked = await fork(client, run.handle.id, "5", by="ann", why="look again")
     await forked.result()
@@ -60,8 +60,8 @@ async def test_a_fork_takes_the_waits_before_it_over(client: Client, poller: Wor
     assert await timers(client.get_workflow_handle(forked.id)) == 1
 
 
-async def test_it_is_told_while_it_lasts_and_can_be_rolled_back_to(client: Client, poller: Worker) -> None:
-    """What is waited for, until when; a rollback to the pause begins it anew."""
+async def test_a_sleep_is_shown_and_can_be_rolled_back_to(client: Client, poller: Worker) -> None:
+    """With its end; a roll-back repeats it."""
     handle = await start(poller, Polls.run, seconds=3600)
     overview = await until(handle, lambda now: any(step.kind == "sleep" for step in now.waiting_for))
     [waiting] = overview.waiting_for
@@ -85,8 +85,8 @@ async def test_it_is_told_while_it_lasts_and_can_be_rolled_back_to(client: Clien
     await client.get_workflow_handle(handle.id).terminate()
 
 
-async def test_the_pipelines_code_can_give_it_up(client: Client, poller: Worker) -> None:
-    """It is on record as canceled, and a fork gives it up as well."""
+async def test_the_pipelines_code_can_cancel_a_sleep(client: Client, poller: Worker) -> None:
+    """It is recorded as canceled, and a fork cancels it as well."""
     run = await run_pipeline(poller, Hurries.run, PipelineInput(goal=GOAL))
     forked = await fork(client, run.handle.id, "gamma", by="ann", why="once more")
     await forked.result()
@@ -95,8 +95,8 @@ async def test_the_pipelines_code_can_give_it_up(client: Client, poller: Worker)
     assert [outcome.canceled for outcome in read.state.outcomes] == [True, False]
 
 
-async def test_it_cannot_last_less_than_no_time(client: Client, poller: Worker) -> None:
-    """A negative duration is a mistake of the code; no time is none."""
+async def test_a_negative_duration_is_an_error(client: Client, poller: Worker) -> None:
+    """Zero is allowed."""
     await run_pipeline(poller, Polls.run, PipelineInput(goal=GOAL, params={"seconds": 0}))
     handle = await start(poller, Polls.run, seconds=-1)
     with pytest.raises(WorkflowFailureError) as error:

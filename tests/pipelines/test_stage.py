@@ -1,4 +1,4 @@
-"""`@stage`: a function that a test can call, and an activity that a worker can run."""
+"""`@stage`: a function that tests call, and an activity that workers run."""
 
 import asyncio
 import hashlib
@@ -22,7 +22,7 @@ from baton.pipelines.activity_context import WorkerParts, worker_parts
 
 
 class ReviewBaton(Baton):
-    """A team's own baton."""
+    """A derived baton."""
 
     quality_signals: dict[str, JsonValue] = Field(default_factory=dict)
 
@@ -34,17 +34,17 @@ async def plan(baton: Baton) -> BatonPatch:
 
 
 def sent(name: str = "plan", **members: Any) -> StageInput:
-    """Return what a worker is sent for a stage."""
+    """Return the input of a stage."""
     return StageInput(**{"stage": name, "seq": 3, "task_id": "t", "baton": {"goal": "Add login"}, **members})
 
 
 async def raising(error: Exception) -> None:
-    """Raise it, as a task of a group."""
+    """Raise the error as a task of a group."""
     raise error
 
 
 async def answer(answers: Any, **terms: Any) -> StageReturn:
-    """Return what a worker answers for a stage that returns ``answers``, or raises it."""
+    """Return the result of a stage that returns or raises ``answers``."""
 
     @stage(**terms)
     async def scripted(context: StageContext[Baton]) -> Any:
@@ -56,24 +56,24 @@ async def answer(answers: Any, **terms: Any) -> StageReturn:
 
 
 class TestCall:
-    """A stage called by a test."""
+    """A stage that a test calls."""
 
-    async def test_it_is_the_function_it_was(self) -> None:
-        """A stage needs no server to be tested."""
+    async def test_it_calls_the_function(self) -> None:
+        """A test of a stage needs no server."""
         patch = await plan(Baton(goal="Add login"))
 
         assert patch == BatonPatch(current_state=["Plan for: Add login"], decision_log=["Use JWT"])
 
-    async def test_called_with_nothing_it_says_how_it_is_meant(self) -> None:
-        """As a pipeline's author does who writes `stage(plan())`, and a test's who forgets the baton."""
+    async def test_a_call_without_an_argument_is_an_error_with_a_hint(self) -> None:
+        """Authors write `stage(plan())`, and tests forget the baton."""
         called = plan()  # type: ignore[call-overload]
         with pytest.raises(TypeError, match="passed uncalled; found the coroutine"):
             spec_of(called)
         with pytest.raises(TypeError, match="<stage plan> was called without an argument; pass a baton"):
             await called
 
-    async def test_a_context_can_be_made_for_a_test(self) -> None:
-        """A stage that asks for more is tested alike."""
+    async def test_a_context_can_be_created_for_a_test(self) -> None:
+        """For stages that need more than the baton."""
 
         @stage
         async def review(context: StageContext[Baton]) -> StageResult:
@@ -84,16 +84,16 @@ class TestCall:
         assert (await review(context)).output == [2, 2, ["goal: may not be cleared"]]
 
     def test_it_keeps_its_name_and_docstring(self) -> None:
-        """What people read of a stage is what its author wrote."""
+        """People read what the stage's author wrote."""
         assert (plan.__name__, plan.__doc__, repr(plan)) == ("plan", "Plan the work.", "<stage plan>")
         assert isinstance(plan, HasSpec)
 
 
 class TestRun:
-    """A stage run for a worker."""
+    """A stage that a worker runs."""
 
-    async def test_it_answers_with_the_patch_as_it_was_returned(self) -> None:
-        """The patch comes back in the stage's record, its number with it (S1-patch-a, S1-patch-b, C-9)."""
+    async def test_it_returns_the_patch_unchanged(self) -> None:
+        """In the stage's record, with its step number (S1-patch-a, S1-patch-b, C-9)."""
         result = await plan(sent(attempt=2, branch=True))
 
         assert result == StageReturn(
@@ -115,20 +115,20 @@ class TestRun:
             pytest.param({"desicion_log": ["d"]}, {"desicion_log": ["d"]}, id="a patch that will be refused"),
         ],
     )
-    async def test_every_way_to_answer_is_taken(self, given: Any, patch: dict[str, Any]) -> None:
-        """No patch is a legal answer, and judging one is the workflow's affair (C-9, C-10)."""
+    async def test_every_form_of_answer_is_accepted(self, given: Any, patch: dict[str, Any]) -> None:
+        """No patch is a valid answer, and the workflow judges patches (C-9, C-10)."""
         result = await answer(given)
 
         assert (result.baton_patch, result.findings) == (patch, [])
 
-    async def test_output_and_spend_come_back(self) -> None:
-        """What the pipeline branches on, and what the stage cost."""
+    async def test_output_and_spend_are_returned(self) -> None:
+        """For the pipeline's code, and for its budget."""
         result = await answer(StageResult(output={"passed": 12}, spend=Spend(micro_usd=80_000)))
 
         assert (result.output, result.spend.micro_usd) == ({"passed": 12}, 80_000)
 
-    async def test_a_patch_that_cannot_even_be_made_comes_back_as_findings(self) -> None:
-        """It is told to the stage, which may mend it, and is not an exception to retry (C-3; B4)."""
+    async def test_a_malformed_patch_becomes_findings(self) -> None:
+        """The stage may correct it; it is not an exception to retry (C-3; B4)."""
 
         async def bad(context: StageContext[Baton]) -> Any:
             return BatonPatch.model_validate({"current_state": "x", "desicion_log": []})
@@ -155,8 +155,8 @@ class TestRun:
         ],
         ids=["a time", "not a number", "a name that is a number", "a set in a list", "an object in a turn"],
     )
-    async def test_what_is_not_json_is_a_finding(self, members: dict[str, Any], finding: str) -> None:
-        """The agent mends it; the worker has not failed (issue 33)."""
+    async def test_a_value_that_is_not_json_is_a_finding(self, members: dict[str, Any], finding: str) -> None:
+        """The agent can correct it; the worker has not failed (issue 33)."""
 
         async def made(context: StageContext[Baton]) -> StageResult:
             return StageResult(**members)
@@ -164,8 +164,8 @@ class TestRun:
         [text] = (await answer(made)).findings
         assert text.startswith(finding)
 
-    async def test_another_record_that_cannot_be_made_is_an_exception(self) -> None:
-        """Only patches are answers; any other mistake is the stage's own failure."""
+    async def test_another_invalid_record_is_an_exception(self) -> None:
+        """Only patches are answers; other errors are the stage's own."""
 
         async def bad(context: StageContext[Baton]) -> Any:
             return Baton.model_validate({})
@@ -181,22 +181,22 @@ class TestRun:
             pytest.param(StageResult(output={"said": ["half \ud83d"]}), "output.said.0", id="in the output"),
         ],
     )
-    async def test_half_a_character_comes_back_as_a_finding(self, given: Any, where: str) -> None:
-        """Models write such; JSON cannot carry it, so nothing of the answer is taken and the agent may mend it."""
+    async def test_half_a_surrogate_pair_is_a_finding(self, given: Any, where: str) -> None:
+        """JSON cannot represent it, so the answer is rejected and the agent may correct it."""
         result = await answer(given)
 
         assert [finding.partition(":")[0] for finding in result.findings] == [where]
         assert "half a surrogate pair" in result.findings[0]
         assert (result.baton_patch, result.output, result.turns) == ({}, None, [])
 
-    async def test_half_a_character_in_what_was_said_becomes_a_whole_one(self) -> None:
-        """A tool or a model said so; the agent that tells of it cannot mend it."""
+    async def test_half_a_surrogate_pair_in_turns_is_repaired(self) -> None:
+        """A tool or model produced it, so the agent cannot correct it."""
         result = await answer(StageResult(turns=[{"role": "assistant", "content": "done \ude00"}]))
 
         assert (result.findings, result.turns) == ([], [{"role": "assistant", "content": "done \ufffd"}])
 
-    async def test_half_a_character_that_a_tool_returned_becomes_a_whole_one(self) -> None:
-        """What happened is on record; a stage does not fail because of a character in it."""
+    async def test_half_a_surrogate_pair_in_tool_calls_is_repaired(self) -> None:
+        """The call is recorded; a stage does not fail because of a character in it."""
 
         async def looked(context: StageContext[Baton]) -> Any:
             context.session.tool_result("web.read", "half \ud83d", content="all of it: \ud83d")
@@ -207,20 +207,20 @@ class TestRun:
 
         assert event["content"] == "half \ufffd"
 
-    async def test_what_it_raises_goes_on_to_temporal(self) -> None:
-        """Temporal runs it again, as its retries say."""
+    async def test_exceptions_reach_temporal(self) -> None:
+        """Temporal retries the stage by its retry policy."""
         with pytest.raises(ConnectionError, match="no route"):
             await answer(ConnectionError("no route"))
 
-    async def test_what_it_may_not_do_is_tried_once_whatever_its_retries_say(self) -> None:
-        """A stage that names errors of its own has not given the refusals up."""
+    async def test_refusals_are_never_retried(self) -> None:
+        """Also if the stage's own `never` does not list them."""
         with pytest.raises(ApplicationError, match="TOOL_DENIED") as caught:
             await answer(ToolDeniedError("email.send", "h-1", allowed=[]), retries=Retries(never=("ValueError",)))
 
         assert caught.value.non_retryable
 
-    async def test_an_exception_alone_in_a_task_group_is_raised_as_itself(self) -> None:
-        """Whether it is worth another run is for the exception to say, and not for the group around it."""
+    async def test_a_single_exception_of_a_task_group_is_unwrapped(self) -> None:
+        """The exception, not the group, decides on a retry."""
 
         async def grouped(context: StageContext[Baton]) -> Any:
             async with asyncio.TaskGroup() as group:
@@ -231,8 +231,8 @@ class TestRun:
 
         assert (caught.value.type, caught.value.non_retryable) == ("NotImplementedError", True)
 
-    async def test_a_patch_refused_in_a_task_group_comes_back_as_findings(self) -> None:
-        """The agent may mend what it answered, wherever it made it."""
+    async def test_a_patch_error_in_a_task_group_becomes_findings(self) -> None:
+        """The agent may correct its answer."""
 
         async def grouped(context: StageContext[Baton]) -> Any:
             async with asyncio.TaskGroup() as group:
@@ -240,8 +240,8 @@ class TestRun:
 
         assert (await answer(grouped)).findings == ["current_state: too long"]
 
-    async def test_several_exceptions_of_a_task_group_are_all_told(self) -> None:
-        """People read what happened and not "2 sub-exceptions"; if one is not worth another run, none is."""
+    async def test_all_exceptions_of_a_task_group_are_reported(self) -> None:
+        """Instead of "2 sub-exceptions"; if one is permanent, none is retried."""
         error = ExceptionGroup("two agents", [OSError("disk full"), TypeError("no plan")])
 
         with pytest.raises(ApplicationError) as caught:
@@ -250,8 +250,8 @@ class TestRun:
         assert caught.value.message == "two agents (2 sub-exceptions): OSError: disk full; TypeError: no plan"
         assert (caught.value.type, caught.value.non_retryable) == ("ExceptionGroup", True)
 
-    async def test_a_message_that_cannot_be_stored_is_told_in_characters_that_can(self) -> None:
-        """Otherwise people read how its encoding failed and never what happened."""
+    async def test_a_message_that_cannot_be_stored_is_escaped(self) -> None:
+        """Otherwise only the encoding error would be stored."""
         with pytest.raises(ApplicationError) as caught:
             await answer(ValueError("found half a pair: \ud800"))
 
@@ -259,8 +259,8 @@ class TestRun:
         assert (caught.value.type, caught.value.__cause__) == ("ValueError", None)
 
     @pytest.mark.parametrize("given", ["text", 7, ["x"], Baton(goal="g")], ids=repr)
-    async def test_an_answer_of_another_type_is_not_worth_a_retry(self, given: Any) -> None:
-        """The message says what a stage returns."""
+    async def test_an_answer_of_another_type_is_not_retried(self, given: Any) -> None:
+        """The message lists the allowed types."""
         with pytest.raises(
             ApplicationError, match="a stage returns a BatonPatch, a dict, a StageResult, a HandoffReport or None"
         ) as caught:
@@ -269,14 +269,14 @@ class TestRun:
         assert caught.value.non_retryable
         assert caught.value.type == "TypeError"
 
-    async def test_it_sees_the_fields_that_it_knows(self) -> None:
-        """A stage for plain batons runs in a pipeline with a richer one."""
+    async def test_it_gets_the_fields_of_its_baton_type(self) -> None:
+        """A stage for plain batons runs in a pipeline with a derived one."""
         result = await plan(sent(baton={"goal": "Add login", "quality_signals": {"craft": 6}}))
 
         assert result.findings == []
 
-    async def test_it_is_handed_its_own_type_of_baton(self) -> None:
-        """A stage for a richer baton has its fields."""
+    async def test_it_gets_its_own_baton_type(self) -> None:
+        """A stage for a derived baton has its fields."""
 
         @stage(reads=["quality_signals"], writes=["quality_signals"])
         async def score(baton: ReviewBaton) -> dict[str, Any]:
@@ -287,8 +287,8 @@ class TestRun:
         assert score.baton_type is ReviewBaton
         assert result.baton_patch == {"quality_signals": {"seen": 6}}
 
-    async def test_a_field_it_did_not_declare_is_a_finding(self) -> None:
-        """A stage keeps to what it said it writes, and is told (C-3)."""
+    async def test_an_undeclared_field_is_a_finding(self) -> None:
+        """A stage may write declared fields only (C-3)."""
         result = await answer({"goal": "x", "work_scope": ["src"]}, writes=["work_scope"])
 
         assert [finding.split(":")[0] for finding in result.findings] == ["goal"]
@@ -296,7 +296,7 @@ class TestRun:
 
 
 class TestOutputSchema:
-    """The schema that a stage's output is to fit."""
+    """The schema of a stage's output."""
 
     @pytest.mark.parametrize(
         ("schemas", "why"),
@@ -310,8 +310,8 @@ class TestOutputSchema:
             ),
         ],
     )
-    async def test_it_is_looked_up_before_anybody_works(self, schemas: OutputSchemas | None, why: str) -> None:
-        """An agent would be paid for each run of the stage, and none could be accepted (S5-fields-l)."""
+    async def test_a_missing_schema_fails_before_any_work(self, schemas: OutputSchemas | None, why: str) -> None:
+        """Otherwise an agent would be paid for answers that cannot be accepted (S5-fields-l)."""
         ran: list[str] = []
 
         @stage(output="Decision@1")
@@ -327,16 +327,16 @@ class TestOutputSchema:
 
 
 class TestArtifacts:
-    """What a stage writes beside its patch."""
+    """Artifacts that a stage writes."""
 
     @staticmethod
     async def write(context: StageContext[Baton]) -> Any:
-        """Write an artifact and return a patch that does not speak of it."""
+        """Write an artifact and return a patch without it."""
         await context.artifacts.write("plan", "# Plan", type="plan")
         return {"current_state": ["Planned"]}
 
-    async def test_what_it_wrote_is_added_to_the_references(self) -> None:
-        """The baton refers to it, with its hash, and holds none of it (S1-fields-h, S1-fields-k, S1-design-j)."""
+    async def test_written_artifacts_are_added_to_the_references(self) -> None:
+        """The baton has the reference with its hash, and no content (S1-fields-h, S1-fields-k, S1-design-j)."""
         with worker_parts(WorkerParts(artifacts=MemoryArtifactStore())):
             result = await answer(self.write)
 
@@ -344,8 +344,8 @@ class TestArtifacts:
             {"id": "plan", "type": "plan", "hash": hashlib.sha256(b"# Plan").hexdigest(), "size": 6}
         ]
 
-    async def test_references_in_the_patch_are_left_as_they_are(self) -> None:
-        """A stage that sets the references means them (S1-patch-e)."""
+    async def test_references_in_the_patch_are_unchanged(self) -> None:
+        """A stage that sets the references decides (S1-patch-e)."""
 
         async def own(context: StageContext[Baton]) -> Any:
             return {**await self.write(context), "artifacts": []}
@@ -354,12 +354,12 @@ class TestArtifacts:
             assert (await answer(own)).baton_patch["artifacts"] == []
 
     async def test_a_worker_without_a_store_says_what_to_do(self) -> None:
-        """The message names the setting."""
+        """The error names the setting."""
         with pytest.raises(ConfigurationError, match=r"BatonPlugin\(WorkerParts\(artifacts="):
             await answer(self.write)
 
-    async def test_the_selection_goes_into_the_stages_record(self) -> None:
-        """Why each artifact was given or not can be read in the history (S1-cmp-d, S1-cmp-h)."""
+    async def test_the_selection_is_in_the_stages_result(self) -> None:
+        """The history says why each artifact was included or not (S1-cmp-d, S1-cmp-h)."""
         store = MemoryArtifactStore()
         hash = await store.put(b"print()")
 
@@ -380,16 +380,16 @@ class TestArtifacts:
 
 
 class TestDeclaration:
-    """What `@stage` refuses."""
+    """Declarations that `@stage` rejects."""
 
     @pytest.mark.parametrize("terms", [{"reads": ["desicion_log"]}, {"writes": ["desicion_log"]}], ids=repr)
-    def test_a_field_that_does_not_exist(self, terms: Any) -> None:
-        """It shows on import, not in production."""
+    def test_an_unknown_field_is_an_error(self, terms: Any) -> None:
+        """At import, not in production."""
         with pytest.raises(ValueError, match=r"\['desicion_log'\]: Baton has no such field"):
             stage(**terms)(plan._function)
 
-    def test_a_function_that_is_not_async(self) -> None:
-        """The message says what to write."""
+    def test_a_function_that_is_not_async_is_an_error(self) -> None:
+        """The error says what to write."""
 
         def plain(baton: Baton) -> BatonPatch:
             return BatonPatch()
@@ -397,8 +397,8 @@ class TestDeclaration:
         with pytest.raises(TypeError, match="write `async def`"):
             stage(plain)  # type: ignore[arg-type]
 
-    def test_a_function_without_a_baton(self) -> None:
-        """It must say which baton it takes."""
+    def test_a_function_without_a_baton_is_an_error(self) -> None:
+        """The annotation says which baton it takes."""
 
         async def untyped(x) -> BatonPatch:  # type: ignore[no-untyped-def]  # noqa: ANN001 - the mistake itself
             return BatonPatch()
@@ -410,7 +410,7 @@ class TestDeclaration:
             with pytest.raises(TypeError, match="must take exactly one parameter, annotated as Baton"):
                 stage(function)  # type: ignore[arg-type]
 
-    def test_terms_are_kept(self) -> None:
+    def test_terms_are_in_the_spec(self) -> None:
         """The spec has the declared terms; None is kept where it has a meaning."""
         review: Stage[Any, Any] = stage(
             name="review", reads=["constraints"], decisions=None, heartbeat=None, attempts=1

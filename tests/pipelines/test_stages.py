@@ -1,4 +1,4 @@
-"""How a stage runs: again when it raises, again when its patch is refused, and what is kept when it fails for good."""
+"""Running a stage: retries, rejected patches and failures."""
 
 import uuid
 from typing import Any
@@ -52,10 +52,8 @@ SEED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(("returned", "found"), [(None, "null"), (b"done", "bytes")])
-async def test_an_activity_of_others_that_returns_no_record_is_told_what_is_expected(
-    client: Client, returned: Any, found: str
-) -> None:
-    """A worker in another language may do a stage; the SDK hands on null and bytes whatever was asked for."""
+async def test_a_foreign_activity_with_another_result_is_an_error(client: Client, returned: Any, found: str) -> None:
+    """The SDK passes null and bytes for any type; the error says what is expected."""
 
     @activity.defn(name="first")
     async def foreign_stage(message: Any) -> Any:
@@ -68,14 +66,14 @@ async def test_an_activity_of_others_that_returns_no_record_is_told_what_is_expe
     assert f"stage 'first' returned {found}; see `baton schema stage-return`" in message
 
 
-class TestRefusedPatches:
-    """A patch that breaks a rule is answered with findings, not applied, and not lost silently."""
+class TestRejectedPatches:
+    """A patch that breaks a rule gets findings, is not applied, and is not lost silently."""
 
     @pytest.mark.parametrize(("patch", "options", "finding"), BAD_PATCHES)
-    async def test_the_next_attempt_is_told_why(
+    async def test_the_next_attempt_gets_the_findings(
         self, client: Client, worker: Worker, patch: dict[str, Any], options: dict[str, Any], finding: str
     ) -> None:
-        """Each kind of bad patch leads to another attempt that is told the findings (C-2, C-3, C-5, C-6, C-11)."""
+        """For each kind of bad patch (C-2, C-3, C-5, C-6, C-11)."""
         params: Any = {**options, "answers": [patch, {"current_state": ["Mended"]}]}
         run = await run_pipeline(worker, Answers.run, PipelineInput(goal=GOAL, baton=SEED, params=params))
 
@@ -86,10 +84,10 @@ class TestRefusedPatches:
         await assert_reads_back(client, run.handle)
 
     @pytest.mark.parametrize(("patch", "options", "finding"), BAD_PATCHES)
-    async def test_a_reader_is_told_why_while_the_next_attempt_runs(
+    async def test_a_reader_sees_the_findings_during_the_next_attempt(
         self, client: Client, worker: Worker, patch: dict[str, Any], options: dict[str, Any], finding: str
     ) -> None:
-        """From the history alone, whoever found the fault: the stage's worker, or the pipeline's rules."""
+        """From the history alone, whether the worker or the pipeline found the fault."""
         params: Any = {**options, "answers": [patch, {"current_state": ["Mended"]}]}
         run = await run_pipeline(worker, Answers.run, PipelineInput(goal=GOAL, baton=SEED, params=params))
         events = list((await run.handle.fetch_history()).events)
@@ -102,10 +100,10 @@ class TestRefusedPatches:
         assert finding in (step.failure or "")
 
     @pytest.mark.parametrize(("patch", "options", "finding"), BAD_PATCHES)
-    async def test_refused_to_the_end_it_fails_and_nothing_is_applied(
+    async def test_a_stage_without_attempts_left_fails_unapplied(
         self, client: Client, worker: Worker, patch: dict[str, Any], options: dict[str, Any], finding: str
     ) -> None:
-        """The run fails with the findings, and the baton is as it was before the stage (C-3, S1-design-b)."""
+        """The run fails with the findings, and the baton is unchanged (C-3, S1-design-b)."""
         answers: Any = [{**patch, "current_state": ["Never"]} if "current_state" not in patch else patch] * 3
         handle = await worker.client.start_workflow(
             Answers.run,
@@ -123,7 +121,7 @@ class TestRefusedPatches:
         assert [(step.status, step.attempts) for step in run.steps] == [(StepStatus.FAILED, 3)]
 
     async def test_all_findings_come_at_once(self, worker: Worker) -> None:
-        """A stage can mend everything in one further attempt."""
+        """A stage can fix everything in one attempt."""
         bad = {"goal": None, "decision_log": None, "work_scope": "src", "nobody": 1}
         params: Any = {"answers": [bad, {}]}
         run = await run_pipeline(worker, Answers.run, PipelineInput(goal=GOAL, params=params))
@@ -132,7 +130,7 @@ class TestRefusedPatches:
         assert sorted(fields) == ["decision_log", "goal", "nobody", "work_scope"]
 
     async def test_a_patch_of_200_000_entries_is_a_finding(self, client: Client, worker: Worker) -> None:
-        """The stage is told, and the run goes on: no answer holds up the pipeline's code."""
+        """The stage gets it, and the run continues."""
         params: Any = {"answers": [{}, {}], "entries": 200_000}
         run = await run_pipeline(worker, Answers.run, PipelineInput(goal=GOAL, params=params))
 
@@ -141,7 +139,7 @@ class TestRefusedPatches:
         await assert_reads_back(client, run.handle)
 
     async def test_an_empty_patch_is_legal_and_recorded(self, client: Client, worker: Worker) -> None:
-        """It changes nothing and is still an entry, so that a replay is complete (C-10)."""
+        """It changes nothing and is an entry, so that a replay is complete (C-10)."""
         params: Any = {"answers": [{}]}
         run = await run_pipeline(worker, Answers.run, PipelineInput(goal=GOAL, params=params))
 
@@ -151,12 +149,10 @@ class TestRefusedPatches:
 
 
 class TestRetries:
-    """A stage that raises is run again by its worker; the pipeline's code does not notice."""
+    """Temporal retries a stage that raises; the pipeline's code does not notice."""
 
-    async def test_a_stage_that_fails_twice_leaves_what_an_undisturbed_one_leaves(
-        self, client: Client, worker: Worker
-    ) -> None:
-        """Retries are not in the baton's history; only the executions tell."""
+    async def test_retries_leave_no_trace_in_the_baton(self, client: Client, worker: Worker) -> None:
+        """Nor in the entries; only the number of executions differs."""
         run = await run_pipeline(worker, Stumbles.run, PipelineInput(goal=GOAL))
         smooth = await run_pipeline(worker, Stumbles.run, PipelineInput(goal=GOAL, params={"smooth": True}))
 
@@ -165,8 +161,8 @@ class TestRetries:
         assert undated(run.record) == undated(smooth.record)
         await assert_reads_back(client, run.handle)
 
-    async def test_code_may_go_another_way_when_a_step_fails(self, client: Client, worker: Worker) -> None:
-        """A failure is an outcome like any other: it is read back, and not tried again in a continued run."""
+    async def test_code_may_handle_a_failed_step(self, client: Client, worker: Worker) -> None:
+        """The failure is an outcome, which a continued run does not repeat."""
         run = await run_pipeline(worker, FallsBack.run, PipelineInput(goal=GOAL))
         read = await assert_reads_back(client, client.get_workflow_handle(run.handle.id))
 
@@ -184,8 +180,8 @@ class TestRetries:
 
 class TestCanceled:
     @pytest.mark.parametrize("step", ["stage", "approval", "child"])
-    async def test_its_cancellation_is_an_outcome(self, client: Client, worker: Worker, step: str) -> None:
-        """It is read back, it is not executed again in a fork, and the pipeline waits for people no more."""
+    async def test_a_cancellation_is_an_outcome(self, client: Client, worker: Worker, step: str) -> None:
+        """A fork does not execute the step again, and the approval is closed."""
         run = await run_pipeline(worker, Impatient.run, PipelineInput(goal=GOAL, params={"step": step}))
 
         read = await assert_reads_back(client, run.handle)
@@ -197,7 +193,7 @@ class TestCanceled:
         assert undated(await assert_reads_back(client, other)) == undated(read)
 
     async def test_evicting_a_run_from_the_cache_cancels_nothing(self, client: Client) -> None:
-        """A worker that forgets a run in the middle of a step goes on with it later."""
+        """The worker continues an evicted run later."""
         async with pipeline_worker(client, [Impatient, Gated], STAGES, replay_every_task=True) as forgetful:
             for step in ("stage", "approval", "child"):
                 run = await run_pipeline(forgetful, Impatient.run, PipelineInput(goal=GOAL, params={"step": step}))
@@ -207,7 +203,7 @@ class TestCanceled:
 
 class TestFailure:
     async def test_it_fails_the_run_with_the_innermost_reason(self, client: Client, worker: Worker) -> None:
-        """People read what happened, not how it was wrapped."""
+        """Not with its wrappers."""
         handle = await start(worker, Answers.run)  # no answers: the stage raises KeyError
 
         assert await failure(handle) == "stage 'answer' failed: KeyError: 'answers'"

@@ -1,4 +1,4 @@
-"""What stages say while they work, on a real server: told as it comes, once, to who reconnects too."""
+"""The output of running stages, on a real server: live, once, and complete after a reconnect."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -32,20 +32,20 @@ SPOKEN = (NewsKind.TEXT, NewsKind.TOOL_CALLED, NewsKind.TOOL_ANSWERED, NewsKind.
 
 @dataclass
 class Pace:
-    """When a stage may say its next token: after each of some it waits until it is let on."""
+    """Controls when a stage may stream its next token."""
 
     waits_after: tuple[int, ...] = ()
     said: int = 0
     may_go_on: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def after(self, token: int) -> None:
-        """Wait, where it is to be waited."""
+        """Wait if the test holds the stage here."""
         if token in self.waits_after:
             await self.may_go_on.wait()
 
 
 def speaking(pace: Pace, tokens: list[str], name: str = "speak", *, fails_after: int | None = None) -> Any:
-    """Return a stage that says tokens; at its first run it may fail after so many of them."""
+    """Return a stage that streams tokens; its first run may fail after some."""
 
     @stage(name=name, retries=SOON)
     async def speak(context: StageContext[Baton]) -> StageResult:
@@ -70,7 +70,7 @@ async def begun(client: Client, queue: str, pipeline: Any = spoken, **params: An
 async def pieces(
     client: Client, handle: Handle, cursor: Cursor | str | None = None, *, until: Callable[[str], bool] | None = None
 ) -> list[tuple[News, str]]:
-    """Return the news with their cursors, to the end, or until the text so far is as wanted."""
+    """Return the news with their cursors, to the end or until the given text."""
     heard: list[tuple[News, str]] = []
     async with aclosing(follow(client, handle.id, cursor=cursor)) as updates:  # type: ignore[type-var]
         async for update in updates:
@@ -82,7 +82,7 @@ async def pieces(
 
 
 async def spoke(handle: Handle) -> None:
-    """Wait until a heartbeat is at the server, which is no event that could be awaited."""
+    """Wait for a heartbeat at the server; there is no event to await."""
     while True:
         described = await handle.describe()
         if any(activity.heartbeat_details.payloads for activity in described.raw_description.pending_activities):
@@ -91,7 +91,7 @@ async def spoke(handle: Handle) -> None:
 
 
 def text_of(heard: list[tuple[News, str]]) -> str:
-    """Return the text that was told since a stream last began."""
+    """Return the text since the last start of a stream."""
     text = ""
     for news, _ in heard:
         if news.kind is NewsKind.STREAM_RESTARTED:
@@ -102,7 +102,7 @@ def text_of(heard: list[tuple[News, str]]) -> str:
 
 
 def whats(heard: list[tuple[News, str]]) -> list[tuple[NewsKind, str, str]]:
-    """Return what was said."""
+    """Return the streamed items."""
     return [(news.kind, news.tool, news.text) for news, _ in heard if news.kind in SPOKEN]
 
 
@@ -112,10 +112,10 @@ def worker_of(client: Client, queue: str, *stages: Any) -> Any:
 
 
 class TestStage:
-    """A stage that says what it does, in its own words."""
+    """A stage that streams by itself."""
 
-    async def test_text_is_told_while_the_stage_works_and_who_reconnects_misses_nothing(self, client: Client) -> None:
-        """The first reader leaves in mid-sentence; the second one has its cursor; both together heard it all, once."""
+    async def test_text_is_live_and_complete_after_a_reconnect(self, client: Client) -> None:
+        """The second reader continues at the first one's cursor, without gap or repetition."""
         pace = Pace(waits_after=(1, 3))
         async with worker_of(client, "stream-live", speaking(pace, TOKENS)):
             handle = await begun(client, "stream-live")
@@ -129,8 +129,8 @@ class TestStage:
         assert text_of(first) + text_of(rest) == full_text
         assert [news.kind for news, _ in rest][-2:] == [NewsKind.STEP_DONE, NewsKind.RUN_ENDED]
 
-    async def test_after_each_cursor_comes_exactly_the_rest(self, client: Client) -> None:
-        """Also of those that were given while the stage worked, once it has ended, and of the newest kind."""
+    async def test_each_cursor_continues_exactly(self, client: Client) -> None:
+        """Also cursors from a running stage after its end."""
         pace = Pace(waits_after=(0, 1, 2, 3, 4))
         async with worker_of(client, "stream-cursors", speaking(pace, TOKENS)):
             handle = await begun(client, "stream-cursors")
@@ -146,8 +146,8 @@ class TestStage:
             after = [one.kind for one, _ in heard[place + 1 :] if one.kind not in untold]
             assert [one.kind for one, _ in rest if one.kind not in untold] == after
 
-    async def test_a_run_that_failed_begins_again(self, client: Client) -> None:
-        """What it said before does not count, and the reader is told so."""
+    async def test_a_failed_attempt_restarts_the_stream(self, client: Client) -> None:
+        """The reader learns that the earlier text does not count."""
         pace = Pace(waits_after=(2,))
         async with worker_of(client, "stream-again", speaking(pace, TOKENS, fails_after=2)):
             handle = await begun(client, "stream-again")
@@ -160,8 +160,8 @@ class TestStage:
         for at in restarts:  # a reader may not have looked before the first run failed
             assert text_of(heard[:at])
 
-    async def test_nothing_of_it_is_in_the_history_but_one_copy_at_the_end(self, client: Client) -> None:
-        """The same events as without; a text that is the output as well costs a few bytes."""
+    async def test_the_history_has_one_copy_at_the_end(self, client: Client) -> None:
+        """The events are the same as without; a text that is also the output costs a few bytes."""
         many, sizes, kinds = [f"word-{number} " for number in range(2_000)], [], []
         for stream in (True, False):
             queue = f"stream-size-{stream}"
@@ -175,8 +175,8 @@ class TestStage:
         assert kinds[0] == kinds[1]
         assert sizes[0] - sizes[1] < 500
 
-    async def test_what_no_heartbeat_has_any_more_comes_once_the_stage_has_ended(self, client: Client) -> None:
-        """A reader who comes late hears nothing at first, and then everything, in order."""
+    async def test_text_beyond_the_heartbeat_follows_at_the_end(self, client: Client) -> None:
+        """A late reader gets nothing at first, and then everything in order."""
         pace, long = Pace(waits_after=(1,)), ["x" * MAX_HEARTBEAT_LENGTH, "y" * 100, "z"]
         async with worker_of(client, "stream-late", speaking(pace, long)):
             handle = await begun(client, "stream-late")
@@ -187,8 +187,8 @@ class TestStage:
             heard = await late
         assert text_of(heard) == "".join(long)
 
-    async def test_two_that_speak_at_once_are_told_apart(self, client: Client) -> None:
-        """Each piece names its step and comes once; a reader who left has both places in one cursor."""
+    async def test_concurrent_streams_are_separate(self, client: Client) -> None:
+        """Each piece names its step and comes once; one cursor has both offsets."""
         pace = Pace(waits_after=(1,))
         stages = (speaking(pace, TOKENS), speaking(pace, [token.upper() for token in TOKENS], "echo"))
         both = "".join(TOKENS[:2])
@@ -205,10 +205,10 @@ class TestAgent:
     """An agent whose model streams."""
 
     @pytest.mark.parametrize("sealed", [False, True])
-    async def test_tokens_and_tool_calls_are_told_as_they_come(
+    async def test_tokens_and_tool_calls_are_live(
         self, client: Client, server: DevServer, tmp_path: Path, sealed: bool
     ) -> None:
-        """With handoffs that are sealed and encrypted as well: the follower has the keys."""
+        """Also with signed and encrypted handoffs, if the follower has the keys."""
         may_end = asyncio.Event()
 
         async def answer(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
@@ -244,8 +244,8 @@ class TestAgent:
         run = await read_run(client, handle.id)
         assert [stream.seq for stream in run.streams] == [1]
 
-    async def test_an_agent_that_streams_by_itself_needs_no_word_of_the_pipeline(self, client: Client) -> None:
-        """Its stage says so; the pipeline names the stage and nothing more."""
+    async def test_a_streaming_stage_needs_no_argument_of_the_pipeline(self, client: Client) -> None:
+        """The stage declares it."""
 
         async def answer(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
             for token in TOKENS:

@@ -1,4 +1,4 @@
-"""A decision about a wait that a query told of before it was on record."""
+"""Decisions on a wait that a query showed before it was recorded."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -17,14 +17,14 @@ from tests.support import LIMIT
 
 @pytest.fixture(scope="module")
 async def worker(client: Client) -> AsyncIterator[Worker]:
-    """Return a worker of the workflow that refuses."""
+    """Return a worker of the rejecting workflow."""
     async with pipeline_worker(client, [Refuses, DecidesAsBefore], []) as it:
         yield it
 
 
 @pytest.fixture
 async def refusing(worker: Worker) -> AsyncIterator[WorkflowHandle[Any, Any]]:
-    """Return a run that refuses what it is told."""
+    """Return a run that rejects the update."""
     handle = await worker.client.start_workflow(
         Refuses.run, id=f"refuses-{uuid4()}", task_queue=worker.task_queue, execution_timeout=LIMIT
     )
@@ -34,8 +34,8 @@ async def refusing(worker: Worker) -> AsyncIterator[WorkflowHandle[Any, Any]]:
 
 
 class TestDecidedByUpdate:
-    async def test_a_refusal_that_came_too_early_is_not_the_last_word(self, refusing: WorkflowHandle[Any, Any]) -> None:
-        """The run waits for just this, so it is told again, and takes it."""
+    async def test_an_early_rejection_is_retried(self, refusing: WorkflowHandle[Any, Any]) -> None:
+        """The run is waiting for this decision, and then accepts it."""
 
         async def waits() -> bool:
             await refusing.signal(Refuses.listen)
@@ -45,10 +45,10 @@ class TestDecidedByUpdate:
         assert await refusing.result() == "yes"
 
     @pytest.mark.parametrize(("waits_for_it", "asked"), [(False, 1), (True, 4)], ids=["it does not wait", "it does"])
-    async def test_a_refusal_that_stays_is_the_answer(
+    async def test_a_lasting_rejection_is_the_answer(
         self, refusing: WorkflowHandle[Any, Any], waits_for_it: bool, asked: int
     ) -> None:
-        """At once if the run waits for nothing like it, and never without end."""
+        """At once if the run waits for nothing similar, and never without end."""
         times = 0
 
         async def waits() -> bool:

@@ -1,4 +1,4 @@
-"""Pipelines that undo what they did outside; they stand apart because a workflow is loaded again in its sandbox."""
+"""Pipelines that compensate external effects, in their own module because the sandbox reloads it."""
 
 import asyncio
 from collections.abc import Callable
@@ -31,7 +31,7 @@ async def book(baton: Baton) -> BatonPatch:
 
 @stage(reserve_micro_usd=1_000)
 async def pay(baton: Baton) -> StageResult:
-    """Pay, for money."""
+    """Pay."""
     return StageResult(spend=Spend(micro_usd=900))
 
 
@@ -43,7 +43,7 @@ async def breaks(baton: Baton) -> BatonPatch:
 
 @stage
 async def call_off(context: StageContext[Baton]) -> BatonPatch:
-    """Undo the booking, which takes a while."""
+    """Cancel the booking slowly."""
     seconds: Any = context.params.get("seconds", 0)
     await asyncio.sleep(seconds)
     return BatonPatch(decision_log=["Called off"])
@@ -51,13 +51,13 @@ async def call_off(context: StageContext[Baton]) -> BatonPatch:
 
 @stage
 async def tell(baton: Baton) -> BatonPatch:
-    """Undo what was announced."""
+    """Withdraw the announcement."""
     return BatonPatch(decision_log=["Told"])
 
 
 @stage(reserve_micro_usd=500)
 async def refund(baton: Baton) -> BatonPatch:
-    """Undo the payment, for more money than is left."""
+    """Refund the payment, for more money than is left."""
     return BatonPatch(decision_log=["Refunded"])
 
 
@@ -96,7 +96,7 @@ async def reserve(baton: Baton) -> StageResult:
 
 @stage
 async def release(context: StageContext[Baton]) -> StageResult:
-    """Release what an input names, and say what that was."""
+    """Release the seats of an input."""
     seats = context.input("booking", dict[str, list[int]])["seats"]
     return StageResult(baton_patch=BatonPatch(decision_log=[f"Released {seats} {context.input('why')}"]))
 
@@ -124,7 +124,7 @@ class Reserves:
 
 @workflow.defn
 class HasItBooked:
-    """Has a child book and sleep, and fails meanwhile once it is told to."""
+    """Runs a child that books and sleeps, and fails meanwhile on a signal."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -148,7 +148,7 @@ _STUMBLED: set[str] = set()
 
 @stage(retries=Retries(attempts=1))
 async def stumbles(context: StageContext[Baton]) -> BatonPatch:
-    """Fail in a workflow once."""
+    """Fail once in a workflow."""
     if (task := context.given.task_id) not in _STUMBLED:
         _STUMBLED.add(task)
         raise RuntimeError("the model is down")
@@ -157,7 +157,7 @@ async def stumbles(context: StageContext[Baton]) -> BatonPatch:
 
 @workflow.defn
 class IsAsked:
-    """Asks a person."""
+    """Waits for an approval."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:

@@ -1,7 +1,4 @@
-"""Pipelines that work while they are sent messages.
-
-They stand in a file of their own because a workflow is loaded again in its sandbox, by the name of its module.
-"""
+"""Pipelines that work while they receive messages."""
 
 import asyncio
 from datetime import timedelta
@@ -19,7 +16,7 @@ with workflow.unsafe.imports_passed_through():
 
 @workflow.defn
 class ReceivesAfterWork:
-    """Runs stages in turn, and only then receives; parameter: `times`."""
+    """Runs stages in turn, then receives; parameter: `times`."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -52,7 +49,7 @@ class ReceivesOutsideTheSandbox(ReceivesAfterWork):
 
 @workflow.defn
 class WorksAndReceives:
-    """Works, asks people and receives at once; parameters: `times`, and how many `senders` there are."""
+    """Works, waits for approvals and receives at once; parameters: `times`, and the number of `senders`."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -81,7 +78,7 @@ class WorksAndReceives:
 
 @workflow.defn
 class TellsWhen:
-    """Waits for a note, runs a stage, and tells at what time it had the note."""
+    """Waits for a note, runs a stage, and returns the time of the note."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -97,10 +94,10 @@ class TellsWhen:
 
     @workflow.signal
     def note(self) -> None:
-        """Take a note."""
+        """Receive a note."""
         self.notes += 1
 
     @workflow.query
     def noted(self) -> int:
-        """Return how many notes it has."""
+        """Return the number of notes."""
         return self.notes
