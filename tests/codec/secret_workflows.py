@@ -1,4 +1,4 @@
-"""Workflows and an activity that put a marker into everything that can carry a text."""
+"""Workflows and an activity that put a marker into every text they can."""
 
 import asyncio
 from datetime import timedelta
@@ -15,7 +15,7 @@ MARK = "MARKER-7f3a-hunter2"
 
 @activity.defn
 async def work(text: str) -> str:
-    """Say something, or fail with it: in the message, the details, the cause and the heartbeat."""
+    """Return the text, or fail with it in message, details, cause and heartbeat."""
     activity.heartbeat(f"heartbeat {text}")
     if text.startswith("fail"):
         raise ApplicationError(f"message {text}", f"details {text}") from ValueError(f"cause {text}")
@@ -40,7 +40,7 @@ class SecretChild:
 
     @workflow.signal
     async def tell(self, text: str) -> None:
-        """Be told something."""
+        """Accept a text."""
         self._told = text
 
 
@@ -67,7 +67,7 @@ class Secret:
         return [*answers, *self._heard]
 
     async def _work(self, text: str) -> str:
-        """Return what the activity says, or how it failed."""
+        """Return the activity's result, or its failure."""
         try:
             return await workflow.execute_activity(
                 work,
@@ -81,18 +81,18 @@ class Secret:
 
     @workflow.signal
     async def hear(self, text: str) -> None:
-        """Hear something."""
+        """Receive a text."""
         self._heard.append(f"heard {text}")
 
     @workflow.update
     async def ask(self, text: str) -> str:
-        """Answer something."""
+        """Return an answer."""
         await asyncio.sleep(0)
         return f"answer to {text}"
 
     @workflow.query
     def heard(self) -> list[str]:
-        """Return what was heard."""
+        """Return the received texts."""
         return self._heard
 
 

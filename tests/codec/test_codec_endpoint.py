@@ -1,4 +1,4 @@
-"""The codec server as Temporal's own command line uses it."""
+"""The codec server with Temporal's own command line."""
 
 import json
 import uuid
@@ -25,7 +25,7 @@ async def _cli(*arguments: str) -> str:
 
 class TestCodecEndpoint:
     async def test_operators_read_and_write_what_is_compressed(self, server: DevServer) -> None:
-        """The history shows the goal with the codec server and not without; a signal is encoded on its way in."""
+        """The history shows the goal only with the codec server, which also encodes a signal."""
         client = await Client.connect(
             server.address, data_converter=replace(DataConverter.default, payload_codec=CompressionCodec())
         )

@@ -1,4 +1,4 @@
-"""The codec server over real HTTP: what the Temporal UI asks of it, and what it refuses."""
+"""The codec server over real HTTP: the requests of the Temporal UI, and refusals."""
 
 import asyncio
 import json
@@ -76,35 +76,35 @@ class Suffix(PayloadCodec):
 
 
 class TestDecode:
-    async def test_what_was_encoded_is_shown(self) -> None:
-        """The UI gets the JSON that the codec had compressed, beside payloads that need no codec."""
+    async def test_encoded_payloads_are_decoded(self) -> None:
+        """The UI gets compressed JSON as plain JSON, and other payloads unchanged."""
         [encoded] = await CompressionCodec().encode([PLAIN])
         async with serve_codec([CompressionCodec()], origins=[UI]) as url:
             answer = await _call(f"{url}/decode", _body(encoded, PLAIN), content_type="application/json")
         assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
         assert answer.payloads == [PLAIN, PLAIN]
 
-    async def test_what_an_operator_types_is_encoded(self) -> None:
+    async def test_an_operators_input_is_encoded(self) -> None:
         """The CLI sends the input of a signal through /encode."""
         async with serve_codec([CompressionCodec()], origins=[UI]) as url:
             answer = await _call(f"{url}/encode", _body(PLAIN))
         assert answer.payloads == await CompressionCodec().encode([PLAIN])
 
     async def test_references_to_external_storage_pass_through(self) -> None:
-        """The UI asks with ?preserveStorageRefs=true and shows them as downloads."""
+        """The UI requests ?preserveStorageRefs=true and shows them as downloads."""
         async with serve_codec([CompressionCodec()], origins=[UI]) as url:
             answer = await _call(f"{url}/decode?preserveStorageRefs=true", _body(REFERENCE), x_namespace="default")
         assert answer.payloads == [REFERENCE]
 
     async def test_codecs_decode_in_the_reverse_order(self) -> None:
-        """Several codecs are one: the last that encoded decodes first."""
+        """The last codec that encoded decodes first."""
         async with serve_codec([Suffix(b"a"), Suffix(b"b")], origins=[UI]) as url:
             encoded = (await _call(f"{url}/encode", _body(Payload(data=b"x")))).payloads
             assert encoded == [Payload(data=b"xab")]
             assert (await _call(f"{url}/decode", _body(*encoded))).payloads == [Payload(data=b"x")]
 
-    async def test_no_payloads_are_no_error(self) -> None:
-        """An empty message has an empty answer."""
+    async def test_an_empty_message_is_valid(self) -> None:
+        """The answer is empty too."""
         async with serve_codec([CompressionCodec()], origins=[UI]) as url:
             assert (await _call(f"{url}/decode", b"{}")).payloads == []
 
@@ -119,8 +119,8 @@ class TestDecode:
             pytest.param(b"[" * 100_000, id="deeply nested"),
         ],
     )
-    async def test_another_body_is_a_bad_request(self, body: bytes) -> None:
-        """The sentence says what was expected and never repeats what came."""
+    async def test_a_malformed_body_is_a_bad_request(self, body: bytes) -> None:
+        """The error names the expected format and never quotes the body."""
         async with serve_codec([CompressionCodec()], origins=[UI]) as url:
             answer = await _call(f"{url}/decode", body)
         assert (answer.status, answer.body) == (
@@ -129,7 +129,7 @@ class TestDecode:
         )
 
     async def test_a_damaged_payload_is_a_bad_request_with_its_reason(self) -> None:
-        """The operator learns which encoding could not be read."""
+        """The error names the encoding."""
         [encoded] = await CompressionCodec().encode([PLAIN])
         encoded.data = encoded.data[:-4]
         async with serve_codec([CompressionCodec()], origins=[UI]) as url:
@@ -138,22 +138,22 @@ class TestDecode:
         assert b"'binary/zstd-1' is damaged" in answer.body
         assert answer.headers["access-control-allow-origin"] == UI
 
-    async def test_a_codec_that_breaks_tells_only_its_log(self) -> None:
-        """The browser gets the kind of the error and no detail of the payload."""
+    async def test_the_error_of_a_codec_is_only_logged(self) -> None:
+        """The browser gets the type of the error and no detail of the payload."""
         async with serve_codec([Suffix(b"a")], origins=[UI]) as url:
             answer = await _call(f"{url}/decode", _body(PLAIN))
         assert answer.status == 400
         assert b"LookupError" in answer.body
         assert b"secret" not in answer.body
 
-    async def test_a_body_has_a_limit(self) -> None:
-        """A caller cannot fill the memory."""
+    async def test_a_large_body_is_refused(self) -> None:
+        """A client cannot fill the memory."""
         async with serve_codec([CompressionCodec()], origins=[UI]) as url:
             answer = await _call(f"{url}/decode", b" " * (MAX_BODY_BYTES + 1))
         assert (answer.status, str(MAX_BODY_BYTES) in answer.body.decode()) == (413, True)
 
-    async def test_a_short_body_cannot_fill_the_memory_either(self) -> None:
-        """Each of these payloads may be decoded by itself; together they would be a gigabyte from some 40 KB."""
+    async def test_a_short_body_cannot_fill_the_memory(self) -> None:
+        """Each payload alone is small enough; together 40 KB would decode to a gigabyte."""
         large = Payload(metadata={"encoding": b"json/plain"}, data=b'"' + b"a" * (48 * 1024 * 1024) + b'"')
         [small] = await CompressionCodec().encode([large])
         async with serve_codec([CompressionCodec()], origins=[UI]) as url:
@@ -161,8 +161,8 @@ class TestDecode:
         assert (answer.status, b"request fewer at once" in answer.body) == (400, True)
         assert answer.headers["access-control-allow-origin"] == UI
 
-    async def test_who_hangs_up_in_the_middle_leaves_no_traceback(self, caplog: pytest.LogCaptureFixture) -> None:
-        """A browser's page that is closed is no fault of the server."""
+    async def test_a_disconnected_client_causes_no_traceback(self, caplog: pytest.LogCaptureFixture) -> None:
+        """A closed page in a browser is not a server error."""
         async with serve_codec([CompressionCodec()], origins=[UI]) as url:
             host, port = url.removeprefix("http://").split(":")
             _, writer = await asyncio.open_connection(host, int(port))
@@ -175,14 +175,14 @@ class TestDecode:
         assert [record for record in caplog.records if record.exc_info] == []
 
     async def test_only_posts_are_answered(self) -> None:
-        """A link or an image can't make the browser decode."""
+        """A link or an image cannot make the browser decode."""
         async with serve_codec([CompressionCodec()], origins=[UI]) as url:
             assert (await _call(f"{url}/decode", method="GET")).status == 405
 
 
 class TestOrigins:
-    async def test_the_ui_may_call(self) -> None:
-        """The preflight of the UI, with the headers that it sends, is answered as it needs."""
+    async def test_the_ui_is_allowed(self) -> None:
+        """The preflight of the UI with its headers is accepted."""
         async with serve_codec([CompressionCodec()], origins=[UI]) as url:
             answer = await _call(
                 f"{url}/decode",
@@ -203,8 +203,8 @@ class TestOrigins:
         ["http://evil.example", "http://localhost:8233.evil.example", "https://localhost:8233", "null"],
         ids=["another host", "ours as the beginning of another", "another scheme", "none of its own"],
     )
-    async def test_another_page_may_not(self, origin: str) -> None:
-        """A page of another origin gets no permission, neither before its call nor with the answer."""
+    async def test_another_origin_is_not_allowed(self, origin: str) -> None:
+        """Another origin gets no permission, neither in the preflight nor in the answer."""
         async with serve_codec([CompressionCodec()], origins=[UI]) as url:
             preflight = await _call(
                 f"{url}/decode", method="OPTIONS", origin=origin, access_control_request_method="POST"
@@ -213,8 +213,8 @@ class TestOrigins:
         assert preflight.status == 400
         assert "access-control-allow-origin" not in called.headers
 
-    async def test_a_page_that_passes_for_this_server_is_not_answered(self) -> None:
-        """Its browser takes both for one origin once its name leads here, so that no permission is asked for."""
+    async def test_dns_rebinding_is_refused(self) -> None:
+        """After rebinding the browser sees one origin and sends no preflight."""
         [secret] = await CompressionCodec().encode([PLAIN])
         async with serve_codec([CompressionCodec()], origins=[UI]) as url:
             port = url.rpartition(":")[2]
@@ -223,8 +223,8 @@ class TestOrigins:
         refusal = f"the origin 'http://{host}' is not allowed; allowed are: {UI}"
         assert (answer.status, answer.body.decode()) == (403, refusal)
 
-    def test_every_page_is_not_an_origin(self) -> None:
-        """A star would let any page in the operator's browser decode."""
+    def test_a_wildcard_origin_is_refused(self) -> None:
+        """It would let any page in the operator's browser decode."""
         with pytest.raises(ValueError, match="name the exact origins"):
             codec_app([CompressionCodec()], origins=["*"])
 
@@ -243,58 +243,58 @@ class TestToken:
             pytest.param({}, 401, id="nothing"),
         ],
     )
-    async def test_every_call_carries_the_token(self, header: dict[str, str], status: int) -> None:
-        """Who may call may read."""
+    async def test_every_request_needs_the_token(self, header: dict[str, str], status: int) -> None:
+        """Anyone who can call can read."""
         async with serve_codec([CompressionCodec()], origins=[UI], token="open sesame") as url:
             assert (await _call(f"{url}/decode", _body(PLAIN), **header)).status == status
 
-    async def test_the_preflight_needs_none(self) -> None:
-        """A browser asks before it may send the header."""
+    async def test_the_preflight_needs_no_token(self) -> None:
+        """A browser sends the preflight without the header."""
         async with serve_codec([CompressionCodec()], origins=[UI], token="open sesame") as url:
             answer = await _call(f"{url}/decode", method="OPTIONS", origin=UI, access_control_request_method="POST")
         assert answer.status == 200
 
 
 class TestServeCodec:
-    async def test_it_is_gone_when_the_context_ends(self, port: int) -> None:
-        """The port is free again, so the program can start another."""
+    async def test_the_port_is_free_after_the_context(self, port: int) -> None:
+        """The program can start another server."""
         async with serve_codec([CompressionCodec()], origins=[UI], port=port) as url:
             pass
         async with serve_codec([CompressionCodec()], origins=[UI], port=port) as same_url:
             assert same_url == url
             assert (await _call(f"{same_url}/decode", b"{}")).status == 200
 
-    async def test_an_error_inside_comes_out(self, port: int) -> None:
-        """The context stops the server and hides nothing."""
+    async def test_an_error_in_the_context_is_raised(self, port: int) -> None:
+        """The context stops the server and raises the error."""
         with pytest.raises(LookupError):
             async with serve_codec([CompressionCodec()], origins=[UI], port=port) as url:
                 raise LookupError
         with pytest.raises(OSError, match="refused"):
             await _call(f"{url}/decode", b"{}")
 
-    async def test_a_taken_port_is_an_error_that_names_it(self) -> None:
-        """Nobody is handed somebody else's server."""
+    async def test_the_error_for_a_used_port_names_it(self) -> None:
+        """A client never gets another program's server."""
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
             with pytest.raises(ServerError, match=f"port {port}: Address already in use"):
                 async with serve_codec([CompressionCodec()], origins=[UI], port=port):
                     pass
 
-    async def test_a_port_that_is_none_is_an_error_that_names_it(self) -> None:
-        """A digit too many in a setting is told like a taken port."""
+    async def test_the_error_for_an_invalid_port_names_it(self) -> None:
+        """Port 65536 and above is an error like a used port."""
         with pytest.raises(ServerError, match="port 808080"):
             async with serve_codec([], origins=[UI], port=808080):
                 pass
 
-    async def test_signals_stay_the_programs_own(self) -> None:
-        """A Ctrl-C is for the program, which then leaves the context."""
+    async def test_signal_handlers_are_unchanged(self) -> None:
+        """Ctrl-C goes to the program, which then leaves the context."""
         handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
         async with serve_codec([CompressionCodec()], origins=[UI]) as url:
             await _call(f"{url}/decode", b"{}")
             assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
 
-    async def test_it_listens_on_this_machine_only(self) -> None:
-        """The default address is the loopback one."""
+    async def test_the_server_listens_on_the_loopback_address(self) -> None:
+        """The default host is 127.0.0.1."""
         async with serve_codec([CompressionCodec()], origins=[UI]) as url:
             assert url.startswith("http://127.0.0.1:")
             answer = await _call(f"{url}/decode", json.dumps({"payloads": []}).encode())
@@ -306,8 +306,8 @@ class TestCodecsFor:
     CONVERTER = data_converter(keyring=KEYS, encrypt=True)
     RUN = WorkflowSerializationContext(namespace="default", workflow_id="run-1")
 
-    async def test_what_a_workflow_encrypted_is_shown(self) -> None:
-        """The browser does not say whose payload it is."""
+    async def test_a_workflows_encrypted_payloads_are_decoded(self) -> None:
+        """The browser does not send the payload's workflow."""
         stored = await self.CONVERTER.with_context(self.RUN).encode([{"goal": "hunter2 " * 100}])
         async with serve_codec(codecs_for(self.KEYS), origins=[UI]) as url:
             answer = await _call(f"{url}/decode", _body(*stored), origin=UI, x_namespace="default")
@@ -316,8 +316,8 @@ class TestCodecsFor:
         assert payload.metadata["encoding"] == b"json/plain"
         assert json.loads(payload.data) == {"goal": "hunter2 " * 100}
 
-    async def test_what_a_person_types_is_encrypted_and_read_by_the_workflow(self) -> None:
-        """An approval typed into the UI is no less secret than the rest."""
+    async def test_a_persons_input_is_encrypted_for_the_workflow(self) -> None:
+        """A decision typed into the UI is encrypted too."""
         typed = Payload(metadata={"encoding": b"json/plain"}, data=b'{"why": "it is tested"}')
         async with serve_codec(codecs_for(self.KEYS), origins=[UI]) as url:
             answer = await _call(f"{url}/encode", _body(typed), origin=UI)
@@ -326,8 +326,8 @@ class TestCodecsFor:
         assert stored.metadata["encoding"] == ENCODING
         assert await self.CONVERTER.with_context(self.RUN).decode([stored]) == [{"why": "it is tested"}]
 
-    async def test_it_seals_nothing_for_anybody(self) -> None:
-        """Who may call it may read; nobody can have a handoff of their own vouched for."""
+    async def test_the_codec_server_never_seals(self) -> None:
+        """Its clients can read, but cannot get a handoff sealed."""
         unsealed = Payload(metadata={"encoding": b"json/plain", RECORD: UNSEALED}, data=b'{"taskDescription":"Leak"}')
         async with serve_codec(codecs_for(self.KEYS), origins=[UI]) as url:
             encoded = await _call(f"{url}/encode", _body(unsealed), origin=UI)
@@ -336,7 +336,7 @@ class TestCodecsFor:
         assert decoded.payloads == [unsealed]
 
     async def test_a_missing_key_is_named_to_the_operator(self, caplog: pytest.LogCaptureFixture) -> None:
-        """In the answer, and once in the log: the UI says only that it could not connect, and asks again and again."""
+        """It is in the answer, and once in the log, because the UI only reports a failed connection."""
         stored = await self.CONVERTER.encode(["hunter2"])
         async with serve_codec(codecs_for(Keyring.generate()), origins=[UI]) as url:
             answers = [await _call(f"{url}/decode", _body(*stored), origin=UI) for _ in range(3)]
@@ -348,8 +348,8 @@ class TestCodecsFor:
             "the codec server cannot show payloads: a payload is encrypted, but the keyring has no key"
         )
 
-    async def test_without_keys_it_says_nothing_of_what_is_encrypted(self) -> None:
-        """The payload comes back as it went."""
+    async def test_without_keys_encrypted_payloads_pass_through(self) -> None:
+        """The payload is returned unchanged."""
         stored = await self.CONVERTER.encode(["hunter2"])
         async with serve_codec(codecs_for(None), origins=[UI]) as url:
             answer = await _call(f"{url}/decode", _body(*stored), origin=UI)

@@ -1,4 +1,4 @@
-"""The compressing codec: what it touches, what it leaves readable, and what it refuses."""
+"""The compression codec: what it compresses, passes through and refuses."""
 
 import asyncio
 import hashlib
@@ -48,7 +48,7 @@ def _decode(payload: Payload) -> Payload:
 class TestEncode:
     @pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in BATONS])
     def test_a_baton_shrinks_to_less_than_half(self, path: Path) -> None:
-        """Batons that the dictionary was not written from, prose of people and of agents."""
+        """This holds for batons outside the dictionary's source, with prose of people and agents."""
         plain = _json(_compact(path))
         encoded = _encode(plain)
         assert encoded.metadata["encoding"] == PREFIX + b"1"
@@ -57,7 +57,7 @@ class TestEncode:
 
     @pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in BATONS])
     def test_the_dictionary_saves_a_tenth(self, path: Path) -> None:
-        """Against the same compressor without one: it has to be worth its file."""
+        """The comparison is the same compressor without a dictionary."""
         text = _compact(path)
         assert len(_encode(_json(text)).data) < 0.9 * len(zstd.compress(text, level=19))
 
@@ -78,13 +78,13 @@ class TestEncode:
             ),
         ],
     )
-    def test_the_rest_stays_as_it_is(self, payload: Payload) -> None:
-        """Small, foreign and dense payloads pass both ways untouched."""
+    def test_other_payloads_are_unchanged(self, payload: Payload) -> None:
+        """Small, foreign and incompressible payloads pass both ways."""
         assert _encode(payload) == payload
         assert _decode(payload) == payload
 
     def test_other_metadata_stay_readable(self) -> None:
-        """Only the encoding changes; what a payload says about itself is kept and comes back."""
+        """Only the encoding changes; other metadata are kept."""
         plain = _json(b'["word"]' * 200)
         plain.metadata["origin"] = b"tests"
         encoded = _encode(plain)
@@ -92,12 +92,12 @@ class TestEncode:
         assert _decode(encoded) == plain
 
     def test_nothing_is_compressed_twice(self) -> None:
-        """A payload that was compressed already passes through."""
+        """A compressed payload passes through."""
         once = _encode(_json(b'["word"]' * 200))
         assert _encode(once) == once
 
-    def test_one_codec_serves_many_threads(self) -> None:
-        """The compressor is shared by everything a worker does at once."""
+    def test_the_codec_is_thread_safe(self) -> None:
+        """All threads of a worker share the compressor."""
         codec = CompressionCodec()
         texts = [_json(f'["{n}"]'.encode() * 400) for n in range(64)]
 
@@ -108,12 +108,12 @@ class TestEncode:
             assert all(pool.map(there_and_back, texts * 4))
 
     @given(st.lists(st.text(max_size=400), min_size=8, max_size=24))
-    def test_every_json_value_comes_back(self, value: list[str]) -> None:
-        """Whatever the characters: decoding is the inverse of encoding."""
+    def test_every_json_value_round_trips(self, value: list[str]) -> None:
+        """Decoding is the inverse of encoding for any characters."""
         payload = _json(json.dumps(value, ensure_ascii=True).encode())
         assert _decode(_encode(payload)) == payload
 
-    async def test_it_is_a_data_converters_codec(self) -> None:
+    async def test_the_codec_works_in_a_data_converter(self) -> None:
         """A value goes through Temporal's own converter and back."""
         converter = DataConverter(payload_codec=CompressionCodec())
         value = {"decision_log": ["Chose JWT over sessions for statelessness"] * 30}
@@ -134,15 +134,15 @@ class TestDecode:
             pytest.param(COMPRESSED + COMPRESSED, "damaged", id="two frames"),
         ],
     )
-    def test_damage_is_an_error_that_names_the_encoding(self, data: bytes, reason: str) -> None:
-        """A reader learns which payload codec could not read, and never sees half a value."""
+    def test_the_error_for_damage_names_the_encoding(self, data: bytes, reason: str) -> None:
+        """The reader never gets a partial value."""
         payload = Payload(metadata={"encoding": PREFIX + b"1"}, data=data)
         with pytest.raises(PayloadError, match=f"'binary/zstd-1'.*{reason}"):
             _decode(payload)
 
     @pytest.mark.parametrize("declared", [True, False], ids=["that says its size", "that does not"])
-    def test_a_bomb_is_refused(self, declared: bool) -> None:
-        """A few kilobytes never become more than the limit in memory."""
+    def test_a_decompression_bomb_is_refused(self, declared: bool) -> None:
+        """A few kilobytes never take more memory than the limit."""
         options: dict[int, int] = {zstd.CompressionParameter.content_size_flag: int(declared)}
         bomb = zstd.compress(b"0" * (MAX_DECODED_BYTES + 1), options=options)
         assert len(bomb) < 10_000
@@ -152,12 +152,12 @@ class TestDecode:
 
     @pytest.mark.parametrize("number", [pytest.param(b"2", id="a later one"), pytest.param(b"../1", id="a path")])
     def test_an_unknown_dictionary_is_named(self, number: bytes) -> None:
-        """A payload of a newer version says so, instead of decoding to rubbish."""
+        """A payload of a newer version is an error that says so."""
         payload = Payload(metadata={"encoding": PREFIX + number}, data=COMPRESSED)
         with pytest.raises(PayloadError, match=r"needs the dictionary .* upgrade temporal-baton"):
             _decode(payload)
 
     def test_a_payload_without_a_dictionary_is_refused(self) -> None:
-        """Another codec's `binary/zstd` is not mistaken for this one's."""
+        """Another codec's `binary/zstd` is not accepted."""
         with pytest.raises(PayloadError, match="needs the dictionary b''"):
             _decode(Payload(metadata={"encoding": PREFIX}, data=zstd.compress(b"{}" * 400)))

@@ -1,4 +1,4 @@
-"""Encryption on a real server: nothing readable is stored, keys are rotated in mid-run, a missing one is waited for."""
+"""Encryption on a real server: no clear text is stored, keys are rotated, a run waits for a missing key."""
 
 import asyncio
 import uuid
@@ -47,7 +47,7 @@ async def connected(server: DevServer, keyring: Keyring) -> Client:
 
 @asynccontextmanager
 async def working(client: Client, task_queue: str) -> AsyncIterator[Worker]:
-    """Run a worker that keeps no run in memory: it reads every history from its beginning, each time."""
+    """Run a worker without a cache, which reads every history from its start."""
     async with Worker(
         client,
         task_queue=task_queue,
@@ -60,14 +60,14 @@ async def working(client: Client, task_queue: str) -> AsyncIterator[Worker]:
 
 
 async def begun(client: Client, workflow: Any, queue: str, **more: Any) -> WorkflowHandle[Any, Any]:
-    """Start a workflow with the marker; after half a minute the server ends it."""
+    """Start a workflow with the marker and a timeout of half a minute."""
     return await client.start_workflow(
         workflow, MARK, id=f"secret-{uuid.uuid4()}", task_queue=queue, execution_timeout=LIMIT, **more
     )
 
 
 async def stored(client: Client, handle: WorkflowHandle[Any, Any]) -> bytes:
-    """Return all that the server keeps of a run: its history, and what it shows of it."""
+    """Return everything that the server stores of a run: history and description."""
     described = await client.get_workflow_handle(handle.id).describe()
     history = await handle.fetch_history()
     return described.raw_description.SerializeToString() + b"".join(
@@ -76,14 +76,14 @@ async def stored(client: Client, handle: WorkflowHandle[Any, Any]) -> bytes:
 
 
 def written(path: Path, keys: Mapping[str, Key]) -> Keyring:
-    """Write a file of keys and return its keyring."""
+    """Write a key file, and return its keyring."""
     write_file(path, KeyFile(tuple(keys.values())), replace=True)
     return Keyring.from_file(path)
 
 
 class TestEncryption:
-    async def test_nothing_of_what_is_said_is_stored_in_clear(self, server: DevServer) -> None:
-        """Inputs, results, signals, updates, memos, summaries, heartbeats, children, failures and their traces."""
+    async def test_nothing_is_stored_in_clear(self, server: DevServer) -> None:
+        """Inputs, results, signals, updates, memos, summaries, heartbeats, children, failures and stack traces."""
         client, queue = await connected(server, Keyring.generate()), str(uuid.uuid4())
         more: dict[str, Any] = {"memo": {"first": f"memo {MARK}"}, "static_summary": MARK, "static_details": MARK}
         async with working(client, queue):
@@ -116,7 +116,7 @@ class TestEncryption:
                 assert part not in everything
 
     async def test_a_payload_moved_from_another_run_is_not_read(self, server: DevServer) -> None:
-        """Who can send signals, and read the store, cannot say in one run what was said in another."""
+        """An attacker who can send signals and read the store cannot replay a payload of another run."""
         client, queue = await connected(server, Keyring.generate()), str(uuid.uuid4())
         async with working(client, queue):
             first, second = await begun(client, Secret.run, queue), await begun(client, Secret.run, queue)
@@ -131,8 +131,8 @@ class TestEncryption:
         assert stolen.metadata["encoding"] == ENCODING
         assert output[4:] == ["heard what is its own"]
 
-    async def test_keys_are_rotated_while_a_run_goes_on(self, server: DevServer, tmp_path: Path) -> None:
-        """What was written with the old key is read to the end, what is new is written with the new key."""
+    async def test_keys_can_be_rotated_during_a_run(self, server: DevServer, tmp_path: Path) -> None:
+        """Old payloads stay readable, and new ones use the new key."""
         keys = {purpose.value: Key.generate(purpose, AT) for purpose in Purpose}
         old, new = keys["encrypt"], Key.generate(Purpose.ENCRYPT, AT)
         path, queue = tmp_path / "keys.toml", str(uuid.uuid4())
@@ -154,10 +154,10 @@ class TestEncryption:
         )
         await replayer.replay_workflow(await handle.fetch_history())
 
-    async def test_baton_replay_reads_it_with_the_keys_of_the_environment(
+    async def test_baton_replay_uses_the_keys_of_the_environment(
         self, server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """As every other command does, also from a file that is not named like the run."""
+        """Also for a file that is not named like the run."""
         keys = tmp_path / "keys.toml"
         ring = written(keys, {purpose.value: Key.generate(purpose, AT) for purpose in Purpose})
         client = await Client.connect(
@@ -175,10 +175,10 @@ class TestEncryption:
 
         assert (result.exit_code, "✓" in result.output) == (0, True), result.output
 
-    async def test_a_worker_tells_once_of_a_run_that_was_started_in_clear(
+    async def test_a_worker_warns_once_of_a_run_in_clear(
         self, server: DevServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Who forgets to switch encryption on where runs are started is told; of the other run nothing is said."""
+        """The warning names the run that was started without encryption, and no other."""
         parts = WorkerParts(artifacts=open_store(str(tmp_path / "artifacts")))
         plugin = BatonPlugin(parts, safeguards="off", keyring=Keyring.generate(), encrypt=True)
         client = await Client.connect(server.address, plugins=[plugin])
@@ -199,10 +199,8 @@ class TestEncryption:
         assert handle.id in message
         assert "Set BATON_ENCRYPT=true" in message
 
-    async def test_a_run_waits_for_a_missing_key_and_goes_on_when_it_is_back(
-        self, server: DevServer, tmp_path: Path
-    ) -> None:
-        """Its tasks fail, by the name of the key; the run itself never does, and no worker is started again."""
+    async def test_a_run_waits_for_a_missing_key(self, server: DevServer, tmp_path: Path) -> None:
+        """Its tasks fail and name the key; the run continues without a restart when the key is back."""
         own_keys = {purpose.value: Key.generate(purpose, AT) for purpose in Purpose}
         other_keys = {purpose.value: Key.generate(purpose, AT) for purpose in Purpose}
         path, queue = tmp_path / "keys.toml", str(uuid.uuid4())

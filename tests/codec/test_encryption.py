@@ -1,4 +1,4 @@
-"""The encrypting codec: opaque, bound to its workflow and its key, and never silent about a missing one."""
+"""The encryption codec: confidentiality, binding to workflow and key, and missing keys."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -48,7 +48,7 @@ def codec(context: SerializationContext | None = None, keys: Keyring = KEYS) -> 
 
 
 def mutants(payload: Payload) -> list[Payload]:
-    """Return every payload that differs in one byte of its data, and the truncated ones."""
+    """Return every payload with one changed byte, and every truncated one."""
     data = payload.data
     flipped = [data[:n] + bytes([data[n] ^ 1]) + data[n + 1 :] for n in range(len(data))]
     return [
@@ -57,8 +57,8 @@ def mutants(payload: Payload) -> list[Payload]:
 
 
 class TestEncode:
-    def test_nothing_of_a_payload_is_readable(self) -> None:
-        """Neither its data nor what it says about itself; which key it was is."""
+    def test_data_and_metadata_are_encrypted(self) -> None:
+        """Only the key's id is in clear."""
         secret = codec().encrypt(PLAIN)
 
         assert MARK not in secret.SerializeToString()
@@ -80,26 +80,26 @@ class TestEncode:
         assert await codec().decode([secret]) == [payload]
 
     @given(st.binary(max_size=200), st.text(max_size=40))
-    def test_every_payload_comes_back_in_its_workflow(self, data: bytes, workflow_id: str) -> None:
-        """Whatever it is and whatever the workflow is called."""
+    def test_every_payload_round_trips_in_its_workflow(self, data: bytes, workflow_id: str) -> None:
+        """For any payload and any workflow id."""
         payload = Payload(metadata={"encoding": b"binary/plain"}, data=data)
 
         assert codec(workflow(workflow_id)).decrypt(codec(workflow(workflow_id)).encrypt(payload)) == payload
 
-    def test_equal_payloads_do_not_look_equal(self) -> None:
-        """Each has its own nonce, so nobody learns that something was said twice."""
+    def test_equal_payloads_have_different_ciphertexts(self) -> None:
+        """Each has its own nonce, so repetitions do not show."""
         ciphertexts = {codec().encrypt(PLAIN).data for _ in range(64)}
 
         assert len({data[1:13] for data in ciphertexts}) == 64
 
     def test_nothing_is_encrypted_twice(self) -> None:
-        """A payload that was encrypted already passes."""
+        """An encrypted payload passes through."""
         once = codec().encrypt(PLAIN)
 
         assert codec().encrypt(once) is once
 
-    def test_without_a_key_nothing_is_written(self) -> None:
-        """It is an error, and never a payload in clear."""
+    def test_encrypting_without_a_key_is_an_error(self) -> None:
+        """The payload is never stored in clear."""
         with pytest.raises(KeyringError, match="no current key to encrypt"):
             codec(keys=Keyring([])).encrypt(PLAIN)
 
@@ -120,10 +120,10 @@ class TestBinding:
             pytest.param(NexusSerializationContext("e", "s", "o"), workflow(), id="from elsewhere"),
         ],
     )
-    def test_it_opens_where_it_belongs(
+    def test_a_payload_is_readable_in_its_context(
         self, there: SerializationContext | None, here: SerializationContext | None
     ) -> None:
-        """Whichever side of the workflow wrote it."""
+        """Either side of the workflow can have written it."""
         assert codec(here).decrypt(codec(there).encrypt(PLAIN)) == PLAIN
 
     @pytest.mark.parametrize(
@@ -139,13 +139,15 @@ class TestBinding:
             pytest.param(workflow(NIGHTLY), workflow("nightly-2026-11-22T10:00:00Z"), id="another night's"),
         ],
     )
-    def test_it_does_not_open_elsewhere(self, there: SerializationContext, here: SerializationContext) -> None:
-        """Who can write to Temporal's store cannot move what one run said into another."""
+    def test_a_payload_is_not_readable_in_another_context(
+        self, there: SerializationContext, here: SerializationContext
+    ) -> None:
+        """An attacker with Temporal's store cannot move a payload to another run."""
         with pytest.raises(PayloadError, match="belongs to another workflow"):
             codec(here).decrypt(codec(there).encrypt(PLAIN))
 
-    def test_the_binding_cannot_be_cut_off(self) -> None:
-        """A bound payload does not become an unbound one by saying so."""
+    def test_the_binding_cannot_be_removed(self) -> None:
+        """Changing the first byte does not unbind a payload."""
         secret = codec(workflow("a")).encrypt(PLAIN)
         forged = Payload(metadata=secret.metadata, data=b"\x00" + secret.data[17:])
 
@@ -155,19 +157,19 @@ class TestBinding:
 
 class TestDecode:
     @pytest.mark.parametrize("context", [None, workflow()], ids=["unbound", "bound"])
-    def test_no_byte_can_be_changed_or_cut(self, context: SerializationContext | None) -> None:
-        """Neither of the form, the binding, the nonce, the text nor the tag."""
+    def test_changed_or_truncated_payloads_are_refused(self, context: SerializationContext | None) -> None:
+        """This covers format, binding, nonce, text and tag."""
         for mutant in mutants(codec(context).encrypt(PLAIN)):
             with pytest.raises(PayloadError):
                 codec(context).decrypt(mutant)
 
-    def test_a_later_form_asks_for_an_upgrade(self) -> None:
-        """It is no damage."""
+    def test_a_newer_format_asks_for_an_upgrade(self) -> None:
+        """It is not reported as damage."""
         with pytest.raises(NewerPayloadError, match="upgrade temporal-baton"):
             codec().decrypt(Payload(metadata={"encoding": ENCODING}, data=b"\x02" + bytes(40)))
 
-    def test_another_keys_id_does_not_open_it(self) -> None:
-        """The whole id is bound: nobody can relabel a payload, even where two ids have one secret."""
+    def test_the_key_id_cannot_be_changed(self) -> None:
+        """The id is bound, even if two ids have the same secret."""
         key = KEYS.current(Purpose.ENCRYPT)
         twin = replace(key, id="twin", retired_at=AT)
         secret = codec().encrypt(PLAIN)
@@ -176,8 +178,8 @@ class TestDecode:
         with pytest.raises(PayloadError, match="was changed"):
             codec(keys=Keyring([key, twin])).decrypt(relabelled)
 
-    def test_what_a_retired_key_encrypted_is_read(self) -> None:
-        """Histories outlive keys; what is new is written with the new one."""
+    def test_a_retired_key_still_decrypts(self) -> None:
+        """Histories outlive keys; new payloads use the current key."""
         secret = codec().encrypt(PLAIN)
         old, new = replace(KEYS.current(Purpose.ENCRYPT), retired_at=AT), Key.generate(Purpose.ENCRYPT, AT)
         rotated = codec(keys=Keyring([old, new]))
@@ -190,16 +192,16 @@ class TestDecode:
         ["other", KEYS.current(Purpose.SEAL).id],
         ids=["unknown", "of another purpose"],
     )
-    def test_a_missing_key_is_an_error_with_its_name(self, id: str) -> None:
-        """Never a payload that looks damaged: the run has to wait."""
+    def test_the_error_for_a_missing_key_names_it(self, id: str) -> None:
+        """It is not reported as damage, because the run must wait."""
         secret = codec().encrypt(PLAIN)
         foreign = Payload(metadata={**secret.metadata, KEY_ID: id.encode()}, data=secret.data)
 
         with pytest.raises(MissingKeyError, match=f"{id}.*resume when the key is added"):
             codec().decrypt(foreign)
 
-    def test_a_key_that_comes_back_is_used_at_once(self, tmp_path: Path) -> None:
-        """Without a restart of anything."""
+    def test_a_restored_key_is_used_at_once(self, tmp_path: Path) -> None:
+        """No restart is needed."""
         path = tmp_path / "keys.toml"
         old = replace(KEYS.current(Purpose.ENCRYPT), retired_at=AT)
         write_file(path, KeyFile((Key.generate(Purpose.ENCRYPT, AT),)), replace=True)
@@ -211,6 +213,6 @@ class TestDecode:
 
         assert waiting.decrypt(secret) == PLAIN
 
-    def test_what_was_never_encrypted_is_read(self) -> None:
-        """Histories from before encryption go on."""
+    def test_unencrypted_payloads_are_readable(self) -> None:
+        """Runs from before encryption continue."""
         assert codec().decrypt(PLAIN) is PLAIN

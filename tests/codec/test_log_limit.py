@@ -15,7 +15,7 @@ def record(msg: str, level: int = logging.WARNING, error: BaseException | None =
 
 class TestRepeatFilter:
     def test_a_thousand_failures_of_one_kind_are_two_lines_in_two_minutes(self) -> None:
-        """Whatever ids stand in parentheses; the second says how many were left out."""
+        """Ids in parentheses do not matter; the second line has the number of suppressed ones."""
         now = iter(number * 0.1 for number in range(1_200))
         passes = RepeatFilter(clock=now.__next__).filter
         records = [record(f"Completing activity as failed ({number})", error=OSError()) for number in range(1_200)]
@@ -26,7 +26,7 @@ class TestRepeatFilter:
 
     @pytest.mark.parametrize("other", [record("Another"), record("Full", error=ValueError()), record("Full", 40)])
     def test_another_kind_has_its_own_line(self, other: logging.LogRecord) -> None:
-        """By text, level or type of exception; what is not a warning always passes."""
+        """Lines differ by text, level or type of exception; only warnings are limited."""
         passes = RepeatFilter(clock=lambda: 0.0).filter
 
         assert [passes(record("Full", error=OSError())), passes(other)] == [True, True]

@@ -1,4 +1,4 @@
-"""Serving an application as a guest: as many callers as are served."""
+"""Serving an application in a running event loop, with a limit of connections."""
 
 import asyncio
 import urllib.error
@@ -27,7 +27,7 @@ async def _handle_disconnect(_: Request, __: Exception) -> Response:
 
 
 def app() -> Starlette:
-    """Return an application that says what it is told."""
+    """Return an application that echoes the body."""
     routes = [
         Route("/", _echo, methods=["POST"]),
         Route("/small", _refuse, methods=["POST"]),
@@ -36,7 +36,7 @@ def app() -> Starlette:
 
 
 async def answered(url: str, sent: bytes) -> bytes:
-    """Send something, nothing after it, and return all that comes until the server closes the connection."""
+    """Send data, and return everything until the server closes the connection."""
     host, _, port = url.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(sent)
@@ -47,16 +47,16 @@ async def answered(url: str, sent: bytes) -> bytes:
 
 
 class TestServing:
-    async def test_who_has_asked_is_answered(self) -> None:
-        """Also one that asks for another protocol."""
+    async def test_requests_are_answered(self) -> None:
+        """Also those for another protocol."""
         head = b"POST / HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Length: 5\r\n\r\n"
         async with serving(app(), "the echo") as url:
             assert (await answered(url, head + b"hello")).endswith(b"\r\n\r\nhello")
             upgrade = b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close, Upgrade\r\nUpgrade: websocket\r\n\r\n"
             assert (await answered(url, upgrade)).startswith(b"HTTP/1.1 405 ")
 
-    async def test_more_connections_than_are_served_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Otherwise a thousand of them would leave the process no file for its own work."""
+    async def test_connections_above_the_limit_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Otherwise a thousand connections would use up the process's file descriptors."""
         monkeypatch.setattr("baton.codec.server.MAX_CONNECTIONS", 2)
         head = b"GET /nowhere HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n"
         async with serving(app(), "the echo") as url:
@@ -66,8 +66,8 @@ class TestServing:
             for writer in idle:
                 writer.close()
 
-    async def test_who_sends_too_much_is_told_so(self) -> None:
-        """A connection that is closed while they send is an error of the network to them: they would try again."""
+    async def test_the_client_of_a_large_body_gets_an_answer(self) -> None:
+        """A client whose connection is closed while it sends would retry."""
 
         def send(url: str) -> int:
             try:
@@ -80,8 +80,8 @@ class TestServing:
         async with serving(app(), "the echo") as url:
             assert await asyncio.to_thread(send, url + "/small") == 413
 
-    async def test_who_asks_before_sending_is_refused_at_once(self) -> None:
-        """They need not send what nobody reads."""
+    async def test_a_wrong_path_is_refused_before_the_body_is_sent(self) -> None:
+        """`Expect: 100-continue` is answered before the body."""
         head = b"POST /nowhere HTTP/1.1\r\nHost: here\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"
         async with serving(app(), "the echo") as url:
             assert (await answered(url, head)).startswith(b"HTTP/1.1 404 ")

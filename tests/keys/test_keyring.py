@@ -1,4 +1,4 @@
-"""Keys: one purpose each, readable by their owner only, rotated without a restart, and never weak."""
+"""The keyring: one purpose per key, private files, rotation without a restart, no weak keys."""
 
 import copy
 import os
@@ -41,7 +41,7 @@ def key(name: str = "k", purpose: Purpose = Purpose.SEAL, **members: Any) -> Key
 
 
 def written(path: Path, *keys: Key, **members: Any) -> Path:
-    """Write a file of keys and return where."""
+    """Write a key file, and return its path."""
     write_file(path, KeyFile(keys, **members), replace=True)
     return path
 
@@ -63,29 +63,29 @@ class TestKey:
         ],
     )
     def test_a_weak_or_nameless_key_is_refused(self, members: dict[str, Any], message: str) -> None:
-        """A secret that could be guessed protects nothing."""
+        """A secret must not be guessable."""
         with pytest.raises(KeyringError, match=message):
             key(**({"name": "k"} | members))
 
-    def test_the_secret_is_never_shown(self) -> None:
-        """Neither in a traceback nor in a log."""
+    def test_the_repr_hides_the_secret(self) -> None:
+        """It does not appear in tracebacks or logs."""
         assert "secret" not in repr(key("k"))
         assert str(SECRET) not in repr(key("k"))
 
     @pytest.mark.parametrize("write", [pickle.dumps, copy.deepcopy])
-    def test_it_is_not_pickled(self, write: Callable[[object], object]) -> None:
-        """A cache, a task queue or another process would have the secret in clear."""
+    def test_a_key_cannot_be_pickled(self, write: Callable[[object], object]) -> None:
+        """The secret would be in a cache, a task queue or another process."""
         with pytest.raises(TypeError, match="the key 'k' cannot be pickled"):
             write(key("k"))
 
     @pytest.mark.parametrize("purpose", [kind for kind in Purpose if kind is not Purpose.SIGN])
-    def test_only_a_key_to_sign_signs(self, purpose: Purpose) -> None:
-        """A shared secret is no private key, however long it is."""
+    def test_only_a_signing_key_signs(self, purpose: Purpose) -> None:
+        """A shared secret is not a private key."""
         with pytest.raises(KeyringError, match=f"is to {purpose.value}, not to sign"):
             _ = key("k", purpose).private
 
     @pytest.mark.parametrize("purpose", [kind for kind in Purpose if kind is not Purpose.ENCRYPT])
-    def test_only_a_key_to_encrypt_encrypts(self, purpose: Purpose) -> None:
+    def test_only_an_encryption_key_encrypts(self, purpose: Purpose) -> None:
         """A key has one algorithm."""
         with pytest.raises(KeyringError, match=f"is to {purpose.value}, not to encrypt"):
             _ = key("k", purpose).cipher
@@ -93,7 +93,7 @@ class TestKey:
 
 class TestKeyring:
     def test_retired_keys_are_found_and_never_current(self) -> None:
-        """They open what they sealed, and seal nothing."""
+        """They verify, but do not seal."""
         old, new = key("old", retired_at=LATER), key("new")
         ring = Keyring([old, new])
 
@@ -101,13 +101,13 @@ class TestKeyring:
         assert ring.find(Purpose.SEAL, "old") is old
         assert ring.all_keys(Purpose.SEAL) == [new, old]
 
-    def test_a_retired_key_alone_makes_nothing(self) -> None:
-        """Without a current key there is no sealing, and the error says what to run."""
+    def test_a_retired_key_alone_cannot_seal(self) -> None:
+        """The error names the command that makes a current key."""
         with pytest.raises(KeyringError, match=r"no current key to seal; make one with `baton keys rotate seal`"):
             Keyring([key("old", retired_at=LATER)]).current(Purpose.SEAL)
 
-    def test_an_id_of_another_purpose_does_not_count(self) -> None:
-        """Whoever names a key cannot choose what it is used for."""
+    def test_a_key_is_found_by_purpose_and_id(self) -> None:
+        """A sender that names a key cannot choose its purpose."""
         ring = Keyring([key("k", Purpose.ENCRYPT)])
 
         with pytest.raises(UnknownKeyError, match="no key 'k' to seal"):
@@ -121,18 +121,18 @@ class TestKeyring:
             pytest.param([key("a"), key("b")], "'a' and 'b' are both current to seal", id="two current keys"),
         ],
     )
-    def test_what_could_be_confused_is_refused(self, keys: list[Key], message: str) -> None:
-        """Which key made something must never be in doubt."""
+    def test_ambiguous_keys_are_refused(self, keys: list[Key], message: str) -> None:
+        """Each id must identify one key."""
         with pytest.raises(KeyringError, match=message):
             Keyring(keys)
 
-    def test_handoffs_are_sealed_with_seal_or_sign_keys_only(self) -> None:
-        """No other purpose makes a seal."""
+    def test_only_seal_and_sign_keys_can_seal_handoffs(self) -> None:
+        """No other purpose can seal."""
         with pytest.raises(KeyringError, match="not with 'encrypt'"):
             Keyring([], seal_with=Purpose.ENCRYPT)
 
-    def test_the_signer_and_the_public_keys_belong_together(self) -> None:
-        """What the ledger signs, others verify with what was exported; after its retirement a key signs nothing."""
+    def test_the_public_keys_verify_the_signer(self) -> None:
+        """The exported keys verify the ledger's signatures; a retired key signs nothing."""
         ring = Keyring.generate(at=AT)
         signer, public = ring.signer(), PublicKeys.from_json(ring.public().to_json())
         signature = signer.sign(b"head")
@@ -142,8 +142,8 @@ class TestKeyring:
         assert public.check([Claim(signer.key_id, b"head", signature[:-1], LATER)]) == [SignatureCheck.BAD]
         assert public.check([Claim("another", b"head", signature, LATER)]) == [SignatureCheck.UNKNOWN_KEY]
 
-    def test_a_key_signs_nothing_a_day_after_it_was_retired(self) -> None:
-        """Workers take up a new key one by one: what the last of them signs meanwhile counts, nothing later does."""
+    def test_a_retired_key_is_accepted_for_one_more_day(self) -> None:
+        """Workers reload keys one by one, so a signature by the old key stays valid for a day."""
         retired = replace(Key.generate(Purpose.SIGN, AT), retired_at=LATER)
         public, signature = PublicKeys([retired.public]), retired.private.sign(b"head")
         last = LATER + RETIRED_GRACE
@@ -154,8 +154,8 @@ class TestKeyring:
 
 
 class TestFile:
-    def test_a_keyring_survives_its_file(self, tmp_path: Path) -> None:
-        """Every key, its times and the choice of algorithm are read as they were written."""
+    def test_a_keyring_round_trips_through_its_file(self, tmp_path: Path) -> None:
+        """Keys, times and the algorithm are read as written."""
         keys = (key("old", retired_at=LATER), key("new"), *(Key.generate(purpose, AT) for purpose in list(Purpose)[1:]))
         ring = Keyring.from_file(written(tmp_path / "keys.toml", *keys, seal_with=Purpose.SIGN))
 
@@ -165,8 +165,8 @@ class TestFile:
 
     @pytest.mark.skipif(os.name != "posix", reason="modes are POSIX")
     @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o777])
-    def test_a_file_that_others_may_read_is_refused(self, tmp_path: Path, mode: int) -> None:
-        """The error says how to close it."""
+    def test_a_file_readable_by_others_is_refused(self, tmp_path: Path, mode: int) -> None:
+        """The error has the remedy."""
         path = written(tmp_path / "keys.toml", key("k"))
         path.chmod(mode)
 
@@ -204,8 +204,8 @@ class TestFile:
             pytest.param('seal_with="none"\nkey=[]', "seal_with: Input should be 'hmac-sha256'", id="alg none"),
         ],
     )
-    def test_a_file_in_disorder_is_named_without_its_secrets(self, tmp_path: Path, text: str, message: str) -> None:
-        """The error tells the member; it never quotes a secret."""
+    def test_a_malformed_file_is_an_error_without_its_secrets(self, tmp_path: Path, text: str, message: str) -> None:
+        """The error names the member, and never quotes a secret."""
         path = tmp_path / "keys.toml"
         path.write_text(text)
         path.chmod(0o600)
@@ -214,19 +214,19 @@ class TestFile:
             Keyring.from_file(path)
         assert "hunter2" not in str(raised.value)
 
-    def test_a_missing_file_says_how_to_make_one(self, tmp_path: Path) -> None:
-        """The command is in the message."""
+    def test_the_error_for_a_missing_file_names_the_command(self, tmp_path: Path) -> None:
+        """The message has the command."""
         with pytest.raises(KeyringError, match="baton keys new"):
             Keyring.from_file(tmp_path / "keys.toml")
 
-    def test_a_file_that_cannot_be_read_is_not_to_be_made_anew(self, tmp_path: Path) -> None:
-        """Keys that are there, with the wrong owner or at another path, are lost to nobody who reads this."""
+    def test_the_error_for_an_unreadable_file_does_not_suggest_a_new_one(self, tmp_path: Path) -> None:
+        """A new file would replace existing keys that only have the wrong owner or path."""
         with pytest.raises(KeyringError, match="name a file that this user can read") as refused:
             Keyring.from_file(tmp_path)
 
         assert "keys new" not in str(refused.value)
 
-    def test_a_file_that_is_there_is_never_overwritten(self, tmp_path: Path) -> None:
+    def test_an_existing_file_is_never_overwritten(self, tmp_path: Path) -> None:
         """Lost keys are lost data."""
         path = written(tmp_path / "keys.toml", key("k"))
         content = path.read_bytes()
@@ -236,8 +236,8 @@ class TestFile:
         assert path.read_bytes() == content
         assert [file.name for file in tmp_path.iterdir()] == ["keys.toml"]
 
-    def test_a_key_that_is_put_back_is_found_without_a_restart(self, tmp_path: Path) -> None:
-        """A worker that waits for a key goes on as soon as the file has it."""
+    def test_a_restored_key_is_found_without_a_restart(self, tmp_path: Path) -> None:
+        """A worker that waits for a key continues when the file has it."""
         path = written(tmp_path / "keys.toml", key("new"))
         ring = Keyring.from_file(path)
         with pytest.raises(UnknownKeyError):
@@ -247,8 +247,8 @@ class TestFile:
 
         assert ring.find(Purpose.SEAL, "old").id == "old"
 
-    def test_a_rotation_is_taken_up_without_a_restart(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The current key is looked for in the file again, after a second at the latest."""
+    def test_a_rotation_is_loaded_without_a_restart(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The file is checked every second."""
         path = written(tmp_path / "keys.toml", key("old"))
         ring = Keyring.from_file(path)
         assert ring.current(Purpose.SEAL).id == "old"
@@ -258,10 +258,8 @@ class TestFile:
 
         assert ring.current(Purpose.SEAL).id == "new"
 
-    def test_a_ledger_that_stays_open_signs_with_the_new_key(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Otherwise its heads would be signed by a key that is retired; id and signature always belong together."""
+    def test_an_open_ledger_signs_with_the_new_key(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It does not sign with a retired key, and id and signature always match."""
         old, new = Key.generate(Purpose.SIGN, AT), Key.generate(Purpose.SIGN, LATER)
         path = written(tmp_path / "keys.toml", old)
         signer = Keyring.from_file(path).signer()
@@ -273,8 +271,8 @@ class TestFile:
         assert (signer.key_id, new.public.verifies(b"head", signer.sign(b"head"))) == (new.id, True)
 
     @pytest.mark.skipif(os.name != "posix", reason="there is no such lock on Windows")
-    def test_of_several_who_change_a_file_at_once_none_is_lost(self, tmp_path: Path) -> None:
-        """A key that another rotation undid could be the one that a worker has just encrypted with."""
+    def test_concurrent_changes_of_a_file_lose_no_key(self, tmp_path: Path) -> None:
+        """A lost key could be one that a worker has already used."""
         path = written(tmp_path / "keys.toml", key("first"))
 
         def add(number: int) -> None:
@@ -290,8 +288,8 @@ class TestFile:
 
         assert len(read_file(path).keys) == 9
 
-    def test_a_link_to_a_file_stays_one(self, tmp_path: Path) -> None:
-        """Where the keys are mounted from elsewhere, they are rotated there."""
+    def test_a_symbolic_link_to_a_file_is_kept(self, tmp_path: Path) -> None:
+        """The file behind the link is rotated."""
         (tmp_path / "there").mkdir()
         target = written(tmp_path / "there/keys.toml", key("old"))
         (tmp_path / "keys.toml").symlink_to(target)
@@ -301,10 +299,8 @@ class TestFile:
         assert (tmp_path / "keys.toml").is_symlink()
         assert Keyring.from_file(target).current(Purpose.SEAL).id == "new"
 
-    def test_a_file_that_breaks_later_leaves_the_keys_as_they_were(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """A worker does not lose its keys to a slip of an editor; its log tells."""
+    def test_a_file_that_becomes_invalid_is_ignored(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        """The worker keeps its keys, and logs the error."""
         path = written(tmp_path / "keys.toml", key("k"))
         ring = Keyring.from_file(path)
         path.write_text("[[key")
@@ -316,8 +312,8 @@ class TestFile:
         assert "the keys were not reloaded" in caplog.text
 
     @pytest.mark.skipif(os.name != "posix", reason="a file's rights are POSIX's")
-    def test_a_file_whose_rights_are_corrected_is_taken_up(self, tmp_path: Path) -> None:
-        """The log asks for `chmod 600`, which changes neither the file's time nor its size."""
+    def test_a_file_with_corrected_rights_is_loaded(self, tmp_path: Path) -> None:
+        """`chmod 600` changes neither the file's mtime nor its size."""
         path = written(tmp_path / "keys.toml", key("old"))
         ring = Keyring.from_file(path)
         written(path, key("old", retired_at=LATER), key("new"))
@@ -330,8 +326,8 @@ class TestFile:
 
 
 class TestDevelopment:
-    def test_it_is_made_once_for_its_owner_only(self, tmp_path: Path) -> None:
-        """The second time finds the same keys, of every purpose."""
+    def test_development_keys_are_created_once_for_their_owner(self, tmp_path: Path) -> None:
+        """The second call finds the same keys of every purpose."""
         first = Keyring.development(tmp_path / ".baton", {})
         second = Keyring.development(tmp_path / ".baton", {})
 
@@ -341,15 +337,15 @@ class TestDevelopment:
         if os.name == "posix":
             assert stat.S_IMODE((tmp_path / ".baton/keys.toml").stat().st_mode) == 0o600
 
-    def test_processes_that_start_together_share_it(self, tmp_path: Path) -> None:
-        """One of them makes the file, the others read it."""
+    def test_concurrent_processes_share_the_development_keys(self, tmp_path: Path) -> None:
+        """One of them creates the file, the others read it."""
         with ThreadPoolExecutor(8) as pool:
             rings = list(pool.map(lambda _: Keyring.development(tmp_path, {}), range(16)))
 
         assert len({ring.current(Purpose.SEAL).secret for ring in rings}) == 1
 
-    def test_production_refuses_it(self, tmp_path: Path) -> None:
-        """It is neither made nor used there, and the error says what to do instead."""
+    def test_production_refuses_development_keys(self, tmp_path: Path) -> None:
+        """They are neither created nor used, and the error has the remedy."""
         with pytest.raises(KeyringError, match=r"BATON_ENV is production: make keys with `baton keys new FILE`"):
             Keyring.development(tmp_path, {"BATON_ENV": "production"})
         assert not (tmp_path / "keys.toml").exists()
@@ -361,8 +357,8 @@ class TestDevelopment:
             Keyring.from_environment({"BATON_ENV": "production", "BATON_KEYS": str(tmp_path / "keys.toml")})
         Keyring.generate().require_production()
 
-    def test_they_do_not_take_the_place_of_others(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-        """A worker that was given real keys goes on with those, and asks nobody for the environment that it was in."""
+    def test_development_keys_do_not_replace_given_keys(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        """A worker with real keys keeps them."""
         path = written(tmp_path / "keys.toml", key("k"))
         ring = Keyring.from_file(path)
         keyring = Keyring.development(tmp_path / "theirs", {})
@@ -381,8 +377,8 @@ class TestFindOut:
 
         assert Keyring.from_environment({"BATON_KEYS": str(path)}).current(Purpose.SEAL).id == "k"
 
-    def test_without_any_the_development_keys_are_made(self, tmp_path: Path) -> None:
-        """In the folder that is given."""
+    def test_development_keys_are_the_default(self, tmp_path: Path) -> None:
+        """They are created in the given folder."""
         assert Keyring.from_environment({}, tmp_path).is_development
 
     @pytest.mark.parametrize(
@@ -393,7 +389,7 @@ class TestFindOut:
             pytest.param({"BATON_ENV": "prod"}, "BATON_ENV is 'prod'; expected production", id="a slip"),
         ],
     )
-    def test_what_is_wrong_with_the_environment_is_said(
+    def test_an_invalid_environment_is_an_error(
         self, environment: dict[str, str], message: str, tmp_path: Path
     ) -> None:
         """The variable is named."""

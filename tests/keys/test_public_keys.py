@@ -1,4 +1,4 @@
-"""Public keys: what outsiders verify with."""
+"""Public keys for verifiers."""
 
 import json
 from datetime import UTC, datetime
@@ -15,8 +15,8 @@ SECRET = bytes(range(32))
 VECTORS = Path(__file__).parents[1] / "data/wycheproof/ed25519.json"
 
 
-def test_the_export_holds_no_secret() -> None:
-    """Not a byte of any key's secret is in it."""
+def test_the_export_contains_no_secret() -> None:
+    """It has no byte of a secret."""
     ring = Keyring.generate()
     text = ring.public().to_json()
 
@@ -28,7 +28,7 @@ def test_the_export_holds_no_secret() -> None:
 
 
 def test_it_verifies_exactly_what_the_published_vectors_verify() -> None:
-    """151 signatures, most of them hostile: other encodings, other curves' points, S beyond the order."""
+    """151 signatures, most of them hostile: other encodings, points of other curves, S beyond the order."""
     rows = json.loads(VECTORS.read_text())
     wrong = [
         row["tcId"]
@@ -57,14 +57,14 @@ def test_it_verifies_exactly_what_the_published_vectors_verify() -> None:
         ),
     ],
 )
-def test_what_is_no_public_key_is_refused(text: str, message: str) -> None:
-    """A file that was meant for something else never verifies anything."""
+def test_malformed_public_keys_are_refused(text: str, message: str) -> None:
+    """Another kind of file never verifies anything."""
     with pytest.raises(PublicKeysError, match=message):
         PublicKeys.from_json(text)
 
 
-def test_two_keys_of_one_id_are_refused() -> None:
-    """Which of them signed could not be told."""
+def test_two_keys_with_the_same_id_are_refused() -> None:
+    """Signatures would be ambiguous."""
     public_key = Key.generate(Purpose.SIGN, AT).public
 
     with pytest.raises(PublicKeysError, match="two public keys have the same id"):
@@ -83,8 +83,8 @@ def test_two_keys_of_one_id_are_refused() -> None:
         pytest.param("people = ['ann']", "people: Extra inputs", id="an unknown member"),
     ],
 )
-def test_a_file_of_deciders_is_read_as_it_was_meant(tmp_path: Path, text: str, wrong: str) -> None:
-    """Of a group that is one text, each letter was a person."""
+def test_a_malformed_file_of_deciders_is_refused(tmp_path: Path, text: str, wrong: str) -> None:
+    """For example, a string in place of a list of people."""
     file = tmp_path / "deciders.toml"
     file.write_text(text)
 

@@ -1,4 +1,4 @@
-"""What a ledger gives away: checkpoints to witnesses, bundles to auditors, and itself to another database."""
+"""Checkpoints for witnesses, and bundles for auditors."""
 
 import asyncio
 import sqlite3
@@ -49,7 +49,7 @@ class TestCheckpoint:
     async def test_the_witness_detects_a_replaced_ledger(
         self, ledger: Ledger, tmp_path: Path, options: LedgerOptions
     ) -> None:
-        """Database and checkpoints wound back together, or another ledger of the same name and key (P5, T3)."""
+        """It detects a rolled back database, and another ledger of the same name and key (P5, T3)."""
         witness = AnchorFile(tmp_path / "anchors.jsonl")
         await ledger.append_all([entry(number) for number in range(3)])
         checkpoint = await ledger.checkpoint(witness)
@@ -69,7 +69,7 @@ class TestCheckpoint:
     async def test_a_checkpoint_refuses_unsigned_chains(
         self, ledger: Ledger, path: Path, options: LedgerOptions
     ) -> None:
-        """Who has the database and not the key writes records that do not become proved by the next checkpoint (P1)."""
+        """The next checkpoint does not prove the records of a forger without the key (P1)."""
         await ledger.append(entry(0))
         await ledger.checkpoint()
         async with Ledger(path, replace(options, signer=None)) as forger:
@@ -92,7 +92,7 @@ class TestCheckpoint:
     async def test_no_checkpoint_follows_a_changed_one(
         self, ledger: Ledger, path: Path, change: str, problem: str
     ) -> None:
-        """The tree that the next one goes on from is not signed: its root is (T3)."""
+        """The stored tree is not signed, only its root (T3)."""
         await ledger.append_all([entry(0), entry(1)])
         await ledger.checkpoint()
         with sqlite3.connect(path) as database:
@@ -105,7 +105,7 @@ class TestCheckpoint:
             await ledger.checkpoint(whole=False)
 
     async def test_concurrent_checkpoints_agree(self, ledger: Ledger) -> None:
-        """Two workers that checkpoint at the same time agree."""
+        """Workers that make a checkpoint at the same time agree."""
         await ledger.append(entry(0))
 
         checkpoints = await asyncio.gather(*(ledger.checkpoint() for _ in range(5)))
@@ -134,13 +134,13 @@ class TestExport:
         assert (report.verdict, report.records, report.signed_by, report.witnessed) == (VALID, 4, KEY.key_id, (TASK,))
 
     async def test_a_task_without_records_cannot_be_exported(self, ledger: Ledger, tmp_path: Path) -> None:
-        """A mistyped id is no evidence of anything."""
+        """A mistyped id is an error."""
         with pytest.raises(LedgerError, match="no records of task 'typo'"):
             await ledger.export(tmp_path / "b.zst", ["typo"])
         assert [file for file in files(tmp_path) if file.name.endswith(".zst")] == []
 
     async def test_a_bundle_that_cannot_be_written_leaves_the_old_one(self, ledger: Ledger, tmp_path: Path) -> None:
-        """A folder that is none is named, and nothing is half there."""
+        """The error names the folder, and no partial file is left."""
         await ledger.append(entry(0))
         write(tmp_path / "file", b"x")
 
@@ -150,7 +150,7 @@ class TestExport:
 
 class TestCompliance:
     async def test_the_whole_trail_is_available_from_the_task_id(self, ledger: Ledger, tmp_path: Path) -> None:
-        """From the task id alone: who received what, what it cost, what came out, proved offline (S3-12.1-a)."""
+        """The task id leads to inputs, cost, output and an offline proof (S3-12.1-a)."""
         for number in range(3):
             await ledger.append(
                 handoff_entry(message(number), task_id=TASK, status=HandoffStatus.ACCEPTED, timestamp=NOW)

@@ -1,4 +1,4 @@
-"""A ledger that is away for longer than a stage's own retries last: the run waits for it, and goes on."""
+"""A ledger outage longer than a stage's retries: the run waits, then continues."""
 
 import asyncio
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.support import start
 
 
 async def test_a_stage_waits_for_the_ledger(server: DevServer, tmp_path: Path) -> None:
-    """It does not begin without its acceptance on record, and its pipeline does not fail of it (S3-11-f)."""
+    """A stage does not start without its recorded acceptance, and its pipeline does not fail (S3-11-f)."""
     (tmp_path / "ledger").mkdir()
     safeguards = Safeguards(Keyring.generate(), tmp_path / "ledger" / "ledger.db")
     client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])

@@ -1,4 +1,4 @@
-"""The proof that a whole ledger is what it was: chains, checkpoints, anchors."""
+"""Verification of a whole ledger: chains, checkpoints, anchors."""
 
 from dataclasses import replace
 
@@ -15,18 +15,18 @@ VALID, UNANCHORED, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNANCHORED, Verd
 class TestLedgerWalk:
     @staticmethod
     def ledger(tasks: int = 3, length: int = 3, signer: Key | None = KEY) -> list[AuditRecord]:
-        """Return the records of some tasks, one of each in turn, as a ledger takes them."""
+        """Return the interleaved records of several tasks."""
         chains = [chain(length, task_id=f"task-{number}", signer=signer) for number in range(tasks)]
         return [records[index] for index in range(length) for records in chains]
 
     def test_it_verifies_every_chain_by_its_signature(self) -> None:
-        """Without a checkpoint each chain proves itself."""
+        """Without a checkpoint each chain needs its own signatures."""
         report = walked(self.ledger())
 
         assert (report.verdict, report.records, report.tasks, report.checkpointed_through) == (UNANCHORED, 9, 3, 0)
 
     def test_a_checkpoint_proves_every_chain_it_covers(self) -> None:
-        """One signature for all: the chains' own are not needed (RFC 6962)."""
+        """One signature replaces those of the chains (RFC 6962)."""
         records = self.ledger(signer=None)
 
         assert walked(records).verdict is UNVERIFIED
@@ -34,7 +34,7 @@ class TestLedgerWalk:
         assert (report.verdict, report.checkpointed_through) == (UNANCHORED, 9)
 
     def test_a_checkpoint_reveals_a_missing_chain(self) -> None:
-        """Deleting all records of a task leaves every other chain whole, and the tree is another one (P3)."""
+        """Deleting all records of a task breaks no other chain, but changes the tree (P3)."""
         records = self.ledger()
         remaining = [record for record in records if record.members["taskId"] != "task-1"]
 
@@ -45,7 +45,7 @@ class TestLedgerWalk:
         assert report.flawed == (), "what is left is not called unproved because its checkpoint does not fit"
 
     def test_an_anchor_reveals_a_missing_chain(self) -> None:
-        """An anchor of a task that is not there any more is evidence that it was (P3)."""
+        """An anchor of a missing task is evidence that it existed (P3)."""
         records = self.ledger()
         remaining = [record for record in records if record.members["taskId"] != "task-1"]
 
@@ -55,12 +55,12 @@ class TestLedgerWalk:
         assert report.flawed[0].reason == "an anchor covers 3 records, but the chain has none: all are gone"
 
     def test_an_empty_ledger_is_not_valid(self) -> None:
-        """Emptying everything is not a way to have nothing wrong (P3)."""
+        """Deleting everything is not valid (P3)."""
         assert walked([]).verdict is UNVERIFIED
         assert walked([], checkpoints=[checkpoint_of(self.ledger(), None)]).verdict is INVALID
 
     def test_a_checkpoint_reveals_reordering_across_tasks(self) -> None:
-        """Each chain is whole, but the ledger did not take them in that order (P1)."""
+        """Each chain is intact, but the order of the ledger has changed (P1)."""
         records = self.ledger()
         swapped = [records[1], records[0], *records[2:]]
 
@@ -68,7 +68,7 @@ class TestLedgerWalk:
         assert "not those of the checkpoint at 9" in walked(swapped, claimed=[checkpoint_of(records)]).reasons[0]
 
     def test_an_external_checkpoint_reveals_a_rollback(self) -> None:
-        """An older ledger with its own, genuine, older checkpoint is a genuine ledger of that day (P5, T3)."""
+        """An older ledger with its own older checkpoint is consistent in itself (P5, T3)."""
         records = self.ledger()
         old = records[:6]
 
@@ -76,28 +76,28 @@ class TestLedgerWalk:
         assert walked(old, claimed=[checkpoint_of(old)], checkpoints=[checkpoint_of(records)]).verdict is INVALID
 
     def test_a_forged_checkpoint_is_reported(self) -> None:
-        """One that an unknown key signed neither proves anything nor passes unseen (T4)."""
+        """A checkpoint by an unknown key proves nothing, and is reported (T4)."""
         records = self.ledger()
 
         for signer in (Key("somebody-else"), Key(KEY.key_id), None):
             assert walked(records, claimed=[checkpoint_of(records, signer)]).verdict is INVALID
 
     def test_an_external_checkpoint_may_be_unsigned_but_not_badly_signed(self) -> None:
-        """It is evidence because of where it was kept."""
+        """It is evidence because it was stored outside."""
         records = self.ledger(signer=None)
 
         assert walked(records, checkpoints=[checkpoint_of(records, None)]).verdict is VALID
         assert walked(records, checkpoints=[checkpoint_of(records, Key("somebody-else"))]).verdict is INVALID
 
     def test_contradicting_checkpoints_are_reported(self) -> None:
-        """Two roots of one size: somebody was shown another ledger (P4)."""
+        """Two roots of the same size show that somebody saw another ledger (P4)."""
         records = self.ledger()
         conflicting = checkpoint_of(records, None).model_copy(update={"root": "sha256:" + "0" * 64})
 
         assert walked(records, checkpoints=[checkpoint_of(records, None), conflicting]).verdict is INVALID
 
     def test_a_checkpoint_of_another_ledger_is_not_accepted(self) -> None:
-        """One that was kept says nothing of this ledger; one that this ledger holds has no business there."""
+        """An external one is ignored; one in the ledger is reported."""
         records = self.ledger()
         foreign = checkpoint_of(records).model_copy(update={"ledger": "test"})
 
@@ -105,7 +105,7 @@ class TestLedgerWalk:
         assert "is of the ledger 'test'" in walked(records, claimed=[foreign]).reasons[0]
 
     def test_a_changed_signature_under_a_checkpoint_is_detected(self) -> None:
-        """Its tree holds signatures too, so one that was exchanged under it is found as any other change."""
+        """The tree includes signatures, so a replaced one is detected like any other change."""
         records = self.ledger()
         changed = [*records[:4], replace(records[4], signature=b"x" * 64), *records[5:]]
 
@@ -113,7 +113,7 @@ class TestLedgerWalk:
         assert walked(changed, checkpoints=[checkpoint_of(changed, None)]).verdict is INVALID
 
     def test_records_after_an_external_checkpoint_are_unanchored(self) -> None:
-        """The tasks with records since then are counted, and a kept head of each completes the comparison (P5)."""
+        """Tasks with later records are counted, and an external head of each completes the comparison (P5)."""
         records = self.ledger()
         checkpoints = [checkpoint_of(records[:7])]
 
@@ -125,20 +125,20 @@ class TestLedgerWalk:
 
     @pytest.mark.parametrize("at", ["2026-11-21", "yesterday"], ids=["a time that was not signed", "no time"])
     def test_an_edited_checkpoint_is_invalid(self, at: str) -> None:
-        """Its time and its size are signed with the root."""
+        """Time and size are signed with the root."""
         records = self.ledger()
         edited = checkpoint_of(records).model_copy(update={"at": at})
 
         assert walked(records, claimed=[edited]).verdict is INVALID
 
     def test_an_unreadable_record_is_reported_by_position(self) -> None:
-        """A header that cannot be read, in a bundle, belongs to nobody."""
+        """An unreadable header in a bundle has no task."""
         records = [*bare(self.ledger()), AuditRecord(b"{}", b"{}")]
 
         assert "record 10 cannot be read" in walked(records).reasons[0]
 
     def test_it_counts_all_flawed_chains_and_lists_the_worst_first(self) -> None:
-        """A report stays readable however much is broken."""
+        """The report stays readable with many flaws."""
         records = [record for number in range(120) for record in chain(1, task_id=f"t-{number}", signer=None)]
         records[110] = replace(records[110], message=b"{}")
 

@@ -1,4 +1,4 @@
-"""The tree of RFC 6962, against probes that others wrote and against itself."""
+"""The tree of RFC 6962, tested with published probes and against itself."""
 
 import base64
 import json
@@ -33,7 +33,7 @@ def _leaves(size: int) -> list[bytes]:
 
 class TestVerifyInclusion:
     def test_published_probes_are_answered_correctly(self) -> None:
-        """Hostile proofs, empty hashes among them, are refused; genuine ones pass (security.md 2.5 T7)."""
+        """Hostile proofs, including empty hashes, are refused; genuine ones pass (security.md 2.5 T7)."""
         for name, probe in PROBES["inclusion"].items():
             proof = [_bytes(node) for node in probe["proof"] or []]
             leaf, root = _bytes(probe["leafHash"]), _bytes(probe["root"])
@@ -52,7 +52,7 @@ class TestVerifyInclusion:
 
     @given(size=st.integers(2, 40), data=st.data())
     def test_no_leaf_is_proved_at_another_index(self, size: int, data: st.DataObject) -> None:
-        """A proof is worth nothing for another index."""
+        """A proof is invalid for another index."""
         index, other_index = data.draw(st.lists(st.integers(0, size - 1), min_size=2, max_size=2, unique=True))
         leaves = _leaves(size)
         [proof] = inclusion_proofs(leaves, [index])
@@ -76,14 +76,14 @@ class TestVerifyConsistency:
 
     @given(size=st.integers(0, 70), data=st.data())
     def test_every_prefix_of_every_tree_is_proved(self, size: int, data: st.DataObject) -> None:
-        """The prover and the verifier agree for trees of any shape, the empty one included."""
+        """The prover and the verifier agree for trees of any shape, including the empty one."""
         old = data.draw(st.integers(0, size))
         leaves = _leaves(size)
 
         assert verify_consistency(old, root_of(leaves[:old]), size, root_of(leaves), consistency_proof(leaves, old))
 
     def test_a_rewritten_tree_is_not_an_extension(self) -> None:
-        """An old leaf that changed cannot be proved away (P4)."""
+        """No proof hides a changed old leaf (P4)."""
         old, new = _leaves(5), [leaf_hash(b"forged"), *_leaves(8)[1:]]
 
         assert not verify_consistency(5, root_of(old), 8, root_of(new), consistency_proof(new, 5))
@@ -97,7 +97,7 @@ class TestVerifyConsistency:
 class TestFrontier:
     @given(size=st.integers(0, 70), split=st.integers(0, 70))
     def test_a_tree_continues_from_its_stored_peaks(self, size: int, split: int) -> None:
-        """A checkpoint can be made from the peaks of the one before."""
+        """A checkpoint continues from the peaks of the previous one."""
         data = [bytes([number]) for number in range(size)]
         first = Frontier.of(data[:split])
         restored = Frontier(first.size, first.peaks)
@@ -124,5 +124,5 @@ class TestFrontier:
             Frontier(size, peaks)
 
     def test_a_node_never_has_the_hash_of_a_leaf(self) -> None:
-        """A record cannot be made of two hashes."""
+        """Two hashes cannot pass for a record."""
         assert node_hash(b"a" * 32, b"b" * 32) != leaf_hash(b"a" * 32 + b"b" * 32)

@@ -1,4 +1,4 @@
-"""From the name of a place to a database, and what messages show of it."""
+"""Opening a database by its address, and what messages show of the address."""
 
 import pytest
 
@@ -18,7 +18,7 @@ PASSWORD = "t0psecret"
     ],
 )
 def test_an_unescaped_password_is_neither_parsed_nor_shown(rest: str) -> None:
-    """What the driver made of it was a traceback, with what stands before the sign."""
+    """The driver raised an error that quoted a part of it."""
     with pytest.raises(ValueError, match="percent-encoded") as refused:
         open_database(f"postgresql:{rest}")
 
@@ -37,18 +37,18 @@ def test_an_unescaped_password_is_neither_parsed_nor_shown(rest: str) -> None:
     ],
 )
 def test_addresses_of_the_driver_are_accepted(url: str) -> None:
-    """Every form that its documentation has."""
+    """Every form in its documentation."""
     assert open_database(url).dialect == "postgresql"
 
 
 def test_parameters_of_other_drivers_are_refused() -> None:
-    """It would only seem to be heeded, as a misspelt `sslmode` would."""
+    """They would be ignored silently, like a misspelt `sslmode`."""
     with pytest.raises(ValueError, match="parameters of libpq"):
         open_database("postgresql://baton@db.example/ledger?sslmod=verify-full")
 
 
 @pytest.mark.parametrize("name", ["password", "pass%77ord", "sslpassword", "oauth_client_secret", "scram_client_key"])
 def test_a_named_secret_is_not_shown(name: str) -> None:
-    """It may stand behind the question mark, too."""
+    """It can also be in the query string."""
     database = open_database(f"postgresql://db:5433/ledger?{name}={PASSWORD}&user=baton")
     assert database.where == "host=db port=5433 user=baton dbname=ledger"

@@ -1,4 +1,4 @@
-"""A ledger on a quick disk, written where an append is called: no thread, no question, and one flush less."""
+"""The writer's queue, its cache of chain ends, and their limits."""
 
 import asyncio
 import signal
@@ -46,7 +46,7 @@ with open(sys.argv[1] + "-shm", "r+b") as index:
 
 @pytest.fixture
 def statements(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
-    """Return every statement that SQLite executes from now on, and whether the event loop's thread does."""
+    """Record every SQLite statement, and whether the event loop's thread executes it."""
     statements: list[tuple[str, bool]] = []
     connect = sqlite3.connect
     loops = threading.get_ident()
@@ -68,7 +68,7 @@ class TestQueue:
     async def test_a_cached_chain_takes_one_transaction_without_queries(
         self, statements: list[tuple[str, bool]], ledger: Ledger
     ) -> None:
-        """Of a chain that this process has written, it knows the end: thousands of handoffs a second rest on it."""
+        """The process caches the ends of the chains that it wrote, for speed."""
         await ledger.append(entry(0))
         statements.clear()
 
@@ -81,7 +81,7 @@ class TestQueue:
     async def test_a_chain_that_others_extend_does_not_fork(
         self, ledger: Ledger, path: Path, options: LedgerOptions
     ) -> None:
-        """What was remembered of its end is no longer true, and the tables say so."""
+        """The tables refuse a record on a stale cached end."""
         await ledger.append(entry(0))
         async with Ledger(path, options) as second:
             await second.append(entry(1))
@@ -94,7 +94,7 @@ class TestQueue:
     async def test_an_event_recorded_by_others_is_recorded_once(
         self, ledger: Ledger, path: Path, options: LedgerOptions
     ) -> None:
-        """A stage that another worker had accepted before it was lost (C-25)."""
+        """Another worker had accepted the stage before it was lost (C-25)."""
         await ledger.append(entry(0))
         async with Ledger(path, options) as second:
             head = await second.append(entry(1))
@@ -105,7 +105,7 @@ class TestQueue:
         assert (await ledger.verify_all()).records == 2
 
     async def test_waiting_for_a_locked_file_does_not_block_the_loop(self, ledger: Ledger, path: Path) -> None:
-        """Heartbeats go on meanwhile."""
+        """Heartbeats continue meanwhile."""
         await ledger.append(entry(0))
         connection = sqlite3.connect(path, isolation_level=None)
         connection.execute("BEGIN IMMEDIATE")
@@ -120,7 +120,7 @@ class TestQueue:
         connection.close()
 
     async def test_a_file_in_recovery_is_waited_for(self, ledger: Ledger, path: Path) -> None:
-        """Another worker was killed while it wrote, and a third does it: SQLite has an error of its own for that."""
+        """After a killed writer another process recovers the file, for which SQLite has its own error."""
         await ledger.append(entry(0))
         arguments = [sys.executable, "-c", _RECOVERS, str(path)]
         third = await asyncio.create_subprocess_exec(*arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -136,7 +136,7 @@ class TestQueue:
     async def test_a_burst_shares_transactions(
         self, statements: list[tuple[str, bool]], ledger: Ledger, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Of many appends at a time one flush takes many along, beside the loop: three times as many a second."""
+        """One flush serves many concurrent appends, outside the event loop."""
         await ledger.append(entry(0))
         statements.clear()
 
@@ -156,7 +156,7 @@ class TestQueue:
 
 class TestKilled:
     async def test_the_end_of_the_process_loses_nothing(self, path: Path) -> None:
-        """A worker may be killed at any time; what a stage returned is on record then (S3-6.2-a)."""
+        """A killed worker loses no recorded completion (S3-6.2-a)."""
         killed = await asyncio.to_thread(killed_in, _KILLED, path)
 
         assert killed.returncode == -signal.SIGKILL, killed.stderr

@@ -1,4 +1,4 @@
-"""What a pipeline puts on record itself, through its worker's gate."""
+"""The records that a pipeline writes itself, through its worker's gate."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ AT = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 async def test_a_record_of_an_earlier_version_blocks_nobody(tmp_path: Path) -> None:
-    """A pipeline waits until its event is on record: one that is told otherwise now is there beside the first."""
+    """A changed message for the same event is recorded beside the first, so the pipeline does not wait forever."""
     earlier = AuditEntry(kind=Kind.DECISION, task_id="t-1", event_id="h.1", status="TOP_UP", actor="ann", timestamp=AT)
     now = earlier.model_copy(update={"message": {"microUsd": 5}})
     async with Ledger(tmp_path / "ledger.db") as ledger:
@@ -35,7 +35,7 @@ async def test_a_record_of_an_earlier_version_blocks_nobody(tmp_path: Path) -> N
 async def test_a_finished_stage_does_not_fail_without_a_signing_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It ran again, as often as its retries allow; the worker's log says what is not on record, and which key lacks."""
+    """It does not run again; the worker's log names the missing record and key."""
     file, keys = tmp_path / "keys.toml", Keyring.generate().all_keys()
     write_file(file, KeyFile(tuple(keys)), replace=False)
     returned = StageReturn(stage="score", seq=1, attempt=1)

@@ -1,4 +1,4 @@
-"""What a data policy keeps out of the ledger, of every kind of record that a worker writes."""
+"""Redaction by a data policy in every kind of record that a worker writes."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -35,7 +35,7 @@ async def gate(tmp_path: Path) -> AsyncIterator[Gate]:
 
 
 async def on_record(gate: Gate) -> list[dict[str, Any]]:
-    """Return the messages on record, after making sure that the chain is whole."""
+    """Return the recorded messages of a verified chain."""
     trace = await gate.ledger.trace(TASK_ID, verifier=KEYS.public())
     assert trace.report.verdict in (Verdict.VALID, Verdict.UNANCHORED)
     return [record.body for record in trace.records]
@@ -43,7 +43,7 @@ async def on_record(gate: Gate) -> list[dict[str, Any]]:
 
 class TestRedact:
     async def test_redacted_members_reach_the_receiver_but_not_the_ledger(self, gate: Gate) -> None:
-        """The full message, minus the fields that the data policy redacts (S3-6.2-b)."""
+        """The record is the full message without the fields that the data policy redacts (S3-6.2-b)."""
         receipt, message = await gate.accept(seal(MESSAGE, KEYS), RECEIVER)
         [recorded] = await on_record(gate)
 
@@ -54,7 +54,7 @@ class TestRedact:
         assert recorded | {"currentState": 0} == {**message, "currentState": 0}
 
     async def test_the_same_message_has_one_record(self, gate: Gate) -> None:
-        """A second delivery makes the same commitments, and another value other ones (C-20, C-25)."""
+        """A second delivery has the same commitments; another value has others (C-20, C-25)."""
         first, _ = await gate.accept(seal(MESSAGE, KEYS), RECEIVER)
         repeated, _ = await gate.accept(seal(MESSAGE, KEYS), RECEIVER)
         changed = {**MESSAGE, "currentState": {"extractedClauses": [], "parties": [{"name": "Joe", "role": "x"}]}}
@@ -64,7 +64,7 @@ class TestRedact:
         assert len(await on_record(gate)) == 2
 
     async def test_a_message_resent_after_an_index_key_rotation_has_one_record(self, tmp_path: Path) -> None:
-        """Its commitments would be others: a stage's second try was refused as a forgery of the first."""
+        """With other commitments the retry would be rejected as a forgery."""
         keys = Keyring.generate()
         now = datetime.now(UTC)
         older = [replace(key, retired_at=now) if key.purpose is Purpose.INDEX else key for key in keys.all_keys()]
@@ -79,7 +79,7 @@ class TestRedact:
         assert not forged.verdict
 
     async def test_answers_and_decisions_are_redacted(self, gate: Gate) -> None:
-        """What a stage returned, and the patch by which a person edited (S3-6.2-b)."""
+        """This covers a stage's completion, and the patch of a person's edit (S3-6.2-b)."""
         await gate.record_return(MESSAGE, {"baton_patch": {}, "output": {"name": NAME, "n": 1}}, Spend())
         timestamp = datetime(2026, 11, 21, tzinfo=UTC)
         edit = {"patch": {"work_scope": [NAME]}}
@@ -94,12 +94,12 @@ class TestRedact:
         assert await gate.record(entry) == anchor
 
     async def test_without_a_policy_the_whole_message_is_on_record(self, tmp_path: Path) -> None:
-        """Nothing is hidden that nobody asked to hide (S3-6.2-b)."""
+        """Nothing is redacted by default (S3-6.2-b)."""
         async with Safeguards(KEYS, tmp_path / "ledger.db").opened() as guarded:
             _, message = await guarded.gate.accept(seal(MESSAGE, KEYS), RECEIVER)
             assert await on_record(guarded.gate) == [message]
 
     def test_a_malformed_pointer_is_refused(self, tmp_path: Path) -> None:
-        """It would redact nothing, and nobody would notice."""
+        """It would silently redact nothing."""
         with pytest.raises(ValueError, match="redact holds 'output/name'; a JSON pointer begins with a slash"):
             Safeguards(KEYS, tmp_path / "ledger.db", redact=frozenset({"output/name", "/x"}))

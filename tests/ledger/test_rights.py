@@ -1,4 +1,4 @@
-"""Ledgers in files that may not be written, or not beside; and those that were closed."""
+"""Ledgers in read-only files and folders, and closed ledgers."""
 
 import os
 import stat
@@ -23,7 +23,7 @@ AUDITOR = LedgerOptions(create=False)
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Return a folder that everybody may look into, which pytest's own are not."""
+    """Return a folder that everybody can read, unlike pytest's own."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         allow(path, 0o755)
@@ -32,7 +32,7 @@ def folder() -> Iterator[Path]:
 
 
 def allow(path: Path, mode: int) -> None:
-    """Set the rights to a file or a folder."""
+    """Set the mode of a file or folder."""
     path.chmod(mode)
 
 
@@ -42,7 +42,7 @@ def files(folder: Path) -> list[Path]:
 
 @contextmanager
 def somebody() -> Iterator[None]:
-    """Be a user whom rights bind, which they do not root."""
+    """Become a user other than root, to whom modes apply."""
     if os.geteuid() != 0:
         yield
         return
@@ -54,7 +54,7 @@ def somebody() -> Iterator[None]:
 
 
 async def written(folder: Path) -> Path:
-    """Return a ledger with a record, which all may read, in a folder in which nobody may write."""
+    """Return a world-readable ledger with one record in a read-only folder."""
     path = folder / "ledger.db"
     allow(folder, 0o755)
     async with Ledger(path, LedgerOptions(signer=KEY)) as ledger:
@@ -65,7 +65,7 @@ async def written(folder: Path) -> Path:
 
 
 async def test_a_ledger_in_a_read_only_folder_is_readable(folder: Path) -> None:
-    """An auditor's copy is on a medium that cannot be changed, or in a folder of somebody else."""
+    """An auditor's copy can be on a read-only medium, or in another user's folder."""
     path = await written(folder)
     with somebody():
         async with Ledger(path, AUDITOR) as ledger:
@@ -77,7 +77,7 @@ async def test_a_ledger_in_a_read_only_folder_is_readable(folder: Path) -> None:
 
 
 async def test_a_write_during_an_immutable_read_is_an_error(folder: Path) -> None:
-    """Without its log SQLite does not see that another account writes: pages of two states would be read as one."""
+    """Without its log SQLite does not detect another writer, and could mix pages of two states."""
     path = await written(folder)
 
     def meanwhile(connection: Connection) -> int:
@@ -96,7 +96,7 @@ async def test_a_write_during_an_immutable_read_is_an_error(folder: Path) -> Non
 
 
 async def test_a_ledger_in_use_needs_its_log_files(folder: Path) -> None:
-    """What is in the log only is read as well, and without the log's index the remedy is told."""
+    """Records in the log are read too; without the log's index the error has the remedy."""
     path = folder / "ledger.db"
     async with Ledger(path) as worker:
         allow(path, 0o644)
@@ -119,7 +119,7 @@ async def test_a_ledger_in_use_needs_its_log_files(folder: Path) -> None:
 
 @pytest.mark.parametrize("folders", [0o555, 0o777])
 async def test_a_worker_does_not_start_with_a_read_only_ledger(folder: Path, folders: int) -> None:
-    """It would take stages on, and fail each of them for want of a record."""
+    """It would accept stages, and fail each of them without a record."""
     path = await written(folder)
     allow(folder, folders)
     with somebody(), pytest.raises(LedgerUnavailableError, match="needs the right to write the file and its folder"):
@@ -132,7 +132,7 @@ async def test_a_worker_does_not_start_with_a_read_only_ledger(folder: Path, fol
 async def test_doctor_reports_a_read_only_ledger(
     folder: Path, monkeypatch: pytest.MonkeyPatch, files: int, folders: int
 ) -> None:
-    """That it can be read says nothing of that."""
+    """A readable ledger can be read-only."""
     path = await written(folder)
     allow(path, files)
     allow(folder, folders)
@@ -144,7 +144,7 @@ async def test_doctor_reports_a_read_only_ledger(
 
 
 async def test_a_wrong_name_is_reported_for_a_read_only_ledger(folder: Path) -> None:
-    """Whoever looks at it under another name learns that, and not that it cannot be written."""
+    """The error names the ledger's name, not the missing right to write."""
     path = await written(folder)
     with somebody(), pytest.raises(LedgerError, match="is named 'baton', not 'other'"):
         async with Ledger(path, LedgerOptions(name="other", create=False)):
@@ -160,7 +160,7 @@ async def test_a_wrong_name_is_reported_for_a_read_only_ledger(folder: Path) -> 
     ],
 )
 async def test_a_closed_ledger_is_an_error(tmp_path: Path, use: Callable[[Ledger], Any]) -> None:
-    """The driver's own words named neither the ledger nor what to do."""
+    """The error names the ledger and the remedy."""
     async with Ledger(tmp_path / "ledger.db") as ledger:
         await ledger.append(entry(0))
         await ledger.append(entry(1))

@@ -1,4 +1,4 @@
-"""The tables: made once, upgraded without touching a record, and append-only to whoever is not their owner."""
+"""The tables: created once, and append-only for everyone but their owner."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ async def database(path: Path) -> AsyncIterator[Database]:
 
 
 def dump(path: Path) -> str:
-    """Return everything that is in a SQLite file, as text."""
+    """Return the content of an SQLite file as SQL."""
     connection = sqlite3.connect(path)
     dumped = "\n".join(connection.iterdump())
     connection.close()
@@ -35,14 +35,14 @@ def dump(path: Path) -> str:
 
 class TestMigrate:
     async def test_a_new_ledger_has_every_table(self, path: Path, database: Database) -> None:
-        """All of them, and the number of the revision."""
+        """It also has the revision."""
         await migrate(database)
 
         assert [name for name in (*TABLES, VERSION_TABLE) if f"CREATE TABLE {name} " not in dump(path)] == []
         assert await revision(database) == VERSION
 
     async def test_migrating_again_changes_nothing(self, ledger: Ledger, path: Path, database: Database) -> None:
-        """Idempotent, with records in it."""
+        """It is idempotent, also with records."""
         await ledger.append(entry(0))
         tables = dump(path)
 
@@ -51,7 +51,7 @@ class TestMigrate:
         assert dump(path) == tables
 
     async def test_a_ledger_of_another_revision_is_left_alone(self, path: Path, database: Database) -> None:
-        """By a worker and by an auditor."""
+        """Both a worker and an auditor refuse it."""
         await migrate(database)
         await database.write(lambda c: c.rows(f"UPDATE {VERSION_TABLE} SET version_num = '0'"))
 
@@ -62,7 +62,7 @@ class TestMigrate:
         assert await revision(database) == "0"
 
     async def test_an_emptied_file_is_an_error_for_an_auditor(self, path: Path, database: Database) -> None:
-        """It is no matter of versions: what was in it is gone, or was in a file beside it that is."""
+        """The error does not blame the version: the records, or the log beside the file, are gone."""
         await migrate(database)
         await database.close()
         os.truncate(path, 0)
@@ -74,7 +74,7 @@ class TestMigrate:
                 pass
 
     async def test_a_newer_ledger_is_refused(self, path: Path, database: Database) -> None:
-        """An old Baton keeps its hands off what a newer one made."""
+        """An old Baton does not change a newer ledger."""
         await migrate(database)
         await database.write(lambda c: c.rows(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
 
@@ -83,13 +83,13 @@ class TestMigrate:
                 pass
 
     async def test_roles_belong_to_postgres(self, database: Database) -> None:
-        """A file has none, and asking for one is an error and not a false sense of safety."""
+        """A file has no roles, and asking for one is an error."""
         with pytest.raises(LedgerError, match="only Postgres has roles"):
             await migrate(database, writer="baton_writer")
 
     @pytest.mark.slow
     async def test_many_processes_can_migrate_concurrently(self, path: Path) -> None:
-        """The first ones to open a new ledger do not get into each other's way."""
+        """The first processes to open a new ledger do not conflict."""
         processes = [started("tests.ledger.appender", str(path), "p", "1", "1") for _ in range(6)]
 
         outputs = await asyncio.gather(*(asyncio.to_thread(process.communicate) for process in processes))
@@ -158,7 +158,7 @@ class TestAppendOnly:
     async def test_nothing_is_changed_or_deleted(
         self, ledger: Ledger, path: Path, database: Database, statement: str
     ) -> None:
-        """Updates, deletes, replacements and forks, with the worker's own connection (S3-6.2-g)."""
+        """The triggers refuse updates, deletes, replacements and forks on the worker's connection (S3-6.2-g)."""
         await ledger.append_all([entry(0), entry(1)])
         await ledger.checkpoint()
         await database.write(
@@ -182,7 +182,7 @@ class TestAppendOnly:
     async def test_other_programs_cannot_change_records_either(
         self, ledger: Ledger, path: Path, statement: str
     ) -> None:
-        """The guards are in the file, and not in this library (S3-5.1-e)."""
+        """The triggers are in the file, not in this library (S3-5.1-e)."""
         await ledger.append_all([entry(0), entry(1)])
         connection = sqlite3.connect(path)
 
@@ -194,7 +194,7 @@ class TestAppendOnly:
     async def test_bytes_are_deleted_only_after_a_segment_is_registered(
         self, ledger: Ledger, database: Database
     ) -> None:
-        """Moving to the cold tier is the one way out of the hot one (S3-9-g)."""
+        """Only a move to the cold tier deletes bytes from the hot tier (S3-9-g)."""
         await ledger.append_all([entry(0), entry(1), entry(2)])
         await database.write(lambda c: c.rows("INSERT INTO handoff_audit_segment VALUES (1, 2, 2, 'sha256:', '2026')"))
 

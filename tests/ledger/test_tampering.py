@@ -1,4 +1,4 @@
-"""An attacker with the database in their hands: every guard gone, every row to be changed at will.
+"""Attacks by the owner of the database, who can drop every trigger and change every row.
 
 The triggers are dropped first, as an owner can do; what is left are hashes, signatures and anchors.
 """
@@ -26,7 +26,7 @@ LENGTH = 5
 
 @pytest.fixture
 async def written(path: Path, options: LedgerOptions) -> list[ChainHead]:
-    """Write two tasks of five records each, in turn, and return the heads of the first."""
+    """Write two interleaved tasks of five records each, and return the heads of the first."""
     async with Ledger(path, options) as ledger:
         heads = [
             (await ledger.append_all([entry(number), entry(number, task_id="another")]))[0] for number in range(LENGTH)
@@ -118,7 +118,7 @@ class TestTampering:
     async def test_a_damaged_checkpoint_is_detected_and_named(
         self, path: Path, options: LedgerOptions, written: list[ChainHead], change: str
     ) -> None:
-        """Whoever puts something else there does not keep the rest from being verified."""
+        """Verification still checks the rest."""
         with opened_past_guards(path) as database:
             database.execute(f"UPDATE handoff_audit_checkpoint SET {change}")
 
@@ -130,7 +130,7 @@ class TestTampering:
     async def test_every_flipped_byte_of_stored_content_is_detected(
         self, path: Path, options: LedgerOptions, written: list[ChainHead], tmp_path: Path
     ) -> None:
-        """Or it says the same as before: compression has bits that mean nothing (T1)."""
+        """Or the content is the same, because some bits of the compression have no effect (T1)."""
         with contextlib.closing(sqlite3.connect(path)) as database:
             [(codec, stored)] = database.execute("SELECT codec, bytes FROM handoff_audit_content WHERE position = 5")
         unnoticed = []
@@ -150,7 +150,7 @@ class TestTampering:
     async def test_anchors_reveal_a_truncated_chain(
         self, path: Path, options: LedgerOptions, written: list[ChainHead]
     ) -> None:
-        """What is left is genuine, and the last head says that it is not all (P2)."""
+        """The rest is genuine, but the last head shows that records are missing (P2)."""
         with opened_past_guards(path) as database:
             database.execute("DELETE FROM handoff_audit WHERE task_id = ? AND sequence > 3", [TASK])
 
@@ -164,7 +164,7 @@ class TestTampering:
     async def test_anchors_reveal_a_truncation_below_new_records(
         self, path: Path, options: LedgerOptions, written: list[ChainHead]
     ) -> None:
-        """New genuine records on top of a cut chain do not cover it up (T3)."""
+        """New genuine records after a cut do not hide it (T3)."""
         with opened_past_guards(path) as database:
             database.execute("DELETE FROM handoff_audit WHERE task_id = ? AND sequence > 3", [TASK])
         async with Ledger(path, options) as ledger:
@@ -175,7 +175,7 @@ class TestTampering:
     async def test_a_deleted_chain_is_detected(
         self, path: Path, options: LedgerOptions, written: list[ChainHead]
     ) -> None:
-        """Not a row of the task is left; its anchor and the checkpoint are (P3)."""
+        """No row of the task is left, but its anchor and the checkpoint are (P3)."""
         with opened_past_guards(path) as database:
             database.execute("DELETE FROM handoff_audit_content WHERE position % 2 = 1")
             database.execute("DELETE FROM handoff_audit WHERE task_id = ?", [TASK])
@@ -187,7 +187,7 @@ class TestTampering:
     async def test_a_deleted_ledger_is_detected(
         self, path: Path, options: LedgerOptions, written: list[ChainHead]
     ) -> None:
-        """Everything gone, checkpoints and all: the anchors are elsewhere (P3)."""
+        """Everything is gone including the checkpoints, but the anchors are elsewhere (P3)."""
         for file in files(path.parent):
             file.unlink()
 
@@ -198,7 +198,7 @@ class TestTampering:
     async def test_an_older_copy_of_the_file_is_detected(
         self, path: Path, options: LedgerOptions, tmp_path: Path
     ) -> None:
-        """A restored backup is a genuine ledger, and too short (P5: sink and checkpoint rolled back together)."""
+        """A restored backup is genuine but too short (P5: sink and checkpoint rolled back together)."""
         backup = tmp_path / "backup.db"
         async with Ledger(path, options) as ledger:
             await ledger.append_all([entry(0), entry(1)])
@@ -216,7 +216,7 @@ class TestTampering:
     async def test_a_forged_record_with_correct_hashes_is_detected(
         self, path: Path, options: LedgerOptions, written: list[ChainHead]
     ) -> None:
-        """Rewritten and hashed anew, index and all, but nobody has the key (6.3)."""
+        """Record and index are rewritten with correct hashes, but without the key (6.3)."""
         with opened_past_guards(path) as database:
             [(codec, stored)] = database.execute("SELECT codec, bytes FROM handoff_audit_content WHERE position = 9")
             header, message = restore_record(codec, stored)
@@ -236,7 +236,7 @@ class TestTampering:
     async def test_a_row_with_wrong_types_is_named(
         self, path: Path, options: LedgerOptions, written: list[ChainHead]
     ) -> None:
-        """SQLite takes a text for bytes from who can insert: asking for a head, or for an event, says so (C-26)."""
+        """SQLite accepts text in place of bytes; reading the head or an event raises an error (C-26)."""
         columns = "task_id, sequence, previous_hash, record_hash, event_key, message_hash, recorded_at"
         with contextlib.closing(sqlite3.connect(path)) as database:
             database.execute(
@@ -270,7 +270,7 @@ class TestTampering:
     async def test_a_damaged_row_never_raises_an_unexpected_error(
         self, path: Path, options: LedgerOptions, tmp_path: Path, change: str, signed: bool
     ) -> None:
-        """A verdict, or an error of the ledger: an auditor's command ended with a traceback (C-26)."""
+        """Each operation returns a verdict or raises a `LedgerError` (C-26)."""
         options = options if signed else replace(options, signer=None)
         async with Ledger(path, options) as ledger:
             for number in range(LENGTH):
@@ -303,7 +303,7 @@ class TestTampering:
     async def test_a_rewritten_checkpoint_is_detected(
         self, path: Path, options: LedgerOptions, written: list[ChainHead]
     ) -> None:
-        """In the same database as what it vouches for, it counts by its signature only (T3)."""
+        """A checkpoint in the ledger's own database needs a valid signature (T3)."""
         with opened_past_guards(path) as database:
             database.execute("DELETE FROM handoff_audit WHERE position > 8")
             database.execute("UPDATE handoff_audit_checkpoint SET size = 8, position = 8")

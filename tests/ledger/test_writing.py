@@ -1,4 +1,4 @@
-"""Appending under a crowd, under kill -9, on a full disk (security.md 2.5 T5, T6; S3-11-f)."""
+"""Appending under load, with kill -9, and on a full disk (security.md 2.5 T5, T6; S3-11-f)."""
 
 import asyncio
 import contextlib
@@ -37,13 +37,13 @@ def appender(path: Path, writer: str, tasks: int, records: int, *more: str) -> s
 
 
 def parse_lines(output: str) -> list[AppenderLine]:
-    """Return the whole lines that an appender printed."""
+    """Parse the complete lines of an appender's output."""
     return [AppenderLine(*line.split(" ", 3)) for line in output.splitlines(keepends=True) if line.endswith("\n")]
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Hold a ledger's file for writing, as another process may."""
+    """Lock a ledger's file for writing, like another process."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
     yield
@@ -52,7 +52,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 async def all_there(path: Path, lines: Sequence[AppenderLine]) -> None:
-    """Assert that every acknowledged record is in the ledger where it was said to be, and every chain whole."""
+    """Assert that every acknowledged record is in its place, and every chain is valid."""
     anchors = [
         ChainHead.from_anchor("baton", line.task_id, line.details.strip())
         for line in lines
@@ -90,7 +90,7 @@ class TestConcurrency:
         await all_there(path, lines)
 
     async def test_waiting_appends_share_a_transaction(self, path: Path) -> None:
-        """Appends that come while one is on its way to the disk are written together."""
+        """Appends during a transaction are written together in the next one."""
         async with Ledger(path):
             pass
         transactions = 0
@@ -110,7 +110,7 @@ class TestConcurrency:
         await database.close()
 
     async def test_append_once_reports_a_repeated_event(self, ledger: Ledger) -> None:
-        """The same head, and that nothing new happened: whoever counts events counts this one once."""
+        """It returns the same head, and that nothing was added, so events are counted once."""
         first = await ledger.append_once(entry(0))
         await ledger.append(entry(1))
 
@@ -129,7 +129,7 @@ class TestCrash:
     @pytest.mark.slow
     @pytest.mark.parametrize("acknowledged", [1, 7, 23, 48, 77, 110])
     async def test_kill_9_loses_no_acknowledged_record(self, path: Path, acknowledged: int) -> None:
-        """What was told is there; appending everything again completes it, each event once (T5, P9, C-25)."""
+        """Every acknowledged record exists; appending all again completes it, each event once (T5, P9, C-25)."""
         process = appender(path, "p", 3, 50)
         assert process.stdout is not None
         output_start = "".join([await asyncio.to_thread(process.stdout.readline) for _ in range(acknowledged)])
@@ -151,7 +151,7 @@ class TestCrash:
     @pytest.mark.slow
     @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no file size limit")
     async def test_a_full_disk_refuses_and_damages_nothing(self, path: Path) -> None:
-        """No record without an answer, no answer without a record, and room makes all of it good (F13, S3-11-f)."""
+        """Answers and records agree, and free space makes appends work again (F13, S3-11-f)."""
         output, _ = await asyncio.to_thread(appender(path, "p", 3, 200, str(300_000)).communicate)
         lines = parse_lines(output)
         refused = [line for line in lines if line.action == "refused"]
@@ -166,7 +166,7 @@ class TestCrash:
         await all_there(path, [*lines, *parse_lines(retried)])
 
     async def test_a_truncated_log_is_recovered(self, path: Path, options: LedgerOptions, tmp_path: Path) -> None:
-        """A file copied with only part of its write-ahead log has a beginning of its chains, whole (T5)."""
+        """A copy with part of its write-ahead log has valid prefixes of its chains (T5)."""
         async with Ledger(path, options) as ledger:
             heads = [await ledger.append(entry(number)) for number in range(20)]
             for cut in (1, 1_000, 20_000, 60_000):
@@ -181,7 +181,7 @@ class TestCrash:
 
 class TestUnavailable:
     async def test_a_briefly_locked_file_is_waited_for(self, ledger: Ledger, path: Path) -> None:
-        """Another process that writes for a moment is no failure."""
+        """A short write of another process is not a failure."""
         with writing(path):
             waiting = asyncio.create_task(ledger.append(entry(0)))
             await asyncio.sleep(0)
@@ -189,7 +189,7 @@ class TestUnavailable:
         assert (await waiting).sequence == 1
 
     async def test_a_file_that_stays_locked_is_unavailable(self, path: Path) -> None:
-        """The append fails, and so must the handoff; a later one succeeds (S3-11-f)."""
+        """The append fails, and so does the handoff; a later append succeeds (S3-11-f)."""
         async with Ledger(path):
             pass
         database = SqliteDatabase(path, wait=0.05)
@@ -224,7 +224,7 @@ class TestUnavailable:
 
 
 def torn_copy(path: Path, copy: Path, cut: int) -> Path:
-    """Copy a ledger in use, without the last bytes of its write-ahead log."""
+    """Copy a ledger in use, without the end of its write-ahead log."""
     copy.write_bytes(path.read_bytes())
     log = Path(f"{path}-wal").read_bytes()
     Path(f"{copy}-wal").write_bytes(log[: max(len(log) - cut, 0)])

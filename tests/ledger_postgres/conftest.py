@@ -1,4 +1,4 @@
-"""A real Postgres for the ledger, with its three roles, on a socket in a folder of its own."""
+"""A real Postgres server for the ledger, with its three roles, on a socket in a temporary folder."""
 
 import os
 import pwd
@@ -54,7 +54,7 @@ class Server:
         self._run("pg_ctl", "start", "-w", "-D", self.data, "-l", str(self.folder / "log"), "-o", options)
 
     def stop(self, mode: str = "fast") -> None:
-        """Stop it: `fast` in order, `immediate` as a crash does."""
+        """Stop the server: `fast` cleanly, `immediate` like a crash."""
         self._run("pg_ctl", "stop", "-w", "-m", mode, "-D", self.data)
 
     @property
@@ -80,7 +80,7 @@ class Server:
 
 
 def programs() -> Path | None:
-    """Return the folder of Postgres's programs, those of the newest version; None where there are none."""
+    """Return the folder of the newest Postgres programs, or None."""
     packaged = [folder for folder in Path("/usr/lib/postgresql").glob("*/bin") if (folder / "pg_ctl").exists()]
     if packaged:
         return max(packaged, key=lambda folder: int(folder.parent.name))
@@ -90,7 +90,7 @@ def programs() -> Path | None:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
-    """Return a running Postgres server; tests that need one are skipped where there is none."""
+    """Return a running Postgres server, or skip the test."""
     where = programs()
     if where is None:
         pytest.skip("there are no programs of Postgres (initdb, pg_ctl): install Postgres")
@@ -106,12 +106,12 @@ def server() -> Iterator[Server]:
 
 
 async def connect(url: str) -> psycopg.AsyncConnection:
-    """Return a connection; each statement is a transaction of its own unless one is begun."""
+    """Return an autocommit connection."""
     return await psycopg.AsyncConnection.connect(url, autocommit=True, prepare_threshold=None)
 
 
 async def execute(url: str, *statements: str) -> None:
-    """Execute statements, each in a transaction of its own."""
+    """Execute statements, each in its own transaction."""
     async with await connect(url) as connection:
         for statement in statements:
             await connection.execute(statement)

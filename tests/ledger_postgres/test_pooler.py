@@ -1,4 +1,4 @@
-"""The ledger in a Postgres behind PgBouncer, which lends out its connections for one transaction each."""
+"""The ledger in Postgres behind PgBouncer, which assigns connections per transaction."""
 
 import asyncio
 import os
@@ -61,7 +61,7 @@ class Pooler:
                 await asyncio.sleep(0.02)
 
     def before(self, url: str) -> str:
-        """Return the address of a database by way of this pooler."""
+        """Return the address of a database through this pooler."""
         there = urlsplit(url)
         return f"postgresql://{there.username}@{there.path}?host={self._folder}&port={PORT}"
 
@@ -76,7 +76,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(params=["", ", ".join(SETTINGS)], ids=["as it is installed", "that passes over settings"])
 async def pooler(request: pytest.FixtureRequest, server: Server, folder: Path) -> AsyncIterator[Pooler]:
-    """Return a pooler before the server; tests are skipped where there is none."""
+    """Return a pooler for the server, or skip the test."""
     program = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
     if program is None:
         pytest.skip("there is no PgBouncer: install pgbouncer")
@@ -88,7 +88,7 @@ async def pooler(request: pytest.FixtureRequest, server: Server, folder: Path) -
 
 
 async def test_each_transaction_can_use_another_connection(pooler: Pooler, urls: Urls, options: LedgerOptions) -> None:
-    """A statement that was prepared in one is not there in the next: an append failed by that, and no stage ran."""
+    """A statement prepared in one transaction is missing in the next, so none is prepared."""
     async with Ledger(pooler.before(urls.writer), options) as ledger:
         heads = [await ledger.append(entry(0))]
         async with await connect(pooler.before(urls.writer)) as connection:
@@ -102,7 +102,7 @@ async def test_each_transaction_can_use_another_connection(pooler: Pooler, urls:
 
 
 async def test_writers_make_chains_without_forks(pooler: Pooler, urls: Urls, options: LedgerOptions) -> None:
-    """Locks and transactions hold across a pooler as they do without one (T6)."""
+    """Locks and transactions work through a pooler (T6)."""
     ledgers = [Ledger(pooler.before(url), options) for url in (urls.writer, urls.writer, urls.keeper)]
     for ledger in ledgers:
         await ledger.__aenter__()
@@ -121,7 +121,7 @@ async def test_writers_make_chains_without_forks(pooler: Pooler, urls: Urls, opt
 
 
 async def test_transactions_override_the_servers_defaults(pooler: Pooler, urls: Urls) -> None:
-    """What was acknowledged is on the disk, and whoever waited for a lock sees what was committed meanwhile."""
+    """Acknowledged records are durable, and a writer that waited for a lock sees what was committed meanwhile."""
     name = urlsplit(urls.owner).path.strip("/")
     defaults = "synchronous_commit TO off", "default_transaction_isolation TO 'serializable'"
     await execute(urls.owner, *(f"ALTER DATABASE {name} SET {setting}" for setting in defaults))

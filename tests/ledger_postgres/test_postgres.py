@@ -51,7 +51,7 @@ class TestConcurrency:
         assert len({(head.task_id, head.sequence) for head in heads}) == 640
 
     async def test_checkpoints_among_appends_miss_nothing(self, urls: Urls, options: LedgerOptions) -> None:
-        """Positions are given before commits, so what is behind them may still be on its way; nobody is fooled."""
+        """Positions are assigned before commits, so a smaller one can appear later; checkpoints wait for it."""
         async with Ledger(urls.writer, options) as first, Ledger(urls.keeper, options) as second:
             checkpoints = []
 
@@ -70,7 +70,7 @@ class TestConcurrency:
         assert report.records == 200
 
     async def test_the_same_event_from_many_is_recorded_once(self, urls: Urls, options: LedgerOptions) -> None:
-        """Two workers that both think they run the activity (C-25)."""
+        """Two workers believe that they run the same activity (C-25)."""
         async with Ledger(urls.writer, options) as first, Ledger(urls.writer, options) as second:
             heads = await asyncio.gather(*((first, second)[number % 2].append(entry(0)) for number in range(16)))
             with pytest.raises(LedgerConflictError):
@@ -79,7 +79,7 @@ class TestConcurrency:
         assert len(set(heads)) == 1
 
     async def test_a_repeatable_read_default_causes_no_conflict(self, urls: Urls, options: LedgerOptions) -> None:
-        """Who waited for a chain saw where it ended before, and was told of a conflict that was none (C-25)."""
+        """Otherwise a writer that waited for a chain would see its old end, and report a false conflict (C-25)."""
         await execute(
             urls.owner,
             "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation TO %L', "
@@ -103,7 +103,7 @@ class TestConcurrency:
         assert (report.verdict, report.records) == (Verdict.VALID, 40)
 
     async def test_workers_that_start_together_name_a_new_ledger_once(self, urls: Urls, options: LedgerOptions) -> None:
-        """One that finds another at it waits, and does not end because that one was quicker."""
+        """The others wait for the first, and do not fail."""
 
         async def start() -> ChainHead:
             async with Ledger(urls.writer, options) as ledger:
@@ -122,7 +122,7 @@ class TestAsOne:
     async def test_a_bundle_of_a_postgres_ledger_verifies(
         self, urls: Urls, options: LedgerOptions, tmp_path: Path
     ) -> None:
-        """An evidence file is the same whichever database it comes from (S3-10.3-b)."""
+        """Evidence files do not depend on the database (S3-10.3-b)."""
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append_all([entry(number) for number in range(4)])
             kept_checkpoint = await checkpoint(urls, options)
@@ -143,7 +143,7 @@ class TestUnavailable:
     async def test_appends_fail_during_an_outage_and_work_after_it(
         self, server: Server, urls: Urls, options: LedgerOptions
     ) -> None:
-        """Nothing is acknowledged that is not there, and what was acknowledged survives a crash (S3-11-f, F13, P9)."""
+        """Acknowledged records exist, and survive a crash (S3-11-f, F13, P9)."""
         async with Ledger(urls.writer, options) as ledger:
             heads = [await ledger.append(entry(number)) for number in range(5)]
             await asyncio.to_thread(server.stop, "immediate")
@@ -159,7 +159,7 @@ class TestUnavailable:
             assert heads[-1].sequence == 6
 
     async def test_connections_closed_by_the_server_are_replaced(self, urls: Urls, options: LedgerOptions) -> None:
-        """A firewall or a failover ends them while nobody appends, and no handoff is to fail for that."""
+        """A firewall or failover closes idle connections; no handoff fails."""
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append(entry(0))
             await execute(
@@ -172,7 +172,7 @@ class TestUnavailable:
             assert await ledger.head(TASK) is not None
 
     async def test_a_repeatedly_lost_connection_is_an_outage(self, urls: Urls) -> None:
-        """Each transaction is tried on a new connection once, and not for ever."""
+        """Each transaction is retried once on a new connection, not forever."""
         tries = []
 
         def work(connection: Connection) -> None:
@@ -191,7 +191,7 @@ class TestUnavailable:
     async def test_a_connection_whose_server_hangs_is_replaced(
         self, urls: Urls, options: LedgerOptions, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A server that is stopped, or whose disk is, times nothing out: who records would wait for it for ever."""
+        """A hanging server enforces no timeout, so the client must."""
         monkeypatch.setattr("baton.ledger.store_postgres._ANSWER_SECONDS", 3)
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append(entry(0))
@@ -207,7 +207,7 @@ class TestUnavailable:
                     os.kill(pid, signal.SIGCONT)
 
     async def test_a_stale_position_sequence_is_an_outage(self, urls: Urls, options: LedgerOptions) -> None:
-        """A logical replica has the records and not the counter, and no handoff is to blame for that."""
+        """A logical replica has the records but not the sequence, which is not a handoff's fault."""
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append_all([entry(number) for number in range(4)])
             await execute(urls.owner, "SELECT setval('handoff_audit_position_seq', 1)")
@@ -218,7 +218,7 @@ class TestUnavailable:
             assert (await ledger.append(entry(4))).sequence == 5
 
     async def test_revoked_rights_are_an_outage(self, urls: Urls, options: LedgerOptions) -> None:
-        """So runs wait, and a stage that has run does not run again: it ran as often as its retries allow."""
+        """Runs wait, and a finished stage does not run again."""
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append(entry(0))
             await execute(urls.owner, f"REVOKE INSERT ON handoff_audit FROM {WRITER}")
@@ -250,7 +250,7 @@ class TestUnavailable:
         spoil: str,
         reason: str,
     ) -> None:
-        """It would take stages on and fail each for want of a record; doctor says so, and auditors read on."""
+        """It would accept stages and fail each without a record; doctor reports it, and auditors can still read."""
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append(entry(0))
         await execute(urls.owner, f"DO $$ BEGIN {spoil}; END $$")
@@ -266,7 +266,7 @@ class TestUnavailable:
             assert (await auditors.verify_all(verifier=KEYS)).records == 1
 
     async def test_connecting_to_a_hanging_server_times_out(self) -> None:
-        """It may be one that hangs; the address can say how long it is waited for."""
+        """The address can set the timeout."""
         # A folder whose name is short enough for a socket's.
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as silent:
             silent.bind(f"{folder}/.s.PGSQL.5432")
@@ -300,7 +300,7 @@ class TestUnavailable:
     async def test_a_failed_read_does_not_suggest_appending(
         self, server: Server, urls: Urls, options: LedgerOptions, role: str, remedy: str
     ) -> None:
-        """What cannot be read is said with what to do about that."""
+        """The error has the remedy for reading."""
         await execute(server.url("postgres"), "DROP ROLE IF EXISTS baton_nobody", "CREATE ROLE baton_nobody LOGIN")
         database = urls.owner.replace("/ledger_", "/gone_") if role == "postgres" else urls.owner
         with pytest.raises(LedgerError) as caught:

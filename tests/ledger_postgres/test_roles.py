@@ -1,4 +1,4 @@
-"""The roles of a ledger in Postgres: what each may do, and how its owner gives rights (§10.3)."""
+"""The roles of a ledger in Postgres: their rights, and how the owner grants them (§10.3)."""
 
 import asyncio
 from datetime import timedelta
@@ -69,7 +69,7 @@ class TestRoles:
     async def test_the_writer_can_only_append_and_read(
         self, urls: Urls, options: LedgerOptions, statement: str
     ) -> None:
-        """A worker's credentials, in the wrong hands, do not change the past (S3-10.3-c, S3-6.2-g)."""
+        """Stolen credentials of a worker do not change old records (S3-10.3-c, S3-6.2-g)."""
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append_all([entry(0), entry(1)])
             await checkpoint(urls, options)
@@ -81,7 +81,7 @@ class TestRoles:
 
     @pytest.mark.parametrize("statement", ATTEMPTS)
     async def test_triggers_stop_the_owner_too(self, urls: Urls, options: LedgerOptions, statement: str) -> None:
-        """The triggers refuse updates, deletes and truncation, whoever asks (S3-6.2-g)."""
+        """The triggers refuse updates, deletes and truncation for every role (S3-6.2-g)."""
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append_all([entry(0), entry(1)])
             await checkpoint(urls, options)
@@ -94,7 +94,7 @@ class TestRoles:
 
     @pytest.mark.parametrize("statement", FORKS)
     async def test_constraints_prevent_forks(self, urls: Urls, options: LedgerOptions, statement: str) -> None:
-        """Whoever may insert is held by the constraints (C-26)."""
+        """The constraints apply to every role that can insert (C-26)."""
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append(entry(0))
 
@@ -102,7 +102,7 @@ class TestRoles:
                 await execute(urls.writer, statement)
 
     async def test_only_the_keeper_moves_records(self, urls: Urls, options: LedgerOptions) -> None:
-        """Bytes leave the hot tier only by the keeper, and only once a segment has them (S3-9-g)."""
+        """Only the keeper deletes bytes, and only after registering their segment (S3-9-g)."""
         async with Ledger(urls.writer, options) as ledger:
             heads = await ledger.append_all([entry(number) for number in range(5)])
             with pytest.raises(LedgerError, match=r"permission denied.* `archive` that of its keeper"):
@@ -120,7 +120,7 @@ class TestRoles:
             assert (await ledger.append(entry(5))).sequence == 6
 
     async def test_the_keepers_temporary_tables_are_ignored(self, urls: Urls, options: LedgerOptions) -> None:
-        """A temporary table named like the one of the segments let it delete any bytes (S3-6.2-g)."""
+        """A temporary table named like the segments' table must not let it delete bytes (S3-6.2-g)."""
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append(entry(0))
             with pytest.raises(Exception, match="append-only"):
@@ -133,7 +133,7 @@ class TestRoles:
             assert (await ledger.verify(TASK, verifier=KEYS)).signed_through == 1
 
     async def test_moved_records_get_no_new_bytes(self, urls: Urls, options: LedgerOptions) -> None:
-        """What is hot is read first, so a worker's credentials changed what old records say (S3-10.3-c)."""
+        """The hot tier is read first, so new bytes would change old records (S3-10.3-c)."""
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append(entry(0))
             async with Ledger(urls.keeper, options) as keeper:
@@ -147,7 +147,7 @@ class TestRoles:
             assert (await ledger.verify(TASK, verifier=KEYS)).records == 2
 
     async def test_anchors_reveal_changes_by_the_owner(self, urls: Urls, options: LedgerOptions) -> None:
-        """Triggers off, rows gone: what was kept outside shows it (P2, P3)."""
+        """With triggers off and rows deleted, anchors outside reveal it (P2, P3)."""
         async with Ledger(urls.writer, options) as ledger:
             heads = [await ledger.append(entry(number)) for number in range(4)]
             kept_checkpoint = await checkpoint(urls, options)
@@ -168,7 +168,7 @@ class TestRoles:
 
 class TestMigrate:
     async def test_a_database_without_tables_is_not_a_ledger(self, server: Server) -> None:
-        """A worker does not migrate; it says who does."""
+        """A worker does not migrate, and the error names the command."""
         with pytest.raises(LedgerSchemaError, match="create them with `baton audit migrate`"):
             async with Ledger(server.url("postgres")):
                 pass
@@ -183,7 +183,7 @@ class TestMigrate:
         await asyncio.gather(*(database.close() for database in databases))
 
     async def test_only_the_owner_can_grant_rights(self, urls: Urls) -> None:
-        """A worker's role is told who could, instead of a success that gave and took nothing."""
+        """Another role gets an error that names the owner, not a success without effect."""
         writer = open_database(urls.writer)
 
         with pytest.raises(LedgerError, match="only its owner can grant rights; migrate as postgres"):
@@ -201,7 +201,7 @@ class TestMigrate:
         ],
     )
     async def test_a_role_with_other_rights_is_refused(self, server: Server, urls: Urls, gives: str) -> None:
-        """Its owner believed that workers could only insert and select, because the command had said so."""
+        """Otherwise the owner would believe that workers can only insert and select."""
         roles = ("baton_other", "baton_group")
         await execute(server.url("postgres"), *(f"DROP ROLE IF EXISTS {name}" for name in roles))
         await execute(urls.owner, *(f"CREATE ROLE {name}" for name in roles))
@@ -215,7 +215,7 @@ class TestMigrate:
         )
 
     async def test_a_role_that_can_create_objects_in_the_schema_is_refused(self, urls: Urls) -> None:
-        """Before Postgres 15 everybody may: a function named like one that the owner calls would run as the owner."""
+        """The default before Postgres 15; a function that the owner calls by mistake would run as the owner."""
         await execute(urls.owner, "GRANT CREATE ON SCHEMA public TO PUBLIC")
         owner = open_database(urls.owner)
         with pytest.raises(LedgerError, match="first REVOKE CREATE ON SCHEMA public FROM PUBLIC"):
@@ -223,7 +223,7 @@ class TestMigrate:
         await owner.close()
 
     async def test_default_privileges_are_revoked(self, urls: Urls) -> None:
-        """Default privileges for an application's role reach the counter of positions, too."""
+        """Default privileges can include the position sequence."""
         await execute(urls.owner, f"GRANT ALL ON SEQUENCE handoff_audit_position_seq TO {WRITER}")
         owner = open_database(urls.owner)
         await migrate(owner, writer=WRITER)
@@ -233,14 +233,14 @@ class TestMigrate:
             await execute(urls.writer, "SELECT setval('handoff_audit_position_seq', 1)")
 
     async def test_writer_and_keeper_must_differ(self, urls: Urls) -> None:
-        """The workers' credentials would delete bytes."""
+        """Otherwise the workers' credentials could delete bytes."""
         owner = open_database(urls.owner)
         with pytest.raises(ValueError, match="cannot be both writer and keeper"):
             await migrate(owner, writer=WRITER, keeper=WRITER)
         await owner.close()
 
     async def test_a_missing_role_is_named(self, urls: Urls) -> None:
-        """A misspelt role is no fault of the database or its disk."""
+        """A misspelt role is not reported as an outage."""
         owner = open_database(urls.owner)
 
         with pytest.raises(LedgerError, match=r'refused: role "baton_writerr" does not exist$'):

@@ -1,4 +1,4 @@
-"""JSON documents that a schema accepts, and documents that are a little wrong."""
+"""JSON documents that a schema accepts, and slightly invalid ones."""
 
 import copy
 from typing import Any
@@ -58,7 +58,7 @@ def _whole(node: dict[str, Any]) -> bool:
 
 
 def documents(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """Return a strategy for documents that the schema accepts, for the part of JSON Schema that ours use."""
+    """Return a strategy for valid documents, for the part of JSON Schema that our schemas use."""
 
     def values(node: dict[str, Any]) -> st.SearchStrategy[Any]:
         if "$ref" in node:
@@ -134,7 +134,7 @@ def fullest(schema: dict[str, Any]) -> Any:
 
 
 def one_change(document: Any) -> list[Any]:
-    """Return every document that is one change away: an odd value, a missing or a further member at any place."""
+    """Return every document with one change: an odd value, a missing or an additional member at any place."""
     changed = []
     for place in places(document):
         changed += [put(document, place, value) for value in ODD]

@@ -1,4 +1,4 @@
-"""What the tests of handoff reports are made of: the document's example, and generators of hostile reports."""
+"""Material for tests of handoff reports: the document's example, and generators of hostile reports."""
 
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ reports = st.builds(
 
 @st.composite
 def damaged(draw: st.DrawFn) -> str:
-    """Return a strategy for the document's example with a few lines gone, moved, indented, doubled or spoilt."""
+    """Return a strategy for the document's example with a few lines deleted, moved, indented, duplicated or damaged."""
     lines = EXAMPLE.split("\n")
     for _ in range(draw(st.integers(1, 6))):
         index, other_index = (draw(st.integers(0, len(lines) - 1)) for _ in range(2))

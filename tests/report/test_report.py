@@ -31,7 +31,7 @@ def minimal(**members: Any) -> dict[str, Any]:
 
 
 class TestInterface:
-    def test_it_has_every_member_with_its_type(self) -> None:
+    def test_the_example_has_every_member_with_its_type(self) -> None:
         """S4-parse-a, S4-parse-b, S4-parse-c, S4-parse-d, S4-parse-e, S4-parse-f, S4-parse-g, S4-parse-h, S4-parse-i,
         S4-parse-j, S4-parse-k, S4-parse-l, S4-parse-m: the document's example, member by member.
         """  # noqa: D205 - the ids take two lines
@@ -60,7 +60,7 @@ class TestInterface:
             ("readyForNextPhase", "Yes"),
         ],
     )
-    def test_no_other_type_is_taken(self, place: str, wrong: Any) -> None:
+    def test_other_types_are_refused(self, place: str, wrong: Any) -> None:
         """S4-parse-a, S4-parse-b, S4-parse-c, S4-parse-d, S4-parse-e, S4-parse-f, S4-parse-g, S4-parse-h, S4-parse-i,
         S4-parse-j, S4-parse-k, S4-parse-l: the document's example with one value of another type.
         """  # noqa: D205 - the ids take two lines
@@ -76,20 +76,20 @@ class TestInterface:
         places = [".".join(map(str, fault["loc"])) for fault in refused.value.errors()]
         assert places == [f"{place}.0" if isinstance(wrong, list) else place]
 
-    def test_its_second_confidence_is_read(self) -> None:
-        """It is not taken from the head, though both are the same in the document's example (S4-ex-e, S4-fmt-r)."""
+    def test_the_second_confidence_is_read(self) -> None:
+        """It is the footer's, not the header's, which is the same in the example (S4-ex-e, S4-fmt-r)."""
         less = EXAMPLE.replace("**Handoff Confidence:** 85", "**Handoff Confidence:** 80")
 
         assert parse_report(less).report.handoff_confidence == 80
 
     @given(reports)
     def test_it_survives_json(self, original: HandoffReport) -> None:
-        """Programs read it and write it back (S4-parse-m)."""
+        """The JSON of any report is the same report (S4-parse-m)."""
         assert HandoffReport.from_json_object(json.loads(json.dumps(original.to_json_object()))) == original
 
     @pytest.mark.parametrize("name", REQUIRED)
     def test_six_members_are_required(self, name: str) -> None:
-        """And no other one is (C-31, S4-parse-a, S4-parse-b, S4-parse-c, S4-parse-d)."""
+        """No other member is (C-31, S4-parse-a, S4-parse-b, S4-parse-c, S4-parse-d)."""
         members = minimal()
 
         assert HandoffReport.from_json_object(members)
@@ -113,12 +113,12 @@ class TestInterface:
             pytest.param({"verdict": "fine"}, id="an unknown member"),
         ],
     )
-    def test_what_is_no_report_is_refused(self, members: dict[str, Any]) -> None:
+    def test_invalid_reports_are_refused(self, members: dict[str, Any]) -> None:
         """S4-status-e, S4-fmt-e, S4-fmt-f: closed sets and whole numbers from 0 to 100, in JSON as well."""
         with pytest.raises(ValidationError):
             HandoffReport.from_json_object(minimal(**members))
 
-    def test_texts_have_one_kind_of_line_break(self) -> None:
+    def test_line_breaks_are_normalized(self) -> None:
         """A report from another system equals the one that was sent (C-33)."""
         result = report(summary="  one\r\ntwo \x85three\n", task="in\n two")
 
@@ -126,7 +126,7 @@ class TestInterface:
 
 
 class TestStatus:
-    def test_there_are_exactly_four(self) -> None:
+    def test_there_are_exactly_four_statuses(self) -> None:
         """S4-status-a, S4-status-b, S4-status-c, S4-status-d, S4-status-e."""
         assert {status.value: status.delivers for status in Status} == {
             "completed": True,
@@ -196,7 +196,7 @@ class TestReadiness:
 
     @pytest.mark.parametrize("status", Status)
     @pytest.mark.parametrize("readiness", Readiness)
-    def test_a_pipeline_goes_on_with_delivered_work_only(self, status: Status, readiness: Readiness) -> None:
+    def test_a_pipeline_continues_with_delivered_work_only(self, status: Status, readiness: Readiness) -> None:
         """With caveats proceeds with completed and partial work, No never does (C-29)."""
         expected = status in ("completed", "partial") and readiness in ("Yes", "With caveats")
 
@@ -209,7 +209,7 @@ class TestReadiness:
 
 
 class TestCommandsOf:
-    def test_comments_and_blank_lines_are_no_commands(self) -> None:
+    def test_comments_and_blank_lines_are_not_commands(self) -> None:
         """They stay in the script (C-32, S4-parse-k)."""
         script = "# Check\ncat a\n\n  # again\n  make test\n"
         result = report(verification_script=script)
@@ -218,15 +218,15 @@ class TestCommandsOf:
         assert result.verification_script == script.strip("\n")
 
     @pytest.mark.parametrize("line", ["\u200b", "\ufeff", "\u2060 "])
-    def test_a_line_that_shows_nothing_is_no_command(self, line: str) -> None:
-        """Else the report's own JSON could not be read back (S4-parse-m)."""
+    def test_an_invisible_line_is_not_a_command(self, line: str) -> None:
+        """Otherwise the report's own JSON would be invalid (S4-parse-m)."""
         result = report(verification_script=f"make test\n{line}\nmake")
 
         assert result.verification_commands == ["make test", "make"]
         assert HandoffReport.from_json_object(result.to_json_object()) == result
 
-    def test_a_command_goes_on_behind_a_backslash(self) -> None:
-        """Half a command is none."""
+    def test_a_backslash_continues_a_command(self) -> None:
+        """The lines are one command."""
         assert split_commands("make \\\n  -C x \\\n# no comment here\ntrue\nlast \\") == [
             "make \\\n  -C x \\\n# no comment here",
             "true",
@@ -234,19 +234,19 @@ class TestCommandsOf:
         ]
 
     def test_commands_without_a_script_make_one(self) -> None:
-        """Who writes the interface's JSON only knows the commands."""
+        """JSON by the document's interface has only the commands."""
         result = HandoffReport.from_json_object(minimal(verificationCommands=["cat a", "cat b"]))
 
         assert (result.verification_script, result.verification_commands) == ("cat a\ncat b", ["cat a", "cat b"])
 
     def test_a_hostile_script_is_read_in_one_pass(self) -> None:
-        """A quarter of a million lines that all go on are one command."""
+        """A quarter of a million continued lines are one command."""
         assert len(split_commands("\\\n" * 250_000)) == 1
 
 
 class TestImports:
     def test_only_the_parser_needs_a_markdown_library(self) -> None:
-        """A workflow renders, merges and patches; parsing belongs into activities and clients."""
+        """Workflows render, merge and patch; activities and clients parse."""
         rooms = ("records", "rendering", "rules")
         modules = ", ".join(f"baton.report.{name}" for name in rooms)
         code = f"import sys, {modules}; sys.exit('markdown_it' in sys.modules)"
@@ -256,10 +256,10 @@ class TestImports:
 
 class TestRecord:
     def test_it_is_frozen(self) -> None:
-        """A change makes a new one."""
+        """A change makes a new report."""
         with pytest.raises(ValidationError, match="frozen"):
             report().task = "another"  # type: ignore[misc]
 
     def test_python_makes_it_with_pythons_names(self) -> None:
-        """And JSON spells them as the document does."""
+        """JSON uses the document's names."""
         assert ReportFindings(artifacts_created=["`a`"]).to_json_object()["artifactsCreated"] == ["`a`"]

@@ -16,8 +16,8 @@ def found(**members: Any) -> list[tuple[str, str]]:
 
 
 class TestLintReport:
-    def test_a_report_in_order_has_no_findings(self) -> None:
-        """What keeps to all rules is not talked about."""
+    def test_a_consistent_report_has_no_findings(self) -> None:
+        """It follows all rules."""
         findings = ReportFindings(
             discoveries=["Sessions in `src/auth.ts:1-5`"],
             artifacts_created=["`plan.md` - the plan"],
@@ -45,11 +45,11 @@ class TestLintReport:
             pytest.param({"summary": "A is. B is. C is. D is."}, "summary", id="four sentences"),
         ],
     )
-    def test_what_is_odd_is_warned_about(self, members: dict[str, Any], member: str) -> None:
+    def test_unusual_reports_have_warnings(self, members: dict[str, Any], member: str) -> None:
         """C-28, C-30, C-34, S4-fmt-h: warnings only, one for each."""
         assert found(**members) == [("warning", member)]
 
-    def test_completed_work_of_moderate_confidence_is_in_order(self) -> None:
+    def test_moderate_confidence_in_completed_work_is_accepted(self) -> None:
         """C-34: little confidence is less than 50."""
         assert found(confidence=50) == []
 
@@ -66,12 +66,12 @@ class TestLintReport:
         assert "readiness" not in members
 
     def test_placeholders_are_an_error(self) -> None:
-        """Whoever leaves the form empty has handed nothing over."""
+        """An unfilled format is not a handoff."""
         assert found(sender="[agent-name]") == [("error", "")]
         assert found(summary="We say [agent-name] where a name is missing. It is clear.") == []
 
     def test_no_text_of_the_report_is_quoted(self) -> None:
-        """Findings go into prompts and logs; texts of others do not."""
+        """Findings go into prompts and logs, so they quote no text."""
         secret = "MARKER-7"
         texts = {"task": secret, "summary": secret, "findings": ReportFindings(discoveries=[secret])}
 

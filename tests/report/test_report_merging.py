@@ -1,4 +1,4 @@
-"""Several reports as the one that their coordinator reads."""
+"""Merging several reports into one for the coordinator."""
 
 import itertools
 
@@ -76,15 +76,15 @@ class TestMergeReports:
         assert result.task == "Review the change"
         assert result.summary.startswith("security-auditor: ")
 
-    def test_the_worst_and_the_lowest_count(self) -> None:
+    def test_the_worst_status_and_the_lowest_confidence_win(self) -> None:
         """S4-use-2: worst status, lowest confidences, ready only as far as all are."""
         result = merged(AUDIT, SPEED)
 
         assert (result.status, result.confidence, result.handoff_confidence) == (Status.PARTIAL, 70, 60)
         assert result.readiness is Readiness.WITH_CAVEATS
 
-    def test_what_one_leaves_open_is_open(self) -> None:
-        """S4-use-2: another's answer may be to another question."""
+    def test_a_blocker_of_one_report_stays_open(self) -> None:
+        """S4-use-2: another report's answer may be to another question."""
         result = merged(AUDIT, SPEED)
 
         assert result.blockers == ["Who rotates it? (from security-auditor)"]
@@ -99,7 +99,7 @@ class TestMergeReports:
         assert merged(report(status=first), report(status=second)).status is worst
 
     @pytest.mark.parametrize(("first", "second"), list(itertools.product(Readiness, repeat=2)))
-    def test_it_is_ready_only_if_all_are(self, first: Readiness, second: Readiness) -> None:
+    def test_a_merged_report_is_ready_only_if_all_are(self, first: Readiness, second: Readiness) -> None:
         """S4-use-2, C-29: one No is enough."""
         result = merged(report(readiness=first), report(readiness=second))
 
@@ -107,8 +107,8 @@ class TestMergeReports:
         assert (result.readiness is Readiness.YES) == (first is second is Readiness.YES)
 
     @given(st.lists(reports, min_size=1, max_size=3))
-    def test_it_keeps_the_rules_if_each_report_does(self, several: list[HandoffReport]) -> None:
-        """S4-use-2: no merge makes an error that nobody made, nothing is lost, and it can be read (C-33, C-34)."""
+    def test_merging_consistent_reports_is_consistent(self, several: list[HandoffReport]) -> None:
+        """S4-use-2: a merge adds no errors, loses nothing and can be parsed (C-33, C-34)."""
         result = merged(*several)
 
         assert Severity.ERROR not in {finding.severity for finding in lint_report(result)}
@@ -119,13 +119,13 @@ class TestMergeReports:
             assert all(any(text in entry for entry in discoveries) for text in source.findings.discoveries)
             assert len(result.verification_commands) >= len(source.verification_commands)
 
-    def test_nothing_cannot_be_merged(self) -> None:
-        """Misuse is told where it starts."""
+    def test_merging_no_reports_is_an_error(self) -> None:
+        """It is a misuse."""
         with pytest.raises(ValueError, match="at least one report"):
             merged()
 
-    def test_a_coordinator_may_say_it_in_its_own_words(self) -> None:
-        """Task and summary are its own, if it gives them."""
+    def test_task_and_summary_can_be_given(self) -> None:
+        """A coordinator can give its own task and summary."""
         result = merge_reports([AUDIT], sender="a", receiver="b", task="All", summary="Both agree. It is slow.")
 
         assert (result.task, result.summary) == ("All", "Both agree. It is slow.")

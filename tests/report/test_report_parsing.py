@@ -1,4 +1,4 @@
-"""Markdown read back into handoff reports, as agents really write it and as attackers do."""
+"""Parsing handoff reports from Markdown, as agents and attackers write it."""
 
 import pytest
 from hypothesis import given
@@ -22,14 +22,14 @@ PLACES = ("{}", "### Findings\n{}", "### Blockers\n- [ ] {}", FILES + "{}", FILE
 
 
 def faults(text: str) -> list[tuple[str, int | None]]:
-    """Return the member and line of everything that keeps a text from being a report."""
+    """Return the member and line of every error in a text."""
     with pytest.raises(ReportError) as caught:
         parse_report(text)
     return [(finding.member, finding.line) for finding in caught.value.findings]
 
 
 class TestExample:
-    def test_it_is_read_whole(self) -> None:
+    def test_the_example_is_read_completely(self) -> None:
         """S4-ex-a, S4-ex-b, S4-ex-c, S4-ex-d, S4-ex-e, C-27, and the first probe of part 6.5."""
         result = parse_report(EXAMPLE).report
 
@@ -45,8 +45,8 @@ class TestExample:
         assert (result.confidence, result.handoff_confidence) == (85, 85)
         assert (result.readiness, result.ready_for_next_phase) == (Readiness.YES, True)
 
-    def test_its_four_sentences_are_warned_about(self) -> None:
-        """S4-ex-f, C-30: the document's own example breaks its advice of two or three, and is taken."""
+    def test_the_examples_four_sentences_are_a_warning(self) -> None:
+        """S4-ex-f, C-30: the document's own example breaks its advice of two or three, and is accepted."""
         warnings = parse_report(EXAMPLE).warnings
 
         assert ("summary", "has 4 sentences; 2 or 3 are advised") in [
@@ -57,7 +57,7 @@ class TestExample:
 
 class TestRoundTrip:
     @given(reports)
-    def test_every_report_survives_markdown(self, original: HandoffReport) -> None:
+    def test_every_report_round_trips_through_markdown(self, original: HandoffReport) -> None:
         """C-33, S4-purpose-b: pipes, backticks, headings, fences, rules, "None" and all else stay what they were."""
         parsed = parse_report(render_report(original))
 
@@ -67,7 +67,7 @@ class TestRoundTrip:
     @pytest.mark.parametrize("ends", ["\r\n", "\r"], ids=["CRLF", "CR"])
     @given(original=reports)
     def test_other_line_ends_change_nothing(self, ends: str, original: HandoffReport) -> None:
-        """C-33: a mail client or an editor may have been there."""
+        """C-33: mail clients and editors change line ends."""
         assert parse_report(render_report(original).replace("\n", ends)).report == original
 
     @given(original=reports, order=st.permutations(range(6)))
@@ -87,7 +87,7 @@ class TestRoundTrip:
         }
 
     @pytest.mark.parametrize("piece", NASTY, ids=repr)
-    def test_a_single_entry_is_never_mistaken(self, piece: str) -> None:
+    def test_a_single_hostile_entry_round_trips(self, piece: str) -> None:
         """C-27, C-33: an entry of its own, at the head of one, and below one; "None" said as an entry stays one."""
         texts = [f"{piece}x", f"x\n{piece}y", f"x {piece}", *([piece] if piece.strip("\0") and piece.split() else [])]
         for text in texts:
@@ -97,7 +97,7 @@ class TestRoundTrip:
 
 class TestDamage:
     @given(damaged())
-    def test_what_is_taken_is_stable_and_what_is_not_is_told(self, text: str) -> None:
+    def test_any_text_is_a_stable_report_or_an_error(self, text: str) -> None:
         """C-33: any text is a report or an error, never another exception."""
         try:
             result = parse_report(text).report
@@ -106,7 +106,7 @@ class TestDamage:
         assert parse_report(render_report(result)).report == result
 
     @pytest.mark.parametrize("form", FORMS, ids=repr)
-    def test_no_line_is_lost_in_silence(self, form: str) -> None:
+    def test_no_line_is_lost_without_a_warning(self, form: str) -> None:
         """S4-purpose-b: a line anywhere in a report is in the record, in a warning, or reason for an error."""
         lines = EXAMPLE.rstrip("\n").split("\n")
         lost = []
@@ -121,8 +121,8 @@ class TestDamage:
 
         assert lost == []
 
-    def test_a_remark_behind_none_is_told(self) -> None:
-        """C-27: the list is empty, and whoever wants the remark knows its line."""
+    def test_a_remark_after_none_is_a_warning(self) -> None:
+        """C-27: the list is empty, and the warning has the line."""
         warnings = parse_report(EXAMPLE).warnings
 
         assert [(warning.member, warning.line) for warning in warnings if "None" in warning.text] == [
@@ -159,7 +159,7 @@ class TestTolerance:
             pytest.param([("## Agent", "\ufeff## Agent")], id="a byte order mark"),
         ],
     )
-    def test_a_drifted_report_is_read_alike(self, changes: list[tuple[str, str]]) -> None:
+    def test_layout_variants_are_the_same_report(self, changes: list[tuple[str, str]]) -> None:
         """C-33: level drift, separators, markers, code fences: the same report."""
         drifted = EXAMPLE
         for old, new in changes:
@@ -169,7 +169,7 @@ class TestTolerance:
         assert parse_report(drifted).report == parse_report(EXAMPLE).report
 
     def test_sections_may_be_missing(self) -> None:
-        """C-33, C-31: the head and the summary are enough; without a word on readiness it is not ready."""
+        """C-33, C-31: the header and the summary are sufficient; the default readiness is No."""
         parsed = parse_report(
             "## Agent Handoff Report\nFrom: a\nTo: b\nTask: t\nStatus: failed\nConfidence: 0\n# Summary\ns"
         )
@@ -179,8 +179,8 @@ class TestTolerance:
         )
         assert "readiness" in [warning.member for warning in parsed.warnings]
 
-    def test_checked_boxes_are_settled(self) -> None:
-        """C-33: they block nothing, and are not lost."""
+    def test_checked_boxes_are_resolved_blockers(self) -> None:
+        """C-33: they do not block, but are kept."""
         result = parse_report(markdown("### Blockers\n- [x] one\n- [ ] two\n- [X] three\n- four\n- [ ]")).report
 
         assert (result.blockers, result.resolved_blockers) == (["two", "four"], ["one", "three"])
@@ -191,14 +191,14 @@ class TestTolerance:
         assert parse_report(markdown(f"### Blockers\n- {text}")).report.blockers == []
 
     @pytest.mark.parametrize("items", ["- None of the keys work", "- None\n- Which key?"])
-    def test_none_is_an_entry_where_it_says_something(self, items: str) -> None:
+    def test_none_with_other_text_is_an_entry(self, items: str) -> None:
         """C-27: it counts as the only item, alone."""
         expected = [item.removeprefix("- ") for item in items.split("\n")]
 
         assert parse_report(markdown(f"### Blockers\n{items}")).report.blockers == expected
 
-    def test_bullets_may_stand_for_the_table(self) -> None:
-        """C-33: path, lines and reason are told apart by a hyphen or a dash."""
+    def test_bullets_can_replace_the_table(self) -> None:
+        """C-33: path, lines and reason are told apart by a hyphen or dash."""
         body = "#### Relevant Files\n- `a.ts:1-5` — why\n- b.ts - how\n- c.ts"
 
         assert [
@@ -210,7 +210,7 @@ class TestTolerance:
         ]
 
     def test_columns_are_found_by_their_names(self) -> None:
-        """A further column and a row without a file are left out, with warnings."""
+        """An unknown column and a row without a file are ignored with warnings."""
         body = "#### Relevant Files\n| Why | File | Owner |\n|---|---|---|\n| x | `a` | me |\n| y | | |"
         parsed = parse_report(markdown(body))
 
@@ -218,7 +218,7 @@ class TestTolerance:
         assert [warning.line for warning in parsed.warnings if warning.member == "context.relevantFiles"] == [17, 18]
 
     def test_reasons_may_follow_their_decision(self) -> None:
-        """Flat lists are what a smaller model writes."""
+        """Smaller models write flat lists."""
         first = "- **Decision**: A\n- **Rationale**: B\n- **Alternatives**: C\n"
         body = f"### Decisions\n{first}- D\n  - because\n- Rationale: E"
         decisions = parse_report(markdown(body)).report.context.decisions
@@ -229,7 +229,7 @@ class TestTolerance:
         ]
 
     def test_prose_among_the_commands_becomes_a_comment(self) -> None:
-        """C-32: nobody runs a sentence, and nothing is lost."""
+        """C-32: a sentence is not run, and not lost."""
         body = "### Verification\nRun this:\n\n```\nmake\n```\n- `ls`\n\n```\n# and\nmake again\n```"
         result = parse_report(markdown(body)).report
 
@@ -237,7 +237,7 @@ class TestTolerance:
         assert result.verification_commands == ["make", "ls", "make again"]
 
     def test_unknown_sections_become_notes(self) -> None:
-        """S4-purpose-b: what an author wrote is not lost, and stands in the next rendering."""
+        """S4-purpose-b: no text is lost, and the next rendering has it."""
         parsed = parse_report(markdown("### Risks\n- one\n\nmore\n\n### Context for Next Agent\nMind it."))
 
         assert [(note.heading, note.items) for note in parsed.report.notes] == [
@@ -270,15 +270,15 @@ class TestTolerance:
         """S4-fmt-r."""
         assert parse_report(markdown(foot=f"**Ready for Next Phase:** {answer}")).report.readiness is expected
 
-    def test_talk_around_the_report_is_left_out(self) -> None:
-        """Models like to introduce what they were asked for; it is warned about."""
+    def test_text_around_the_report_is_ignored(self) -> None:
+        """Models add introductions, which are ignored with a warning."""
         parsed = parse_report(f"Here is my report:\n\n{EXAMPLE}\n\nAnything else?")
 
         assert parsed.report == parse_report(EXAMPLE).report
         assert {1, 85} & {warning.line for warning in parsed.warnings}
 
-    def test_a_fence_around_the_report_is_looked_into(self) -> None:
-        """The document itself shows it like that; lines are counted in the text that was sent."""
+    def test_a_fence_around_the_report_is_read(self) -> None:
+        """The document itself shows one; line numbers count in the whole text."""
         fenced = f"````markdown\n{EXAMPLE.replace('85', '850', 1)}````\n"
 
         assert parse_report(fenced.replace("850", "85")).report == parse_report(EXAMPLE).report
@@ -286,7 +286,7 @@ class TestTolerance:
         assert faults("```a\n" * 1_200 + EXAMPLE) == [("summary", 2)]  # of fences within fences the first alone
 
     def test_the_lists_under_findings_are_discoveries(self) -> None:
-        """Who forgets the subheading still found something."""
+        """A missing subheading means discoveries."""
         assert parse_report(markdown("### Findings\n1. one\n   more\n2. two")).report.findings.discoveries == [
             "one\nmore",
             "two",
@@ -322,16 +322,16 @@ class TestErrors:
 
     @pytest.mark.parametrize("name", ["From", "To", "Task", "Status", "Confidence"])
     def test_a_missing_member_of_the_head_is_an_error(self, name: str) -> None:
-        """C-31, S4-fmt-b, S4-fmt-c, S4-fmt-d; the fourth probe of part 6.5: no confidence is borrowed from the foot."""
+        """C-31, S4-fmt-b, S4-fmt-c, S4-fmt-d; the fourth probe of part 6.5: the footer's confidence is not used."""
         assert faults(markdown(**{name: ""})) == [(name.lower(), 1)]
 
     @pytest.mark.parametrize("text", ["", "\u200b", "### Findings\n- x"])
-    def test_a_summary_must_say_something(self, text: str) -> None:
+    def test_an_empty_summary_is_an_error(self, text: str) -> None:
         """C-31, S4-fmt-h."""
         assert [member for member, _ in faults(markdown(summary=text))] == ["summary"]
 
     @pytest.mark.parametrize("value", ["Maybe", "No caveats", "Yesterday", "true", "[Yes|No|With caveats]"])
-    def test_another_answer_is_an_error(self, value: str) -> None:
+    def test_an_unknown_readiness_is_an_error(self, value: str) -> None:
         """S4-fmt-r: there are three."""
         assert [member for member, _ in faults(markdown(foot=f"**Ready for Next Phase:** {value}"))] == ["readiness"]
 
@@ -339,7 +339,7 @@ class TestErrors:
         """C-28: it is a number as well."""
         assert [member for member, _ in faults(markdown(foot="**Handoff Confidence:** 85%"))] == ["handoffConfidence"]
 
-    def test_two_confidences_that_differ_are_both_kept(self) -> None:
+    def test_different_confidences_are_both_kept(self) -> None:
         """C-28: with a warning."""
         parsed = parse_report(markdown(foot="**Handoff Confidence:** 40\n**Ready for Next Phase:** Yes"))
 
@@ -362,22 +362,22 @@ class TestErrors:
             ),
         ],
     )
-    def test_what_is_said_twice_is_refused(self, text: str) -> None:
-        """The second one may come from somebody else: from a quoted file, from a page that was read."""
+    def test_repeated_members_are_refused(self, text: str) -> None:
+        """The second one may be quoted from a file or a page."""
         assert faults(text)
 
-    def test_all_errors_come_at_once_and_in_order(self) -> None:
-        """An agent mends them in one attempt."""
+    def test_all_errors_are_reported_in_order(self) -> None:
+        """An agent can fix them in one attempt."""
         text = markdown(Status="done", Confidence="850", foot="**Ready for Next Phase:** perhaps")
 
         assert [line for _, line in faults(text)] == [6, 7, 18]
 
-    def test_the_empty_form_is_no_report(self) -> None:
-        """An agent that only copies the format is told what to fill in."""
+    def test_the_empty_format_is_not_a_report(self) -> None:
+        """The errors name what to fill in."""
         assert {"status", "confidence", "readiness", "handoffConfidence"} <= {member for member, _ in faults(FORMAT)}
 
     def test_the_message_stays_short(self) -> None:
-        """It becomes part of a prompt, and never quotes a text whole."""
+        """It goes into a prompt, and never quotes a whole text."""
         with pytest.raises(ReportError) as caught:
             parse_report(markdown(Status="x" * 100_000, **{f"Status: y\n**To{n}": "z" for n in range(5)}))
 
@@ -394,7 +394,7 @@ class TestHostile:
         assert parse_report(render_report(original)).report == original
 
     def test_a_foot_above_another_section_is_text(self) -> None:
-        """What stands in the summary does not decide whether the work is ready."""
+        """The summary does not decide whether the work is ready."""
         text = markdown(
             "### Blockers\n- x", summary="Fine.\n**Ready for Next Phase:** Yes", foot="**Ready for Next Phase:** No"
         )
@@ -409,19 +409,19 @@ class TestHostile:
             pytest.param("\n".join("  " * depth + "- x" for depth in range(300)), id="lists below lists"),
         ],
     )
-    def test_what_is_nested_too_deep_is_refused(self, text: str) -> None:
-        """No line behind it could be trusted to have been read."""
+    def test_deep_nesting_is_refused(self, text: str) -> None:
+        """The parser might skip the lines after it."""
         with pytest.raises(ReportError, match=r"nested|list items"):
             parse_report(markdown(f"### Findings\n{text}"))
 
-    def test_a_text_that_is_too_long_is_refused(self) -> None:
-        """What is large belongs into an artifact."""
+    def test_a_long_text_is_refused(self) -> None:
+        """Large content belongs in an artifact."""
         with pytest.raises(ReportError, match=r"^the report has 262,145 characters"):
             parse_report("x" * (MAX_CHARACTERS + 1))
 
     @pytest.mark.parametrize("unit", SLOW, ids=repr)
-    def test_a_text_that_is_made_to_be_slow_is_not(self, unit: str) -> None:
-        """Reading and writing stay linear: what is not takes minutes for so long a text, and the suite has a limit."""
+    def test_hostile_texts_are_parsed_in_linear_time(self, unit: str) -> None:
+        """Parsing and rendering take linear time; anything else would exceed the suite's timeout."""
         text = unit * ((1_500 if "\n" in unit else 100_000) // len(unit))
         bodies = [markdown(place.format(text)) for place in PLACES]
         for body in (*bodies, markdown(summary=f"s\n{text}"), markdown(Task=f"t {text}"), text):

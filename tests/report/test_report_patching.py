@@ -21,7 +21,7 @@ from tests.report.report_material import EXAMPLE, report, reports
 
 class TestReportPatch:
     def test_the_example_becomes_a_patch(self) -> None:
-        """X-3: decisions, blockers and paths find their fields, and the rest is what is true now."""
+        """X-3: decisions, blockers and paths get their fields, and the rest is the current state."""
         patch = report_patch(parse_report(EXAMPLE).report, Baton(goal="Add OAuth"))
 
         assert patch["decision_log"] == [
@@ -44,15 +44,15 @@ class TestReportPatch:
 
     @given(original=reports, baton=batons)
     def test_every_consistent_report_can_be_applied(self, original: HandoffReport, baton: Baton) -> None:
-        """S4-use-1: whatever an agent reports, the chain continues with a whole baton, and no decision is lost."""
+        """S4-use-1: for any report the chain continues with a valid baton, and no decision is lost."""
         patched = apply_patch(baton, report_patch(original, baton))
 
         assert patched.decision_log[: len(baton.decision_log)] == baton.decision_log
         assert {format_decision(decision) for decision in original.context.decisions} <= set(patched.decision_log)
         assert set(original.blockers) <= set(patched.open_questions)
 
-    def test_what_was_there_is_kept_and_stands_once(self) -> None:
-        """X-3: a report speaks of its own stage, and takes nothing away from the others."""
+    def test_existing_entries_are_kept_once(self) -> None:
+        """X-3: a report covers its own stage, and removes nothing of others."""
         baton = Baton(
             goal="g", open_questions=["A?", "B?"], work_scope=["src/a.ts"], artifacts=[ref("art-0"), ref("art-1")]
         )
@@ -69,18 +69,18 @@ class TestReportPatch:
         patched = apply_patch(baton, patch)
         assert [artifact.id for artifact in patched.artifacts] == ["art-0", "art-1", "art-2"]
 
-    def test_settled_questions_leave_the_baton(self) -> None:
-        """C-33: a checked box is an answer."""
+    def test_resolved_questions_are_removed(self) -> None:
+        """C-33: a checked box is resolved."""
         baton = Baton(goal="g", open_questions=["Which port?"])
 
         assert report_patch(report(resolved_blockers=["Which port?"]), baton)["open_questions"] == []
 
-    def test_a_field_that_does_not_change_is_left_out(self) -> None:
+    def test_unchanged_fields_are_not_patched(self) -> None:
         """S1 L50-64: a patch holds what the stage changed."""
         assert list(report_patch(report(), Baton(goal="g", open_questions=["x"]))) == ["current_state"]
 
-    def test_a_list_that_was_not_shown_is_left_alone(self) -> None:
-        """S4-purpose-b: who sees a part of the baton cannot wipe out the rest, and its blockers are not lost."""
+    def test_hidden_lists_are_not_patched(self) -> None:
+        """S4-purpose-b: a stage that sees a part of the baton cannot erase the rest, and its blockers are not lost."""
         baton = Baton(goal="g", open_questions=["A?"], work_scope=["src/a.ts"], artifacts=[ref("art-1")])
         visible_fields = frozenset({"current_state"})
         result = report(blockers=["B?"], findings=ReportFindings(artifacts_created=["`src/b.ts` - new"]))

@@ -60,13 +60,13 @@ def headings(text: str) -> list[str]:
 
 class TestRenderReport:
     @pytest.mark.parametrize("name", GOLDEN)
-    def test_it_writes_the_committed_page(self, name: str) -> None:
+    def test_the_output_is_the_committed_page(self, name: str) -> None:
         """S4-fmt-a, S4-fmt-b, S4-fmt-c, S4-fmt-d, S4-fmt-e, S4-fmt-f, S4-fmt-g, S4-fmt-h, S4-fmt-i, S4-fmt-j, S4-fmt-k,
         S4-fmt-l, S4-fmt-m, S4-fmt-n, S4-fmt-o, S4-fmt-p, S4-fmt-q, S4-fmt-r: every line of the format.
         """  # noqa: D205 - the ids take two lines
         assert GOLDEN[name] == (REPORTS / name).read_text(encoding="utf-8")
 
-    def test_the_documents_example_comes_out_as_it_is(self) -> None:
+    def test_the_documents_example_round_trips(self) -> None:
         """Only the remark behind None goes (S4-ex-a, S4-ex-b, C-27)."""
         assert render_report(parse_report(EXAMPLE).report) == EXAMPLE.replace("None (exploration only)", "None")
 
@@ -78,14 +78,14 @@ class TestRenderReport:
         assert [heading for heading in headings(render_report(FULL)) if "Note" not in heading] == order
         assert headings(FORMAT) == order
 
-    def test_an_empty_list_is_none(self) -> None:
-        """C-27: nothing is said by "None", not by absence."""
+    def test_an_empty_list_is_written_as_none(self) -> None:
+        """C-27: an empty list is "None", not a missing section."""
         page = render_report(report())
 
         assert page.count("\n- None\n") == 9
 
     @pytest.mark.parametrize("readiness", Readiness)
-    def test_the_readiness_is_written_as_it_is(self, readiness: Readiness) -> None:
+    def test_the_readiness_is_written_unchanged(self, readiness: Readiness) -> None:
         """With caveats never becomes Yes by way of the boolean (C-29)."""
         once = HandoffReport.from_json_object(report(readiness=readiness).to_json_object())
 
@@ -104,8 +104,8 @@ class TestRenderReport:
 
 
 class TestFormat:
-    def test_it_is_the_format_of_the_document_and_no_report_by_itself(self) -> None:
-        """An agent that hands the form back empty is told so (S4-int-a)."""
+    def test_the_format_is_the_documents_and_not_a_report(self) -> None:
+        """An agent that returns the empty format gets errors (S4-int-a)."""
         assert re.findall(r"\*\*(\w[\w ]+):\*\*", FORMAT) == re.findall(r"\*\*(\w[\w ]+):\*\* ", EXAMPLE)
 
 

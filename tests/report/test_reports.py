@@ -1,4 +1,4 @@
-"""Agents that are defined by files hand on by reports, without anybody asking for it."""
+"""Agents defined by files hand over by reports."""
 
 from collections.abc import AsyncIterator
 
@@ -23,7 +23,7 @@ async def reporting(client: Client) -> AsyncIterator[Worker]:
 
 class TestPhases:
     async def test_a_report_is_asked_for_and_becomes_the_next_agents_baton(self, reporting: Worker) -> None:
-        """S4-int-a, S4-int-d, S4-purpose-a, S4-use-1: the definition's style does it; the next phase knows it all."""
+        """S4-int-a, S4-int-d, S4-purpose-a, S4-use-1: the definition's output style asks for it."""
         handle = await start(reporting, Reviewed.run)
         result = await handle.result()
         prompts = {name: text for (task, name), text in SEEN.items() if task == result.task_id}
@@ -38,7 +38,7 @@ class TestPhases:
         await assert_replays(handle, REPORTING)
 
     async def test_parallel_reports_are_merged_in_the_workflow(self, reporting: Worker) -> None:
-        """S4-use-2: pure code, so it replays; worst status, lowest confidence, everything with its author."""
+        """S4-use-2: pure code, so it replays; worst status, lowest confidence, every entry with its author."""
         result = await (await start(reporting, Reviewed.run)).result()
         merged = HandoffReport.from_json_object(result.output)
 
@@ -52,7 +52,7 @@ class TestPhases:
 
 class TestSubagent:
     async def test_the_parent_gets_the_report_as_data(self, reporting: Worker) -> None:
-        """S4-int-b, S4-int-c, S4-purpose-a, S4-use-3, S4-parse-m: delegated to, it returns structured results."""
+        """S4-int-b, S4-int-c, S4-purpose-a, S4-use-3, S4-parse-m: a subagent returns structured results."""
         result = await (await start(reporting, Delegates.run)).result()
 
         assert HandoffReport.from_json_object(result.output) == REPORTS["code-explorer"]
