@@ -95,12 +95,12 @@ def text_chunks(*pieces: str, measured: bool = True) -> list[dict[str, Any]]:
     """Return the chunks of a streamed text, the usage in the last one if it is measured."""
     base = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1_763_700_000, "model": "gpt-4o"}
     deltas = [{"role": "assistant", "content": ""}, *({"content": piece} for piece in pieces)]
-    made: list[dict[str, Any]] = [
+    items: list[dict[str, Any]] = [
         {**base, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas
     ]
-    made.append({**base, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    items.append({**base, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
     usage = {"prompt_tokens": 1_000, "completion_tokens": 100, "total_tokens": 1_100}
-    return [*made, {**base, "choices": [], "usage": usage}] if measured else made
+    return [*items, {**base, "choices": [], "usage": usage}] if measured else items
 
 
 def responses_text(*pieces: str, measured: bool = True) -> list[dict[str, Any]]:
@@ -108,16 +108,16 @@ def responses_text(*pieces: str, measured: bool = True) -> list[dict[str, Any]]:
     part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
     message = {"id": "m", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
     at = {"item_id": "m", "output_index": 0, "content_index": 0}
-    whole = {**message, "status": "completed", "content": [{**part, "text": "".join(pieces)}]}
+    members = {**message, "status": "completed", "content": [{**part, "text": "".join(pieces)}]}
     return _response_events(
         [
             {"type": "response.output_item.added", "output_index": 0, "item": message},
             {"type": "response.content_part.added", **at, "part": part},
             *({"type": "response.output_text.delta", **at, "delta": piece, "logprobs": []} for piece in pieces),
             {"type": "response.output_text.done", **at, "text": "".join(pieces), "logprobs": []},
-            {"type": "response.output_item.done", "output_index": 0, "item": whole},
+            {"type": "response.output_item.done", "output_index": 0, "item": members},
         ],
-        whole,
+        members,
         measured=measured,
     )
 
@@ -145,11 +145,11 @@ def _response_events(
     base: dict[str, Any] = {"id": "r", "object": "response", "status": "in_progress", "output": [], **rest}
     details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
     usage = {"input_tokens": 1_000, "output_tokens": 100, "total_tokens": 1_100, **details} if measured else None
-    done = {**base, "status": "completed", "output": [item], "usage": usage}
+    completed = {**base, "status": "completed", "output": [item], "usage": usage}
     numbered = [
         {"type": "response.created", "response": base},
         *events,
-        {"type": "response.completed", "response": done},
+        {"type": "response.completed", "response": completed},
     ]
     return [{**event, "sequence_number": number} for number, event in enumerate(numbered)]
 
@@ -162,7 +162,7 @@ class ChatServer:
     """The server: where it listens, what it was asked, and what is left of its replies."""
 
     def __init__(self, replies: Sequence[Reply | Mapping[str, Any]]) -> None:
-        self.left = [one if isinstance(one, Reply) else Reply(one) for one in replies]
+        self.left = [reply if isinstance(reply, Reply) else Reply(reply) for reply in replies]
         self.asked: list[Asked] = []
         self.closing = threading.Event()
         self.streaming = threading.Event()

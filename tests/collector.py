@@ -1,4 +1,4 @@
-"""A collector of traces: a real OTLP receiver over HTTP, on a port of its own, that keeps what it is sent."""
+"""A collector of traces: a real OTLP receiver over HTTP that stores the spans."""
 
 import gzip
 from collections.abc import Iterator
@@ -36,23 +36,23 @@ class Collector:
     @property
     def spans(self) -> list[Span]:
         """All spans, in the order in which they began."""
-        scopes = [scope for request in self.requests for one in request.resource_spans for scope in one.scope_spans]
+        scopes = [scope for request in self.requests for span in request.resource_spans for scope in span.scope_spans]
         return sorted((span for scope in scopes for span in scope.spans), key=lambda span: span.start_time_unix_nano)
 
     def span(self, name: str) -> Span:
-        (found,) = [span for span in self.spans if span.name == name]
-        return found
+        (matches,) = [span for span in self.spans if span.name == name]
+        return matches
 
     def services(self) -> set[str]:
         """Return the names of the services that sent something."""
-        resources = [one.resource for request in self.requests for one in request.resource_spans]
-        return {str(attributes(one.attributes)["service.name"]) for one in resources}
+        resources = [span.resource for request in self.requests for span in request.resource_spans]
+        return {str(attributes(resource.attributes)["service.name"]) for resource in resources}
 
 
 def attributes(pairs: Any) -> dict[str, Any]:
     """Return the attributes of a span or resource."""
-    found: list[KeyValue] = list(pairs)
-    return {pair.key: _value(pair.value) for pair in found}
+    spans: list[KeyValue] = list(pairs)
+    return {pair.key: _value(pair.value) for pair in spans}
 
 
 @contextmanager

@@ -37,8 +37,8 @@ settings.load_profile("tests")
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
     """Look for no examples in the docstrings of tests, which would take seconds."""
-    found = yield
-    return [one for one in found if type(one) is pytest.Module]
+    items = yield
+    return [item for item in items if type(item) is pytest.Module]
 
 
 @pytest.fixture(scope="session")
@@ -80,6 +80,6 @@ def let_pass(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """Return a port that the test can have servers on, one after the other: nobody is given it in between."""
-    with held_port() as held:
-        yield held
+    """Return a port that is reserved for the servers of this test."""
+    with held_port() as port:
+        yield port

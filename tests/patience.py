@@ -3,4 +3,4 @@
 from datetime import timedelta
 
 IN_TIME = timedelta(minutes=2)
-"""Enough for a machine that is slow, and for one that stands still for a while."""
+"""Enough for a slow machine, or one that pauses for a while."""

@@ -55,9 +55,9 @@ async def plan(baton: Baton) -> BatonPatch:
 )
 async def review(context: StageContext[ReviewBaton]) -> StageResult:
     """Take a context of the team's own baton, return a result."""
-    before: dict[str, float] = context.baton.quality
+    quality: dict[str, float] = context.baton.quality
     await context.artifacts.write("review-1", context.prompt, type="review")
-    return StageResult(baton_patch=ReviewPatch(quality={**before, "craft": 0.8}), output={"passed": True})
+    return StageResult(baton_patch=ReviewPatch(quality={**quality, "craft": 0.8}), output={"passed": True})
 
 
 @stage

@@ -43,7 +43,7 @@ class Installed:
         return run([self.programs / words[0], *words[1:]], folder, self.variables, code=code)
 
     def refused(self, words: Sequence[str], folder: Path) -> str:
-        """Run one that is to end with 1, and return what it said of the error."""
+        """Run a program that must exit with 1, and return its error output."""
         return run([self.programs / words[0], *words[1:]], folder, self.variables, code=1, error=True)
 
 
@@ -73,7 +73,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
     Its mypy learns the types of all packages once for all of pytest's processes, which takes it half a minute.
     """
-    made = install(tmp_path_factory.mktemp("environment"))
+    environment = install(tmp_path_factory.mktemp("environment"))
     own = tmp_path_factory.getbasetemp()
     everyones = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-    return replace(made, variables={**made.variables, "MYPY_CACHE_DIR": str(everyones / "types")})
+    return replace(environment, variables={**environment.variables, "MYPY_CACHE_DIR": str(everyones / "types")})

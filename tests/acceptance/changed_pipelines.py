@@ -1,4 +1,4 @@
-"""`Delivery` as somebody changed it, so that its code no longer fits the histories of before."""
+"""A changed `Delivery`, whose code no longer fits earlier histories."""
 
 from temporalio import workflow
 

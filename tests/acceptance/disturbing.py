@@ -41,14 +41,14 @@ NAMES = ["draft", "build", "verify"]
 def process(
     address: str, queue: str, folder: Path, role: str = "stages", **environment: str
 ) -> AbstractAsyncContextManager[Process]:
-    """Run a worker process that works when the block begins and has been killed when it ends."""
+    """Run a worker process for the block, and kill it at the end."""
     command = ("-m", "tests.acceptance.handoff_worker", address, queue, str(folder), role)
     return working(*command, once="ready", environment={**os.environ, **environment})
 
 
 @asynccontextmanager
 async def pipelines(server: DevServer, folder: Path, *, encrypt: bool = False) -> AsyncIterator[Worker]:
-    """Run a worker for pipelines only, in this process: their workers are not what the fault is about."""
+    """Run a worker for pipelines only in this process; it is not part of the fault."""
     plugin = BatonPlugin(safeguards=safeguards(folder, encrypt=encrypt))
     client = await Client.connect(server.address, plugins=[plugin])
     async with pipeline_worker(client, [Relayed, Poisoner], []) as worker:
@@ -56,7 +56,7 @@ async def pipelines(server: DevServer, folder: Path, *, encrypt: bool = False) -
 
 
 async def errand(worker: Worker, folder: Path, queue: str) -> Handle:
-    """Start the pipeline, with its stages on a queue."""
+    """Start the pipeline, with its stages on a task queue."""
     return await worker.client.start_workflow(
         Relayed.run,
         PipelineInput(goal=GOAL, params={"folder": str(folder), "queue": queue}),
@@ -68,7 +68,7 @@ async def errand(worker: Worker, folder: Path, queue: str) -> Handle:
 
 
 async def warm_up(worker: Worker, folder: Path, queue: str) -> None:
-    """Run a pipeline to its end: then every worker of the queue has its ledger open, or at least one of them."""
+    """Run a pipeline to its end, so that at least one worker of the queue has its ledger open."""
     await (await errand(worker, folder, queue)).result()
     (folder / "journal").unlink()
 
@@ -76,7 +76,7 @@ async def warm_up(worker: Worker, folder: Path, queue: str) -> None:
 async def whole(
     client: Client, handle: Handle, folder: Path, runs: dict[str, int] | None = None
 ) -> tuple[RunRecord, Trace]:
-    """Assert that nothing was lost, unrecorded or done twice, and return the run and its trace.
+    """Assert that nothing was lost, unrecorded or repeated, and return the run and its trace.
 
     Args:
         client: A client that can read the run.
@@ -86,14 +86,14 @@ async def whole(
     """
     result = await handle.result()
     run = await read_run(client, handle.id)
-    anchors = [ChainHead.from_anchor("baton", result.task_id, one) for one in run.anchors]
+    anchors = [ChainHead.from_anchor("baton", result.task_id, anchor) for anchor in run.anchors]
     task = await trace_of(folder, result.task_id, anchors)
 
     assert task.report.verdict in (Verdict.VALID, Verdict.UNANCHORED), task.report.reason
     assert [step.name for step in run.steps] == NAMES, "no handoff is lost"
     assert len(anchors) == len(NAMES)
     assert task.report.anchored_through == max(anchor.sequence for anchor in anchors)
-    accepted = [one.fields.to_agent for one in task.records if one.fields.status == "ACCEPTED"]
+    accepted = [record.fields.to_agent for record in task.records if record.fields.status == "ACCEPTED"]
     assert accepted == NAMES, "each is accepted once, in order"
     acts = [act for act in journal(folder) if act["task"] == result.task_id]
     assert all(act["accepted"] == 1 for act in acts), "its one acceptance was on record before anything was done"
@@ -107,32 +107,32 @@ async def whole(
 
 
 async def failing(handle: Handle, text: str) -> None:
-    """Wait until a stage's last run has failed with a text; the run's own timeout bounds the wait."""
-    found = ""
-    while text not in found:
-        found = "; ".join(_failure(one.last_failure) for one in await under_way(handle)) or found
+    """Wait until a stage's last attempt failed with a text; the run's timeout bounds the wait."""
+    failures = ""
+    while text not in failures:
+        failures = "; ".join(_failure(step.last_failure) for step in await under_way(handle)) or failures
         await asyncio.sleep(0.02)
 
 
 async def under_way(handle: Handle) -> Sequence[PendingActivityInfo]:
-    """Return the stages of a run that are under way."""
+    """Return the running stages of a run."""
     described = await handle.describe()
     assert described.status is WorkflowExecutionStatus.RUNNING, f"the run has ended: {described.status}"
     return described.raw_description.pending_activities
 
 
 def _failure(failure: Failure) -> str:
-    """Return what a failure and its causes say."""
+    """Return the messages of a failure and its causes."""
     kind = failure.application_failure_info.type
     return f"{kind}: {failure.message}" + (f": {_failure(failure.cause)}" if failure.HasField("cause") else "")
 
 
 async def alive_for(handle: Handle, long: timedelta) -> None:
-    """Wait until a stage's first run has sent a heartbeat so long after it began."""
+    """Wait until a stage's first attempt has sent a heartbeat this long after its start."""
     while True:
-        for one in await under_way(handle):
-            began, last = one.last_started_time.ToDatetime(), one.last_heartbeat_time.ToDatetime()
-            if one.attempt > 1 or last - began > long:
+        for step in await under_way(handle):
+            began, last = step.last_started_time.ToDatetime(), step.last_heartbeat_time.ToDatetime()
+            if step.attempt > 1 or last - began > long:
                 return
         await asyncio.sleep(0.02)
 
@@ -140,11 +140,11 @@ async def alive_for(handle: Handle, long: timedelta) -> None:
 async def attempts(handle: Handle) -> Counter[str]:
     scheduled: dict[int, str] = {}
     tried: Counter[str] = Counter()
-    async for one in handle.fetch_history_events():
-        if one.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-            scheduled[one.event_id] = one.activity_task_scheduled_event_attributes.activity_type.name
-        elif one.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED:
-            started = one.activity_task_started_event_attributes
+    async for event in handle.fetch_history_events():
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            scheduled[event.event_id] = event.activity_task_scheduled_event_attributes.activity_type.name
+        elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED:
+            started = event.activity_task_started_event_attributes
             tried[scheduled[started.scheduled_event_id]] += started.attempt
     return tried
 
@@ -188,10 +188,12 @@ class Cable:
 
 
 async def returned(folder: Path, handle: Handle, client: Client, times: int) -> None:
-    """Wait until the stage `build` has returned so often, on record."""
+    """Wait until the stage `build` has returned this often on record."""
     task_id = (await read_run(client, handle.id)).start.task_id or ""
     while True:
         records = (await trace_of(folder, task_id)).records
-        if [(one.fields.from_agent, one.fields.status) for one in records].count(("build", "RETURNED")) >= times:
+        if [(record.fields.from_agent, record.fields.status) for record in records].count(
+            ("build", "RETURNED")
+        ) >= times:
             return
         await asyncio.sleep(0.02)

@@ -16,7 +16,7 @@ _ALIVE = timedelta(seconds=1)
 
 
 async def begin() -> None:
-    """Print that the stage that calls this has begun; stay in it if this process was told to."""
+    """Print that the calling stage has started; block in it if this process is configured so."""
     name = activity.info().activity_type
     print(name, flush=True)
     if os.environ.get(STAY) == name:

@@ -36,12 +36,12 @@ _ALIVE = timedelta(seconds=1)
 
 
 def safeguards(folder: Path, *, encrypt: bool = False) -> Safeguards:
-    """Return the keys in a folder, and the ledger in a folder inside it."""
+    """Return safeguards with the keys of a folder, and the ledger in a folder inside it."""
     return Safeguards(Keyring.development(folder), folder / "ledger" / "ledger.db", encrypt=encrypt)
 
 
 async def trace_of(folder: Path, task_id: str, anchors: Sequence[ChainHead] = ()) -> Trace:
-    """Return what the ledger has of a task, verified with the public keys and the anchors."""
+    """Return the trace of a task, verified with the public keys and the anchors."""
     async with Ledger(folder / "ledger" / "ledger.db", LedgerOptions(create=False)) as ledger:
         return await ledger.trace(task_id, verifier=Keyring.development(folder).public(), anchors=anchors)
 
@@ -52,10 +52,10 @@ def journal(folder: Path) -> list[dict[str, Any]]:
 
 
 async def _act(context: StageContext[Baton], what: str) -> None:
-    """Note an act, with how often the handoff was accepted on record by then; tell who waits for it, and maybe stay."""
+    """Record an act with the number of recorded acceptances, notify the test, and optionally block."""
     folder, name = Path(str(context.params["folder"])), context.given.stage
     records = (await trace_of(folder, context.given.task_id)).records
-    accepted = [one for one in records if (one.fields.to_agent, one.fields.status) == (name, "ACCEPTED")]
+    accepted = [record for record in records if (record.fields.to_agent, record.fields.status) == (name, "ACCEPTED")]
     line = {
         "task": context.given.task_id,
         "stage": name,
@@ -72,7 +72,7 @@ async def _act(context: StageContext[Baton], what: str) -> None:
 
 
 async def _work(context: StageContext[Baton]) -> StageResult:
-    """Do a stage's work, with another answer each time, as a model gives."""
+    """Do a stage's work, with a different answer each time, like a model."""
     await _act(context, "begun")
     answer = uuid4().hex
     await _act(context, "done")
@@ -111,18 +111,18 @@ class Relayed:
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
         queue = start.params.get("queue")
-        for one in STAGES:
-            await self.pipeline.stage(one, task_queue=None if queue is None else str(queue))
+        for current_stage in STAGES:
+            await self.pipeline.stage(current_stage, task_queue=None if queue is None else str(queue))
         return self.pipeline.result()
 
 
 @workflow.defn
 class Poisoner:
-    """An attacker with access to Temporal: has a stage begun with a payload of their own."""
+    """An attacker with access to Temporal, who starts a stage with a forged payload."""
 
     @workflow.run
     async def run(self, stage: str, queue: str, poison: list[str]) -> StageReturn:
-        """Begin a stage with a payload: the values of `encoding` and `baton-record`, and the data in latin-1."""
+        """Start a stage with a payload: the values of `encoding` and `baton-record`, and the data in latin-1."""
         encoding, record, data = poison
         metadata = {"encoding": encoding.encode()} | ({"baton-record": record.encode()} if record else {})
         try:

@@ -12,7 +12,7 @@ with workflow.unsafe.imports_passed_through():
 
 @workflow.defn
 class Delivery:
-    """Two stages, two at once, a person's word, and one more."""
+    """Two stages, two in parallel, an approval, and one more."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -30,7 +30,7 @@ class Delivery:
 
 @workflow.defn
 class Stumbles:
-    """A stage that fails, and is tried again much later."""
+    """A stage that fails, and is retried much later."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:

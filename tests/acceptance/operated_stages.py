@@ -24,7 +24,7 @@ async def plan(context: StageContext[Baton]) -> StageResult:
 
 @stage(writes=["current_state", "decision_log", "constraints"])
 async def implement(context: StageContext[Baton]) -> BatonPatch | dict[str, JsonValue]:
-    """Write a field that was not declared, and mend that at the second attempt."""
+    """Write an undeclared field, and correct that at the second attempt."""
     if context.attempt == 1:
         return {"goal": "Something else"}
     return BatonPatch(
@@ -52,7 +52,7 @@ async def release(baton: Baton) -> BatonPatch:
 
 @stage(retries=Retries(attempts=2, first=timedelta(hours=1), longest=timedelta(hours=1)))
 async def stumble(baton: Baton) -> BatonPatch:
-    """Fail, and be tried again much later."""
+    """Fail, and be retried much later."""
     raise RuntimeError("the model did not answer")
 
 

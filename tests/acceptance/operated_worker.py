@@ -16,7 +16,7 @@ from tests.acceptance.operated_stages import STAGES
 
 
 async def main() -> None:
-    """Work until SIGTERM; say so once the worker is there."""
+    """Work until SIGTERM; print a line once the worker runs."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     parts = WorkerParts(artifacts=open_store(os.environ["BATON_ARTIFACTS"]))

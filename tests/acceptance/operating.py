@@ -21,7 +21,7 @@ WORKER = Path(__file__).with_name("operated_worker.py")
 
 @dataclass(frozen=True)
 class Operator:
-    """Somebody who calls `baton` in a folder, in an environment.
+    """Calls `baton` in a folder with an environment.
 
     Attributes:
         folder: The working directory.
@@ -33,23 +33,23 @@ class Operator:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The whole environment; what the tests themselves were told of servers and users is not in it."""
+        """The environment, without the tests' own servers and users."""
         usual = {name: value for name, value in os.environ.items() if not name.startswith(("TEMPORAL_", "BATON_"))}
-        ours = {
+        defaults = {
             "TEMPORAL_CONFIG_FILE": os.devnull,
             "BATON_USER": "ann",
             "BATON_ARTIFACTS": str(self.folder / "artifacts"),
             "PYTHONPATH": str(ROOT),
             "COLUMNS": "100",
         }
-        return {**usual, **ours, **self.variables}
+        return {**usual, **defaults, **self.variables}
 
     async def __call__(self, *words: str, code: int = 0) -> str:
         output, _ = await self.both(*words, code=code)
         return output
 
     async def both(self, *words: str, code: int = 0) -> tuple[str, str]:
-        """Call the command, check how it ends, and return its output and what it said beside it."""
+        """Call the command, check its exit code, and return its output and its error output."""
         async with self.started(*words) as process:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 output, beside = await process.communicate()
@@ -57,35 +57,35 @@ class Operator:
         return output.decode(), beside.decode()
 
     async def json(self, *words: str, code: int = 0) -> Any:
-        """Call the command with --json, and return what it wrote."""
+        """Call the command with --json, and return the parsed output."""
         return json.loads(await self(*words, "--json", code=code))
 
     async def refused(self, *words: str, code: int = 1) -> str:
-        """Call a command that must not succeed, check that it wrote nothing, and return what it said."""
+        """Call a command that must fail without output, and return its error output."""
         output, beside = await self.both(*words, code=code)
         assert output == ""
         return beside
 
     def at_a_terminal(self, *words: str) -> AbstractAsyncContextManager[Screen]:
-        """Call the command on a terminal of its own while the context is open."""
+        """Run the command on a terminal for the block."""
         environment = {**self.environment, "TERM": "xterm-256color"}
         return on_a_terminal(str(PROGRAM), *words, folder=self.folder, environment=environment)
 
     async def on_a_terminal(self, *words: str) -> str:
-        """Call the command on a terminal of its own, and return all that it wrote to it."""
+        """Call the command on a terminal, and return all its output."""
         async with self.at_a_terminal(*words) as screen:
             assert await screen.code() == 0
         return screen.written
 
     async def terminated_on_a_terminal(self, *words: str, once: str) -> tuple[int, str]:
-        """Call the command on a terminal of its own, send SIGTERM once it wrote that, and return how all ended."""
+        """Call the command on a terminal, send SIGTERM once a text appears, and return the output and exit code."""
         async with self.at_a_terminal(*words) as screen:
             await screen.until(once)
             screen.process.send_signal(signal.SIGTERM)
             return await screen.code(), screen.written
 
     async def hung_up(self, *words: str, once: str) -> int:
-        """Call the command on a terminal of its own, close that once it wrote that, and return the exit code."""
+        """Call the command on a terminal, close it once a text appears, and return the exit code."""
         async with self.at_a_terminal(*words) as screen:
             await screen.until(once)
             screen.close()
@@ -94,7 +94,7 @@ class Operator:
 
     @asynccontextmanager
     async def started(self, *words: str) -> AsyncIterator[asyncio.subprocess.Process]:
-        """Call the command and go on; it is stopped at the end, if it has not ended by then."""
+        """Run the command in the background for the block."""
         process = await asyncio.create_subprocess_exec(
             str(PROGRAM),
             *words,
@@ -113,7 +113,7 @@ class Operator:
 
     @asynccontextmanager
     async def worker(self, queue: str = "baton") -> AsyncIterator[None]:
-        """Run the worker of these tests for a task queue, as a process, while the context is open."""
+        """Run a worker process for a task queue during the block."""
         environment = {**self.environment, "BATON_TASK_QUEUE": queue}
         async with working(str(WORKER), once="working", environment=environment) as process:
             yield
@@ -122,7 +122,7 @@ class Operator:
             await process.communicate()
 
     async def until(self, run: str, true: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Follow a run until a piece of news is so, and return it."""
+        """Follow a run until a news item matches a condition, and return it."""
         async with self.started("watch", run, "--json") as process:
             return await heard(process, true)
 
@@ -132,7 +132,7 @@ class Operator:
 
 
 async def heard(process: asyncio.subprocess.Process, true: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """Return the first line of JSON of a process that is so."""
+    """Return the first JSON line of a process that matches a condition."""
     assert process.stdout is not None
     async with asyncio.timeout(PATIENCE_SECONDS):
         async for line in process.stdout:

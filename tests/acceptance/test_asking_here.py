@@ -69,7 +69,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def environment(server: DevServer, tmp_path: Path) -> dict[str, str]:
-    """Return the environment of the script and of the commands beside it."""
+    """Return the environment of the script and the commands."""
     (tmp_path / "article.py").write_text(SCRIPT)
     return {
         "PYTHONPATH": str(Path(__file__).parents[2]),
@@ -82,12 +82,12 @@ def environment(server: DevServer, tmp_path: Path) -> dict[str, str]:
 
 
 def the_script(folder: Path, environment: dict[str, str], *words: str) -> AbstractAsyncContextManager[Screen]:
-    """Run the script on a terminal of its own."""
+    """Run the script on a terminal."""
     return on_a_terminal(sys.executable, "article.py", *words, folder=folder, environment=environment)
 
 
 async def command(folder: Path, environment: dict[str, str], *words: str) -> None:
-    """Run a command beside the script."""
+    """Run a command while the script runs."""
     process = await asyncio.create_subprocess_exec(
         str(PROGRAM), *words, cwd=folder, env=environment, stdin=asyncio.subprocess.DEVNULL
     )
@@ -97,13 +97,13 @@ async def command(folder: Path, environment: dict[str, str], *words: str) -> Non
 async def test_a_person_sees_fills_in_and_decides_where_the_pipeline_runs(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """The run works on meanwhile; what was typed before the question answers nothing; a wrong form is asked again."""
+    """The run continues meanwhile; earlier input does not answer the question; invalid input is asked for again."""
     async with the_script(tmp_path, environment) as screen:
         await screen.until("begins")
         screen.type("y\n")
-        shown = await screen.until("[y/n, Ctrl-D leaves it open]: ")
-        assert "│ Batons travel." in shown
-        assert "│ Publish this?" in shown
+        output = await screen.until("[y/n, Ctrl-D leaves it open]: ")
+        assert "│ Batons travel." in output
+        assert "│ Publish this?" in output
         screen.type("maybe\n")
         await screen.until("[y/n, Ctrl-D leaves it open]: ")
         for answers in (("y", "much", "rent", "fair"), ("y", "40", "rent", "fair")):
@@ -119,7 +119,7 @@ async def test_a_person_sees_fills_in_and_decides_where_the_pipeline_runs(
 
 
 async def test_a_no_denies(environment: dict[str, str], tmp_path: Path) -> None:
-    """And the run fails unless its code handles that."""
+    """The run fails unless its code handles the denial."""
     async with the_script(tmp_path, environment) as screen:
         await screen.until("leaves it open]: ")
         screen.type("n\n")
@@ -131,7 +131,7 @@ async def test_a_no_denies(environment: dict[str, str], tmp_path: Path) -> None:
 
 
 async def run_of(screen: Screen) -> str:
-    """Return the run that the script has started, once it waits for a decision."""
+    """Return the script's run, once it waits for a decision."""
     return (await screen.until(" --why")).rpartition("baton approve ")[2].partition(" ")[0]
 
 
@@ -139,7 +139,7 @@ DECIDE = ("--yes", "--why", "fair", "--set", "amount=40", "--set", "note=rent")
 
 
 async def test_a_decision_made_elsewhere_ends_the_question(environment: dict[str, str], tmp_path: Path) -> None:
-    """Also where a part of the answer was typed."""
+    """Also if a part of the answer was typed."""
     async with the_script(tmp_path, environment) as screen:
         run = await run_of(screen)
         await screen.until("leaves it open]: ")
@@ -152,7 +152,7 @@ async def test_a_decision_made_elsewhere_ends_the_question(environment: dict[str
 
 
 async def test_a_question_may_be_left_open(environment: dict[str, str], tmp_path: Path) -> None:
-    """By Ctrl-D; the command that decides later is named."""
+    """By Ctrl-D; the command to decide later is printed."""
     async with the_script(tmp_path, environment) as screen:
         run = await run_of(screen)
         await screen.until("leaves it open]: ")
@@ -166,7 +166,7 @@ async def test_a_question_may_be_left_open(environment: dict[str, str], tmp_path
 async def test_in_a_notebook_the_command_is_named_and_nobody_is_asked(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """Where a loop runs already, even with a terminal."""
+    """If an event loop already runs, even with a terminal."""
     async with the_script(tmp_path, environment, "notebook") as screen:
         await command(tmp_path, environment, "approve", await run_of(screen), *DECIDE)
         await screen.until("RESULT")
@@ -192,6 +192,6 @@ async def test_without_a_terminal_the_command_is_named_and_the_run_waits(
             assert line, "it ended without saying so"
         run = line.decode().rpartition("baton approve ")[2].partition(" ")[0]
         await command(tmp_path, environment, "approve", run, *DECIDE)
-        said, _ = await process.communicate()
+        output, _ = await process.communicate()
 
-    assert said.decode().startswith("RESULT [{'amount': 40")
+    assert output.decode().startswith("RESULT [{'amount': 40")

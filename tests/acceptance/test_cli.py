@@ -46,8 +46,8 @@ async def at_rest(operator: Operator) -> Operator:
     client = await Client.connect(operator.variables["TEMPORAL_ADDRESS"], plugins=[BatonPlugin(parts)])
 
     async def start(pipeline: str, id: str, **members: Any) -> Handle:
-        given = PipelineInput(goal="Add OAuth2 login", **members)
-        return await client.start_workflow(pipeline, given, id=id, task_queue="past")
+        start = PipelineInput(goal="Add OAuth2 login", **members)
+        return await client.start_workflow(pipeline, start, id=id, task_queue="past")
 
     async with operator.worker("past"):
         closed = await start("Delivery", "past-closed", task_id="task-1", params={"depth": 2})
@@ -70,10 +70,10 @@ async def at_work(operator: Operator) -> AsyncIterator[Operator]:
 
 
 class TestReading:
-    """What the histories tell, with no worker running, of runs that go on and runs that ended."""
+    """Reading the histories of open and closed runs without a worker."""
 
-    async def test_show_tells_how_a_run_stands(self, at_rest: Operator) -> None:
-        """Status, baton, and what a run waits for, of a closed, a waiting and a stumbling run.
+    async def test_show_prints_the_state_of_a_run(self, at_rest: Operator) -> None:
+        """Status, baton and pending decisions of a closed, a waiting and a failing run.
 
         Proves S1-design-e: the run's history alone holds it.
         """
@@ -97,8 +97,8 @@ class TestReading:
         assert (tried["name"], tried["failure"]) == ("stumble", "RuntimeError: the model did not answer")
         assert tried["next_try"] > tried["since"]
 
-    async def test_show_goes_back_to_any_stage(self, at_rest: Operator) -> None:
-        """The baton as it was right after a stage, as JSON, as a page, and as the markdown agents read.
+    async def test_show_prints_the_baton_after_any_stage(self, at_rest: Operator) -> None:
+        """The baton right after a stage, as JSON, as a page, and as the Markdown that agents read.
 
         Proves S1-design-i: how understanding evolved can be replayed step by step.
         """
@@ -114,14 +114,14 @@ class TestReading:
         assert markdown.startswith("## Baton (Handoff Context)\n\n**Goal:** Add OAuth2 login\n")
         assert "- The module is written\n" in markdown
 
-    async def test_history_tells_who_changed_what_and_when(self, at_rest: Operator) -> None:
-        """Every change with stage and time, the refused attempt, the merge with its conflict, and the person.
+    async def test_history_lists_every_change_with_author_and_time(self, at_rest: Operator) -> None:
+        """Every change with stage and time, the rejected attempt, the merge with its conflict, and the person.
 
         Proves S1-design-h: every patch is recorded with its timestamp and stage.
         """
-        told, page = await asyncio.gather(at_rest.json("history", "past-closed"), at_rest("history", "past-closed"))
+        response, page = await asyncio.gather(at_rest.json("history", "past-closed"), at_rest("history", "past-closed"))
 
-        rows = [(row["seq"], row["stage_id"], row["kind"], row["attempt"]) for row in told["history"]]
+        rows = [(row["seq"], row["stage_id"], row["kind"], row["attempt"]) for row in response["history"]]
         assert rows == [
             (1, "plan", "stage", 1),
             (2, "implement", "stage", 2),
@@ -131,23 +131,25 @@ class TestReading:
             (4, "release manager", "approval", 1),
             (5, "release", "stage", 1),
         ]
-        implemented, merged, decided = told["history"][1], told["history"][4], told["history"][5]
+        implemented, merged, decided = response["history"][1], response["history"][4], response["history"][5]
         assert implemented["removed_constraints"] == ["No new database"]
         assert merged["conflicts"][0]["values"] == {"check": ["42 tests pass"], "review": ["The code reads well"]}
         assert (decided["by"], decided["why"]) == ("ann", "it is tested")
-        assert [row["timestamp"] for row in told["history"]] == sorted(row["timestamp"] for row in told["history"])
+        assert [row["timestamp"] for row in response["history"]] == sorted(
+            row["timestamp"] for row in response["history"]
+        )
         words = ("implement ×2", "+ decision: Use PyJWT", "- constraint: No new database", "“it is tested”", "by ann")
         assert [word for word in words if word not in page] == []
 
     async def test_diff_compares_field_by_field(self, at_rest: Operator) -> None:
-        """What came and what went between two stages; `start` is the first baton."""
-        told, page, same = await asyncio.gather(
+        """The differences between two stages; `start` is the first baton."""
+        response, page, same = await asyncio.gather(
             at_rest.json("diff", "past-closed", "plan", "implement"),
             at_rest("diff", "past-closed", "start", "plan"),
             at_rest("diff", "past-waiting", "2", "implement"),
         )
 
-        assert told["fields"] == {
+        assert response["fields"] == {
             "current_state": {"removed": ["The plan is written"], "added": ["The module is written"]},
             "decision_log": {"removed": [], "added": ["Use PyJWT"]},
             "constraints": {"removed": ["No new database"], "added": []},
@@ -155,39 +157,41 @@ class TestReading:
         assert "- Workflow starting\n+ The plan is written\n" in page
         assert same.endswith("the batons are the same\n")
 
-    async def test_list_finds_runs_by_what_they_are_labelled_with(self, at_rest: Operator) -> None:
-        """By pipeline, status, stage and task; the page has the same runs."""
+    async def test_list_finds_runs_by_their_labels(self, at_rest: Operator) -> None:
+        """By pipeline, status, stage and task; JSON and page have the same runs."""
         finds = {
             ("--task", "task-1"): {"past-closed"},
             ("--pipeline", "Stumbles"): {"past-stumbling"},
             ("--status", "waiting", "--stage", "release manager"): {"past-waiting"},
         }
 
-        found = await asyncio.gather(*(at_rest.json("list", *asked) for asked in finds))
+        listings = await asyncio.gather(*(at_rest.json("list", *arguments) for arguments in finds))
 
-        ours = [{one["workflow_id"] for one in runs if one["workflow_id"].startswith("past-")} for runs in found]
-        assert ours == list(finds.values())
-        assert found[0][0]["status"] == "COMPLETED"
+        workflow_ids = [
+            {run["workflow_id"] for run in runs if run["workflow_id"].startswith("past-")} for runs in listings
+        ]
+        assert workflow_ids == list(finds.values())
+        assert listings[0][0]["status"] == "COMPLETED"
         assert "past-closed  Delivery  COMPLETED" in await at_rest("list", "--task", "task-1")
 
-    async def test_watch_tells_a_closed_run_and_resumes_after_any_line(self, at_rest: Operator) -> None:
-        """An interrupted follower misses nothing and hears nothing twice, if it gives the last cursor it had.
+    async def test_watch_prints_a_closed_run_and_resumes_after_any_line(self, at_rest: Operator) -> None:
+        """An interrupted follower with its last cursor misses nothing and gets nothing twice.
 
         Proves S1-design-i.
         """
-        whole = [json.loads(line) for line in (await at_rest("watch", "past-closed", "--json")).splitlines()]
+        all_news = [json.loads(line) for line in (await at_rest("watch", "past-closed", "--json")).splitlines()]
         rests = await asyncio.gather(
-            *(at_rest("watch", "past-closed", "--from", whole[place]["cursor"], "--json") for place in (0, 3, 6))
+            *(at_rest("watch", "past-closed", "--from", all_news[place]["cursor"], "--json") for place in (0, 3, 6))
         )
 
-        assert [one["what"] for one in whole] == ["run_started", *["step_done"] * 5, "run_ended"]
-        assert whole[-1]["output"] == {"depth": 2}
+        assert [item["what"] for item in all_news] == ["run_started", *["step_done"] * 5, "run_ended"]
+        assert all_news[-1]["output"] == {"depth": 2}
         assert (await at_rest("watch", "past-closed")).endswith('\n\n{"depth":2}\n')
-        assert [[json.loads(line) for line in rest.splitlines()] for rest in rests] == [whole[1:], whole[4:], []]
+        assert [[json.loads(line) for line in rest.splitlines()] for rest in rests] == [all_news[1:], all_news[4:], []]
         await at_rest.refused("watch", "past-closed", "--from", "12", "--json", code=2)
 
     async def test_artifacts_are_listed_written_and_saved(self, at_rest: Operator) -> None:
-        """By their ids, from the deployment's store; a file that is there is not overwritten."""
+        """By id, from the deployment's store; an existing file is not overwritten."""
         listed, content, _ = await asyncio.gather(
             at_rest.json("artifact", "list", "past-closed"),
             at_rest("artifact", "cat", "past-closed", "plan-1"),
@@ -196,20 +200,20 @@ class TestReading:
         await at_rest("artifact", "save", "past-closed", "plan-1")
         await at_rest.refused("artifact", "save", "past-closed", "plan-1", code=2)
 
-        assert [one["id"] for one in listed] == ["plan-1"]
+        assert [item["id"] for item in listed] == ["plan-1"]
         assert content.startswith("Plan for: ")
         assert (at_rest.folder / "plan.md").read_text(encoding="utf-8") == content
 
-    async def test_diff_compares_the_beginning_with_now_by_default(self, at_rest: Operator) -> None:
-        """What a run did altogether is the question most often asked."""
-        whole, named = await asyncio.gather(
+    async def test_diff_compares_start_and_end_by_default(self, at_rest: Operator) -> None:
+        """The default shows all changes of a run."""
+        all_diffs, named = await asyncio.gather(
             at_rest.json("diff", "past-closed"), at_rest.json("diff", "past-closed", "start", "5")
         )
 
-        assert whole["fields"] == named["fields"]
+        assert all_diffs["fields"] == named["fields"]
 
-    async def test_replay_finds_out_whether_code_fits(self, at_rest: Operator) -> None:
-        """The code that made a history fits it, from the server and from a file; changed code does not.
+    async def test_replay_checks_whether_code_fits_a_history(self, at_rest: Operator) -> None:
+        """The original code fits a history, from the server and from a file; changed code does not.
 
         Proves S1-design-i.
         """
@@ -219,27 +223,27 @@ class TestReading:
         broken = await at_rest.json("replay", file, "-m", CHANGED, "--path", str(ROOT), code=1)
         refused = await at_rest.refused("export", "past-closed", file, code=2)
 
-        assert [one["fits"] for one in fits] == [True, True]
-        assert [(one["fits"], one["pipeline"]) for one in broken] == [(False, "Delivery")]
+        assert [case["fits"] for case in fits] == [True, True]
+        assert [(item["fits"], item["pipeline"]) for item in broken] == [(False, "Delivery")]
         assert "Nondeterminism error" in broken[0]["problem"]
         assert "--force" in refused
 
-    async def test_the_newest_runs_are_the_gate_before_a_deployment(self, at_rest: Operator) -> None:
-        """Open runs come first; with neither runs nor a number there is nothing to replay."""
+    async def test_replay_checks_the_newest_runs_before_a_deployment(self, at_rest: Operator) -> None:
+        """Open runs come first; with neither runs nor a number the command is rejected."""
         fits = await at_rest.json("replay", "--last", "200", "-m", PIPELINES, "--path", str(ROOT))
         broken = await at_rest.json("replay", "--last", "200", "-m", CHANGED, "--path", str(ROOT), code=1)
         refused = await at_rest.refused("replay", "-m", PIPELINES, "--path", str(ROOT), code=2)
 
-        runs = [one["source"].partition("/")[0] for one in fits]
+        runs = [case["source"].partition("/")[0] for case in fits]
         assert {"past-closed", "past-waiting", "past-stumbling"} <= {*runs}
         assert runs.index("past-waiting") < runs.index("past-closed")
-        assert all(one["fits"] for one in fits)
-        assert {one["pipeline"] for one in broken} == {"Delivery"}
-        assert not any(one["fits"] for one in broken)
+        assert all(case["fits"] for case in fits)
+        assert {item["pipeline"] for item in broken} == {"Delivery"}
+        assert not any(item["fits"] for item in broken)
         assert "--last" in refused
 
-    async def test_what_is_not_there_is_said_in_a_line(self, at_rest: Operator) -> None:
-        """Exit code 1, nothing on the output, and what there is instead."""
+    async def test_an_unknown_name_is_reported_in_one_line(self, at_rest: Operator) -> None:
+        """Exit code 1, no output, and the message lists the existing ones."""
         run, stage, unfinished, namespace = await asyncio.gather(
             at_rest.refused("show", "past-nothing"),
             at_rest.refused("diff", "past-closed", "plan", "nothing"),
@@ -251,12 +255,12 @@ class TestReading:
         assert "1 plan, 2 implement, 3 check+review, 4 release manager, 5 release" in stage
         assert "has not ended" in unfinished
         assert "nowhere" in namespace
-        assert [len(said.splitlines()) for said in (run, stage, unfinished, namespace)] == [1, 1, 1, 1]
+        assert [len(message.splitlines()) for message in (run, stage, unfinished, namespace)] == [1, 1, 1, 1]
 
 
 class TestDeciding:
     async def test_an_approval_is_bound_to_the_baton_that_was_shown(self, at_work: Operator) -> None:
-        """The only open approval is found, its question and baton are shown, and the run goes on to its end."""
+        """The only open approval is found, its question and baton are shown, and the run completes."""
         goal = at_work.folder / "first.json"
         goal.write_text(json.dumps({"goal": "Add login", "acceptance": ["All tests pass"]}), encoding="utf-8")
         async with at_work.started(
@@ -265,36 +269,36 @@ class TestDeciding:
             assert watching.stderr is not None
             assert await watching.stderr.readline() == b"started asked\n"
             await at_work.until_asked("asked")
-            shown = await at_work.json("show", "asked")
+            response = await at_work.json("show", "asked")
             output, beside = await at_work.both("approve", "asked", "--yes", "--why", "it is tested", "--who", "ben")
             lines, _ = await watching.communicate()
 
         assert "Ship it?" in beside
         assert "· All tests pass" in beside
-        assert shown["waiting_for"][0]["asks"] == "Ship it?"
+        assert response["waiting_for"][0]["asks"] == "Ship it?"
         assert output.startswith("approved release manager by ben")
         assert watching.returncode == 0
         assert "5 release: done" in lines.decode()
         assert lines.decode().endswith("\n\n{}\n")  # the output, as `baton watch` shows it too
-        again = await at_work.refused("approve", "asked", "--yes", "--why", "again")
-        assert "no longer waits for a decision: it is COMPLETED" in again
+        message = await at_work.refused("approve", "asked", "--yes", "--why", "again")
+        assert "no longer waits for a decision: it is COMPLETED" in message
         [entry] = [row for row in (await at_work.json("history", "asked"))["history"] if row["kind"] == "approval"]
         assert (entry["by"], entry["approved"], entry["why"]) == ("ben", True, "it is tested")
 
-    async def test_a_run_that_its_worker_refuses_at_once_is_told_so(self, at_work: Operator) -> None:
-        """Whether a pipeline's baton has a member is known to its worker alone, which answers at once."""
-        said, code = b"", 0
+    async def test_a_run_that_its_worker_rejects_fails_at_once(self, at_work: Operator) -> None:
+        """Only the worker knows the fields of the pipeline's baton; it answers at once."""
+        output, code = b"", 0
         while not code:  # a worker that is slow to answer is not waited for
             async with at_work.started("run", "Delivery", "-g", "Go", "--baton", '{"constraint": ["a"]}') as running:
-                _, said = await running.communicate()
+                _, output = await running.communicate()
                 code = running.returncode or 0
 
         assert code == 1
-        assert b"failed at once" in said
-        assert b"did you mean 'constraints'?" in said
+        assert b"failed at once" in output
+        assert b"did you mean 'constraints'?" in output
 
     async def test_a_denied_run_fails_for_those_who_watch_it(self, at_work: Operator) -> None:
-        """`run --watch` and `watch` end with 1, and the reason is in the last line."""
+        """`run --watch` and `watch` exit with 1, and the last line has the reason."""
         async with at_work.started("run", "Delivery", "-g", "Add login", "--id", "denied", "-w", "--json") as watching:
             started = await heard(watching, lambda line: line["workflow_id"] == "denied")
             await heard(watching, lambda news: news.get("kind") == "approval")
@@ -309,54 +313,58 @@ class TestDeciding:
         assert "Failed: ApprovalDeniedError" in await at_work("show", "denied")
 
     async def test_with_no_worker_nothing_is_decided(self, operator: Operator) -> None:
-        """An approval needs somebody to take it; what is missing is named at once."""
+        """An approval needs a worker; the error says at once that there is none."""
         await operator("run", "Delivery", "-g", "Add login", "--id", "unheard", "--task-queue", "nobody")
 
-        said = await operator.refused("approve", "unheard", "--yes", "--why", "it is tested")
+        message = await operator.refused("approve", "unheard", "--yes", "--why", "it is tested")
 
-        assert "no worker of task queue 'nobody' answers" in said
+        assert "no worker of task queue 'nobody' answers" in message
 
-    async def test_with_workers_that_are_given_no_runs_that_is_said(self, operator: Operator) -> None:
-        """Whoever watches would see nothing, without end."""
+    async def test_workers_without_runs_are_reported(self, operator: Operator) -> None:
+        """Otherwise a watcher would wait forever."""
         client = await Client.connect(operator.variables["TEMPORAL_ADDRESS"], plugins=[BatonPlugin(safeguards="off")])
         async with versioned_worker(client, "unchosen", "one", VersioningBehavior.PINNED):
             while not await check_routing(client, "unchosen"):  # noqa: ASYNC110 - its first poll has to arrive
                 await asyncio.sleep(0.1)
-            _, said = await operator.both("run", "Delivery", "-g", "Add login", "--task-queue", "unchosen")
+            _, output = await operator.both("run", "Delivery", "-g", "Add login", "--task-queue", "unchosen")
 
-        assert "so the run does not begin" in said
-        assert "set-current-version --deployment-name unchosen --build-id one" in said
+        assert "so the run does not begin" in output
+        assert "set-current-version --deployment-name unchosen --build-id one" in output
 
-    async def test_the_task_queue_is_the_workers_environments(self, operator: Operator) -> None:
-        """Who starts and checks in a worker's environment means its queue."""
+    async def test_the_task_queue_comes_from_the_workers_environment(self, operator: Operator) -> None:
+        """Commands in a worker's environment use its task queue."""
         worker = replace(operator, variables={**operator.variables, "BATON_TASK_QUEUE": "elsewhere"})
 
-        _, said = await worker.both("run", "Delivery", "-g", "Add login", "--id", "elsewhere-1")
+        _, output = await worker.both("run", "Delivery", "-g", "Add login", "--id", "elsewhere-1")
 
-        assert "'elsewhere'" in said
+        assert "'elsewhere'" in output
         assert "no worker polls task queue 'elsewhere'" in await worker("doctor", code=1)
 
 
 class TestRepairing:
-    async def test_a_watcher_follows_a_roll_back_to_the_newer_run(self, at_work: Operator) -> None:
-        """What is undone is told, nothing is told twice, and the reason is in the history."""
+    async def test_a_watcher_follows_a_rollback_to_the_new_run(self, at_work: Operator) -> None:
+        """The rollback is reported once, and its reason is in the history."""
         await at_work("run", "Delivery", "-g", "Add login", "--id", "again")
         async with at_work.started("watch", "again", "--json") as watching:
-            left = await heard(watching, lambda news: news.get("kind") == "approval")
-            done = await at_work.json("rollback", "again", "--yes", "--to", "implement", "--why", "another library")
+            first_approval = await heard(watching, lambda news: news.get("kind") == "approval")
+            response = await at_work.json("rollback", "again", "--yes", "--to", "implement", "--why", "another library")
             gone_on = await heard(watching, lambda news: news["what"] == "run_goes_on")
-            asked = await heard(watching, lambda news: news.get("kind") == "approval")
+            second_approval = await heard(watching, lambda news: news.get("kind") == "approval")
             await at_work("approve", "again", "--yes", "--why", "it is tested")
             await watching.communicate()
 
-        assert (done["from_run_id"], done["name"], done["seq"]) == (left["run_id"], "implement", 2)
-        assert gone_on["run_id"] == asked["run_id"] == done["run_id"] != left["run_id"]
+        assert (response["from_run_id"], response["name"], response["seq"]) == (
+            first_approval["run_id"],
+            "implement",
+            2,
+        )
+        assert gone_on["run_id"] == second_approval["run_id"] == response["run_id"] != first_approval["run_id"]
         assert watching.returncode == 0
         [note] = (await at_work.json("show", "again"))["notes"]
         assert note["text"].endswith("rolled back to before 'implement' by ann: another library")
 
     async def test_many_runs_are_rolled_back_after_one_question(self, at_work: Operator) -> None:
-        """Every failed run of a pipeline that has the stage, with what will run again and what it cost."""
+        """Every failed run of a pipeline with the stage; the question lists the repeated stages and their cost."""
         for name in ("bulk-1", "bulk-2"):
             await at_work("run", "Delivery", "-g", "Add login", "--id", name)
             await at_work.until_asked(name)
@@ -364,103 +372,106 @@ class TestRepairing:
             await at_work.until(name, lambda news: news["what"] == "run_ended")
         words = ("rollback", "--all", "--pipeline", "Delivery", "--to", "implement", "--why", "once more")
         output, preview = await at_work.both(*words, code=2)
-        done = await at_work.json(*words, "--yes")
+        response = await at_work.json(*words, "--yes")
 
         assert output == ""
         assert "bulk-1" in preview
-        assert {"bulk-1", "bulk-2"} <= {one["workflow_id"] for one in done if "run_id" in one}
+        assert {"bulk-1", "bulk-2"} <= {item["workflow_id"] for item in response if "run_id" in item}
         for name in ("bulk-1", "bulk-2"):
             await at_work.until_asked(name)
             assert (await at_work.json("show", name))["status"] == "RUNNING"
         await at_work.refused("rollback", "--to", "1", "--why", "w", code=2)
         await at_work.refused("rollback", "bulk-1", "--all", "--to", "1", "--why", "w", code=2)
 
-    async def test_a_run_is_canceled_with_who_and_why(self, at_work: Operator) -> None:
-        """Only after it was confirmed; its budget was given where it was started."""
+    async def test_a_run_is_canceled_with_person_and_reason(self, at_work: Operator) -> None:
+        """Only after confirmation; the budget was set at the start."""
         await at_work("run", "Delivery", "-g", "Add login", "--id", "canceled", "--budget", "0.50")
         await at_work.until_asked("canceled")
         await at_work.refused("cancel", "canceled", "--why", "not needed", code=2)
         await at_work.json("cancel", "canceled", "--why", "not needed", "--yes")
         await at_work.until("canceled", lambda news: news["what"] == "run_ended")
-        shown = await at_work.json("show", "canceled")
+        response = await at_work.json("show", "canceled")
 
-        assert shown["status"] == "CANCELED"
-        assert re.fullmatch(r"not needed \(by .+\)", shown["failure"])
+        assert response["status"] == "CANCELED"
+        assert re.fullmatch(r"not needed \(by .+\)", response["failure"])
         await at_work.refused("cancel", "canceled", "--why", "again", "--yes")
         await at_work.refused("run", "Delivery", "-g", "x", "--budget", "-1", code=2)
 
-    async def test_what_to_type_next_can_be_typed(self, at_rest: Operator) -> None:
-        """An id with a space in it is quoted for the shell."""
-        told = await at_rest(
+    async def test_suggested_commands_are_quoted_for_the_shell(self, at_rest: Operator) -> None:
+        """An id with a space is quoted for the shell."""
+        output = await at_rest(
             "run", "Delivery", "--goal", "Add login", "--id", "login of ann", "--task-queue", "nobody's"
         )
 
-        assert told.splitlines()[-1] == "baton watch 'login of ann'"
+        assert output.splitlines()[-1] == "baton watch 'login of ann'"
 
-    async def test_a_fork_takes_over_what_was_before_and_mends_the_baton(self, at_rest: Operator) -> None:
-        """The steps before are not executed again, and who corrected what is in the history of the new run."""
+    async def test_a_fork_keeps_earlier_steps_and_corrects_the_baton(self, at_rest: Operator) -> None:
+        """Earlier steps are not repeated, and the new run's history has the correction and its author."""
         options = ("--at", "implement", "--why", "no cookies", "--id", "forked")
         async with at_rest.worker("forks"):
             patch = '{"constraints": ["No cookies"]}'
             await at_rest("fork", "past-closed", "--patch", patch, *options, "--task-queue", "forks")
             await at_rest.until_asked("forked")
 
-        told = await at_rest.json("history", "forked")
-        assert [(row["stage_id"], row["status"]) for row in told["history"]][:3] == [
+        response = await at_rest.json("history", "forked")
+        assert [(row["stage_id"], row["status"]) for row in response["history"]][:3] == [
             ("plan", "taken over"),
             ("edit", "done"),
             ("implement", "done"),
         ]
-        assert (told["history"][1]["by"], told["history"][1]["change"]) == ("ann", {"constraints": ["No cookies"]})
-        assert told["task_id"] == "task-1"
+        assert (response["history"][1]["by"], response["history"][1]["change"]) == (
+            "ann",
+            {"constraints": ["No cookies"]},
+        )
+        assert response["task_id"] == "task-1"
 
 
 class TestStarting:
-    async def test_a_pipeline_that_no_worker_knows_is_told_at_once(self, operator: Operator) -> None:
-        """With those that the worker knows; the server knows no names before it has a run of one."""
+    async def test_an_unknown_pipeline_is_reported_at_once(self, operator: Operator) -> None:
+        """The message lists the worker's pipelines; the server knows only those with runs."""
         async with operator.worker("misspelt"):
             where = ("--task-queue", "misspelt")
-            output, said = await operator.both("run", "Delivry", "-g", "Add login", "--id", "misspelt", *where)
+            output, message = await operator.both("run", "Delivry", "-g", "Add login", "--id", "misspelt", *where)
             _, fine = await operator.both("run", "Delivery", "-g", "Add login", "--id", "spelt", *where)
 
         assert "started Delivry as misspelt" in output
-        assert "the run does not begin" in said
-        assert "temporal workflow terminate --workflow-id misspelt" in said
-        assert "Delivry is not registered on this worker, available workflows: " in said
-        assert "Delivery" in said
+        assert "the run does not begin" in message
+        assert "temporal workflow terminate --workflow-id misspelt" in message
+        assert "Delivry is not registered on this worker, available workflows: " in message
+        assert "Delivery" in message
         assert fine == ""
 
 
 class TestLabels:
     async def test_runs_start_without_them_and_doctor_adds_them(self, tmp_path: Path) -> None:
-        """Nothing is refused for want of them but what only they can tell; and they are one command away."""
+        """Only commands that depend on them are rejected; one command adds them."""
         async with DevServer(DevServerOptions(ui_port=None, search_attributes=())) as bare:
             operator = Operator(tmp_path, {"TEMPORAL_ADDRESS": bare.address})
-            _, said = await operator.both("run", "Delivery", "-g", "Add login", "--id", "bare")
-            found, refused, sick = await asyncio.gather(
+            _, output = await operator.both("run", "Delivery", "-g", "Add login", "--id", "bare")
+            listings, refused, sick = await asyncio.gather(
                 operator.json("list", "--pipeline", "Delivery"),
                 operator.refused("list", "--status", "waiting"),
                 operator.json("doctor", code=1),
             )
             healed = await operator.json("doctor", "--fix", code=1)  # no worker is there for the run
 
-        assert "lacks Baton's search attributes" in said
-        assert "task queue 'baton'" in said
-        assert [one["workflow_id"] for one in found] == ["bare"]
+        assert "lacks Baton's search attributes" in output
+        assert "task queue 'baton'" in output
+        assert [item["workflow_id"] for item in listings] == ["bare"]
         assert "doctor --fix" in refused
-        assert [mark_of(one, "search attributes") for one in (sick, healed)] == ["fail", "ok"]
-        assert all(one["remedy"] for one in sick if one["mark"] == "fail")
+        assert [mark_of(item, "search attributes") for item in (sick, healed)] == ["fail", "ok"]
+        assert all(item["remedy"] for item in sick if item["mark"] == "fail")
 
 
 def mark_of(findings: list[dict[str, Any]], check: str) -> str:
     """Return how a check of the doctor ended."""
-    [mark] = [one["mark"] for one in findings if one["check"] == check]
+    [mark] = [finding["mark"] for finding in findings if finding["check"] == check]
     return str(mark)
 
 
 class TestInterrupting:
     async def test_a_watcher_ends_with_130(self, at_rest: Operator) -> None:
-        """The shell sees that it was interrupted, and not that the run failed."""
+        """The shell sees an interrupt, not a failed run."""
         async with at_rest.started("watch", "past-waiting", "--json") as watching:
             await heard(watching, lambda news: news["what"] == "step_started")
             watching.send_signal(signal.SIGINT)
@@ -468,8 +479,8 @@ class TestInterrupting:
 
         assert (watching.returncode, beside) == (130, b"")
 
-    async def test_a_terminal_gets_its_cursor_back_from_what_is_terminated(self, at_rest: Operator) -> None:
-        """It stayed hidden after `timeout 60 baton watch RUN`; whoever ended it still sees that it was a signal."""
+    async def test_a_terminated_command_restores_the_cursor(self, at_rest: Operator) -> None:
+        """It stayed hidden after `timeout 60 baton watch RUN`; the exit code still shows the signal."""
         code, screen = await at_rest.terminated_on_a_terminal("watch", "past-waiting", once="release manager")
 
         assert code == -signal.SIGTERM
@@ -478,7 +489,7 @@ class TestInterrupting:
 
 class TestTerminal:
     async def test_watch_leaves_the_whole_page_behind(self, at_rest: Operator) -> None:
-        """The page keeps itself up to date in place; at the end it stays, and the cursor is there again."""
+        """The page is updated in place; at the end it stays, and the cursor is visible again."""
         screen = await at_rest.on_a_terminal("watch", "past-closed")
         page = ESCAPES.sub("", screen).rpartition("Delivery  past-closed")[2]
 

@@ -78,13 +78,13 @@ Ready = tuple[asyncio.subprocess.Process, dict[str, Any]]
 
 @pytest.fixture
 def operator(tmp_path: Path) -> Operator:
-    """Return an operator with a folder of their own, and no server."""
+    """Return an operator with a new folder, and no server."""
     return Operator(tmp_path)
 
 
 @asynccontextmanager
 async def running(operator: Operator, *options: str) -> AsyncIterator[Ready]:
-    """Run `baton dev` and return it once it says that it is ready, with what it says."""
+    """Run `baton dev`, and return the process and its ready message."""
     async with operator.started("dev", "--json", *options) as process:
         assert process.stdout is not None
         line = await process.stdout.readline()
@@ -93,28 +93,28 @@ async def running(operator: Operator, *options: str) -> AsyncIterator[Ready]:
 
 
 async def stopped(process: asyncio.subprocess.Process, number: signal.Signals) -> tuple[int | None, str]:
-    """Send a signal, and return the exit code and what was said."""
+    """Send a signal, and return exit code and output."""
     process.send_signal(number)
     async with asyncio.timeout(180):
-        _, said = await process.communicate()
-    return process.returncode, said.decode()
+        _, output = await process.communicate()
+    return process.returncode, output.decode()
 
 
 def left_behind(operator: Operator) -> list[str]:
-    """Return the command lines of processes that were started in the operator's environment and still run."""
+    """Return the command lines of the operator's running processes."""
     mark = f"BATON_ARTIFACTS={operator.folder}/".encode()
-    found = []
+    matches = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if mark in (process / "environ").read_bytes() and (process / "cmdline").read_bytes():
-                found.append((process / "cmdline").read_text().replace("\0", " "))
+                matches.append((process / "cmdline").read_text().replace("\0", " "))
         except OSError:
             continue
-    return found
+    return matches
 
 
 async def until_nothing_is_left(operator: Operator) -> None:
-    """Wait until none of the operator's processes runs any more."""
+    """Wait until all processes of the operator have ended."""
     async with asyncio.timeout(180):
         while left_behind(operator):  # noqa: ASYNC110 - their parent is gone, so nobody is told
             await asyncio.sleep(0.05)
@@ -128,20 +128,22 @@ def get(url: str, body: bytes | None = None) -> Any:
 
 class TestDev:
     async def test_runs_and_their_watchers_survive_a_restart(self, operator: Operator, port: int) -> None:
-        """A run that waits is there again, the watcher waited too, and both go on to the end."""
+        """After the restart the waiting run and its watcher continue to the end."""
         options = ("--ui-port", "0", "--port", str(port), "--worker", str(WORKER))
         async with running(operator, *options) as (process, ready):
-            here = Operator(operator.folder, {"TEMPORAL_ADDRESS": ready["address"]})
-            await here("run", "Delivery", "-g", "Survive", "--id", "survivor")
-            async with here.started("watch", "survivor") as watching:
-                await here.until_asked("survivor")
+            second_operator = Operator(operator.folder, {"TEMPORAL_ADDRESS": ready["address"]})
+            await second_operator("run", "Delivery", "-g", "Survive", "--id", "survivor")
+            async with second_operator.started("watch", "survivor") as watching:
+                await second_operator.until_asked("survivor")
                 assert watching.stdout is not None
                 first = await watching.stdout.readline()  # it has met the server before that ends
                 ended = await stopped(process, signal.SIGTERM)
-                nothing = await here.refused("show", "survivor", code=3)
+                nothing = await second_operator.refused("show", "survivor", code=3)
                 async with running(operator, *options) as (again, told):
-                    taken = await here.refused("dev", "--ephemeral", "--port", str(port), "--no-worker", code=3)
-                    await here("approve", "survivor", "--yes", "--why", "it survived")
+                    message = await second_operator.refused(
+                        "dev", "--ephemeral", "--port", str(port), "--no-worker", code=3
+                    )
+                    await second_operator("approve", "survivor", "--yes", "--why", "it survived")
                     async with asyncio.timeout(180):
                         lines, beside = await watching.communicate()
                     await stopped(again, signal.SIGINT)
@@ -149,31 +151,31 @@ class TestDev:
         assert ended[0] == again.returncode == 0
         assert "no Temporal server answers" in nothing
         assert told["database"] == ready["database"] == ".baton/dev/temporal.db"
-        assert f"port {port} of 127.0.0.1 is taken" in taken
+        assert f"port {port} of 127.0.0.1 is taken" in message
         assert watching.returncode == 0, beside.decode()
         assert "the server is unreachable" in beside.decode()
-        whole = (first + lines).decode()
-        assert whole.count("1 plan: done") == whole.count("5 release: done") == 1
+        text = (first + lines).decode()
+        assert text.count("1 plan: done") == text.count("5 release: done") == 1
         assert left_behind(operator) == []
 
     @pytest.mark.parametrize("option", ["--port", "--ui-port"])
-    async def test_a_port_that_another_program_has_is_named_with_the_option_that_changes_it(
+    async def test_a_used_port_is_reported_with_the_option_that_changes_it(
         self, operator: Operator, option: str
     ) -> None:
-        """Nothing is started then: neither the server on another port, nor the worker without it."""
-        with socket.create_server(("127.0.0.1", 0)) as other:
-            port = str(other.getsockname()[1])
+        """Then neither server nor worker starts."""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = str(listener.getsockname()[1])
             ports = {"--port": "0", "--ui-port": "0", option: port}
             words = [word for pair in ports.items() for word in pair]
-            said = await operator.refused("dev", "--json", "--ephemeral", "--worker", str(WORKER), *words, code=3)
+            message = await operator.refused("dev", "--json", "--ephemeral", "--worker", str(WORKER), *words, code=3)
 
-        assert f"port {port} of 127.0.0.1 is taken" in said
-        assert f"({option} of a command)" in said
-        assert said.count("\n") == 1
+        assert f"port {port} of 127.0.0.1 is taken" in message
+        assert f"({option} of a command)" in message
+        assert message.count("\n") == 1
         assert left_behind(operator) == []
 
-    async def test_the_ui_is_told_where_compressed_payloads_can_be_read(self, operator: Operator) -> None:
-        """The UI's page asks the codec server beside it, which answers with what was compressed.
+    async def test_the_ui_uses_the_codec_server(self, operator: Operator) -> None:
+        """The UI uses the codec server, which decompresses the payloads.
 
         A service in another language asks the same, so where it is, is said.
         """
@@ -188,10 +190,8 @@ class TestDev:
         assert json_format.ParseDict(answer, Payloads()).payloads[0] == payload
         assert (ready["database"], ready["worker"]) == (None, None)
 
-    async def test_what_is_encrypted_is_decrypted_for_the_ui_with_the_keys_of_this_machine(
-        self, operator: Operator
-    ) -> None:
-        """The keys are made on the way; the codec server beside the UI has them, and so do workers in this folder."""
+    async def test_the_ui_decrypts_with_the_keys_of_this_machine(self, operator: Operator) -> None:
+        """The keys are created; the codec server and the workers in this folder use them."""
         secret = Operator(operator.folder, {"BATON_ENCRYPT": "true"})
         async with running(secret, "--ephemeral", "--port", "0", "--ui-port", "0", "--no-worker") as (_, ready):
             settings = await asyncio.to_thread(get, f"{ready['ui']}/api/v1/settings")
@@ -205,16 +205,16 @@ class TestDev:
         assert json_format.ParseDict(answer, Payloads()).payloads[0].data == b'{"goal":"hunter2"}'
 
     async def test_production_gets_no_keys_of_this_machine(self, operator: Operator) -> None:
-        """Nothing is started, and the message says what to do instead."""
+        """Nothing starts, and the message says what to do."""
         production = Operator(operator.folder, {"BATON_ENCRYPT": "true", "BATON_ENV": "production"})
 
-        said = await production.refused("dev", "--no-worker", code=1)
+        message = await production.refused("dev", "--no-worker", code=1)
 
-        assert "baton keys new FILE" in said
+        assert "baton keys new FILE" in message
         assert not (operator.folder / ".baton").exists()
 
     async def test_a_second_signal_does_not_wait_for_a_stubborn_worker(self, operator: Operator) -> None:
-        """The first asks the worker to end; the second kills it; nothing is left either way."""
+        """The first stops the worker gracefully, the second kills it; no process is left."""
         (operator.folder / "worker.py").write_text(STUBBORN, encoding="utf-8")
         async with running(operator, "--ephemeral", "--port", "0", "--ui-port", "0") as (process, ready):
             assert process.stderr is not None
@@ -222,17 +222,17 @@ class TestDev:
             assert await process.stderr.readline() == b"up\n"
             process.send_signal(signal.SIGINT)
             assert (await process.stderr.readline()).startswith(b"stopping")
-            code, said = await stopped(process, signal.SIGINT)
+            code, output = await stopped(process, signal.SIGINT)
 
-        assert (code, said) == (0, "stopped\n")
+        assert (code, output) == (0, "stopped\n")
         assert left_behind(operator) == []
 
-    async def test_ctrl_c_lets_the_stages_of_a_worker_of_ones_own_finish(self, operator: Operator) -> None:
-        """As it says: the README's worker, in the midst of a stage that takes some seconds."""
+    async def test_ctrl_c_lets_running_stages_of_a_worker_finish(self, operator: Operator) -> None:
+        """The README's worker, during a stage that takes some seconds."""
         (operator.folder / "slow.py").write_text(SLOW, encoding="utf-8")
         (operator.folder / "worker.py").write_text(OWN_WORKER, encoding="utf-8")
-        here = replace(operator, variables={"PYTHONPATH": f"{operator.folder}:{ROOT}"})
-        async with running(here, "--ephemeral", "--port", "0", "--ui-port", "0") as (process, ready):
+        operator_here = replace(operator, variables={"PYTHONPATH": f"{operator.folder}:{ROOT}"})
+        async with running(operator_here, "--ephemeral", "--port", "0", "--ui-port", "0") as (process, ready):
             assert process.stderr is not None
             client = Operator(operator.folder, {"TEMPORAL_ADDRESS": ready["address"]})
             await client("run", "Slow", "-g", "Take some time")
@@ -244,15 +244,15 @@ class TestDev:
         assert (operator.folder / "finished").exists()
         assert left_behind(operator) == []
 
-    async def test_a_terminal_that_is_closed_stops_everything(self, operator: Operator) -> None:
-        """There is nowhere to say so any more; server and worker went on without an owner."""
+    async def test_closing_the_terminal_stops_everything(self, operator: Operator) -> None:
+        """Nothing can be printed then; formerly server and worker continued without an owner."""
         code = await operator.hung_up("dev", "--port", "0", "--ui-port", "0", "--worker", str(WORKER), once="Ctrl-C")
 
         assert code == 0
         assert left_behind(operator) == []
 
     async def test_even_a_kill_leaves_nothing_behind(self, operator: Operator) -> None:
-        """A process that is killed can clean up nothing, so the kernel does it."""
+        """A killed process cannot clean up, so the kernel does it."""
         async with running(operator, "--port", "0", "--ui-port", "0", "--worker", str(WORKER)) as (process, _):
             await stopped(process, signal.SIGKILL)
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of this checkout, so that the demo's state is its own."""
+    """Return a copy of this checkout, for the demo's state."""
     copy = tmp_path_factory.mktemp("checkout")
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -33,7 +33,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def test_the_demo_kills_its_worker_and_still_completes(checkout: Path) -> None:
-    """Agents speak about a real document, the killed one again, a person decides, and the audit is verified.
+    """The agents stream, a killed worker's stage is repeated, a person decides, and the audit verifies.
 
     The machine's own connection is another one, by TLS, which is no matter of the demo's.
     """
@@ -48,8 +48,8 @@ async def test_the_demo_kills_its_worker_and_still_completes(checkout: Path) -> 
         timeout=380,
         check=False,
     )
-    told = ended.stdout
-    assert ended.returncode == 0, told + ended.stderr
+    output = ended.stdout
+    assert ended.returncode == 0, output + ended.stderr
     order = (
         "1 write: calls read_document",
         "1 write: done",
@@ -58,17 +58,17 @@ async def test_the_demo_kills_its_worker_and_still_completes(checkout: Path) -> 
         "2 edit: done",
     )
     place = 0
-    for one in (*order, "baton approve", "approved by demo", "COMPLETED", "# What is new"):
-        place = told.index(one, place)  # each behind the one before
-    assert all(told.count(f"✓ {step}") == 1 for step in ("1 write", "2 edit", "3 editor"))  # each change once
-    assert re.search(r"The editor saw \d+ tokens: .*input draft \(whole\)", told)
-    assert re.search(r"It cost \$0\.\d+; \$0\.\d+ of the budget is left", told)
-    assert told.count(": valid.") == 1
-    assert str(checkout) not in told
-    assert [line.split()[1] for line in told.splitlines()[-3:]] == ["dev", "explain", "new"]
+    for item in (*order, "baton approve", "approved by demo", "COMPLETED", "# What is new"):
+        place = output.index(item, place)  # each behind the one before
+    assert all(output.count(f"✓ {step}") == 1 for step in ("1 write", "2 edit", "3 editor"))  # each change once
+    assert re.search(r"The editor saw \d+ tokens: .*input draft \(whole\)", output)
+    assert re.search(r"It cost \$0\.\d+; \$0\.\d+ of the budget is left", output)
+    assert output.count(": valid.") == 1
+    assert str(checkout) not in output
+    assert [line.split()[1] for line in output.splitlines()[-3:]] == ["dev", "explain", "new"]
     assert processes_of(checkout) == []
 
-    name = told.splitlines()[-2].split()[2]
+    name = output.splitlines()[-2].split()[2]
     database = checkout / ".baton" / "dev" / "temporal.db"
     async with DevServer(DevServerOptions(database=database, ui_port=None)) as server:
         client = await Client.connect(server.address, plugins=[BatonPlugin()])
@@ -82,7 +82,7 @@ async def test_the_demo_kills_its_worker_and_still_completes(checkout: Path) -> 
 
 
 def processes_of(folder: Path) -> list[str]:
-    """Return the command lines of processes that run in or from a folder."""
+    """Return the command lines of processes in a folder."""
     if not Path("/proc/self/cmdline").exists():
         listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
         return [line for line in listed if str(folder) in line]

@@ -10,7 +10,7 @@ from benchmarks.deploys import Scale, run_deploys
 @pytest.mark.slow
 @pytest.mark.parametrize("versioned", [pytest.param(True, id="versioned"), pytest.param(False, id="unversioned")])
 async def test_no_run_is_lost_over_deploys(tmp_path: Path, versioned: bool) -> None:
-    """Stages are added and renamed while workers are killed: every run ends, and each stage ran once for each attempt.
+    """Stages change while workers are killed: every run completes, and each stage ran once per attempt.
 
     With worker versioning a run ends on its own release. Without, the replay names those that the new code cannot
     continue; they wait, and end once the old code is back.

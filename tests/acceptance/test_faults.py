@@ -38,13 +38,13 @@ async def client(server: DevServer) -> Client:
 
 
 def process(address: str, queue: str, role: str = "both", **environment: str) -> AbstractAsyncContextManager[Process]:
-    """Run a worker process that works when the block begins and has been killed when it ends."""
+    """Run a worker process for the block, and kill it at the end."""
     command = ("-m", "tests.acceptance.worker_process", address, queue, role)
     return working(*command, once="ready", environment={**os.environ, **environment})
 
 
 async def errand(client: Client, queue: str, **params: Any) -> Handle:
-    """Start an errand whose lost workflow tasks are noticed within a second."""
+    """Start an errand whose lost workflow tasks time out after a second."""
     return await client.start_workflow(
         Errand.run,
         PipelineInput(goal=GOAL, params=params),
@@ -56,7 +56,7 @@ async def errand(client: Client, queue: str, **params: Any) -> Handle:
 
 
 async def undisturbed(client: Client, **params: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the baton and the history of an errand that nothing happens to."""
+    """Return the baton and the history of an undisturbed errand."""
     async with pipeline_worker(client, [Errand], STAGES) as worker:
         handle = await errand(client, worker.task_queue, **params)
         if params.get("ask"):
@@ -66,7 +66,7 @@ async def undisturbed(client: Client, **params: Any) -> tuple[dict[str, Any], li
 
 
 async def ended(client: Client, handle: Handle) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the baton and the history of an errand that has ended, after asking it both ways."""
+    """Return the baton and the history of a completed errand, by query and by reading it."""
     await handle.result()
     run = await read_run(client, handle.id)
     assert run.result is not None
@@ -78,14 +78,14 @@ async def ended(client: Client, handle: Handle) -> tuple[dict[str, Any], list[di
 async def begun(worker: Any, stage: str, times: int = 1) -> None:
     """Wait until a worker process says that it has begun a stage so often; the test's timeout bounds the wait."""
     while times:
-        said = (await worker.stdout.readline()).decode()
-        assert said, "the worker has ended"
-        times -= said == f"{stage}\n"
+        line = (await worker.stdout.readline()).decode()
+        assert line, "the worker has ended"
+        times -= line == f"{stage}\n"
 
 
 class TestKilledWorkers:
     async def test_before_in_and_after_every_stage(self, server: DevServer, client: Client) -> None:
-        """Ten workers, nine of them killed: each stage is executed again only where it was interrupted."""
+        """Ten workers, nine of them killed: only interrupted stages are repeated."""
         queue = f"killed-{uuid.uuid4()}"
         handle = await errand(client, queue)
         for nth, stage in enumerate(("draft", "build", "verify"), 1):
@@ -99,14 +99,14 @@ class TestKilledWorkers:
             assert await ended(client, handle) == await undisturbed(client)
 
         attempts = [
-            one.activity_task_started_event_attributes.attempt
-            async for one in handle.fetch_history_events()
-            if one.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED
+            event.activity_task_started_event_attributes.attempt
+            async for event in handle.fetch_history_events()
+            if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED
         ]
         assert attempts == [2, 2, 2]
 
     async def test_while_a_person_is_asked(self, server: DevServer, client: Client) -> None:
-        """The wait, and a decision that comes when nobody works, outlive the worker."""
+        """The wait, and a decision without a running worker, outlive the worker."""
         queue = f"asked-{uuid.uuid4()}"
         handle = await errand(client, queue, ask=True)
         async with process(server.address, queue):
@@ -131,7 +131,7 @@ class TestKilledWorkers:
 
 class TestRestartedServer:
     async def test_in_a_stage_and_while_a_person_is_asked(self, tmp_path: Path, port: int) -> None:
-        """What it has acknowledged it still knows, and its workers find it again by themselves."""
+        """The server has kept what it acknowledged, and its workers reconnect."""
         file, queue = tmp_path / "runs.db", "restarted"
         options = DevServerOptions(database=file, ui_port=None, port=port)
         async with DevServer(options) as first:
@@ -150,7 +150,7 @@ class TestRestartedServer:
 
 
 async def kill(server: DevServer) -> None:
-    """Kill a server with SIGKILL, and wait until it is gone."""
+    """Kill a server with SIGKILL, and wait for its end."""
     server.process.kill()
     await server.process.wait()
 
@@ -173,7 +173,7 @@ GARBAGE = [
 
 class TestGarbage:
     async def test_signals_of_every_wrong_shape_and_name(self, client: Client) -> None:
-        """They are noted or dropped, and change nothing: not the history, not the end."""
+        """They are recorded or dropped, and change neither history nor result."""
         async with pipeline_worker(client, [Errand], STAGES) as worker:
             handle = await errand(client, worker.task_queue, ask=True)
             for name in (DECIDE, "rolled_back", "nobody"):
@@ -186,7 +186,7 @@ class TestGarbage:
             assert await ended(client, handle) == await undisturbed(client, ask=True)
 
     async def test_updates_and_queries_of_every_wrong_shape_and_name(self, client: Client) -> None:
-        """The sender gets an error, and the pipeline goes on."""
+        """The sender gets an error, and the pipeline continues."""
         async with pipeline_worker(client, [Errand], STAGES) as worker:
             handle = await errand(client, worker.task_queue, ask=True)
             await until_waiting(handle, "release manager")

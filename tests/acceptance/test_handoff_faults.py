@@ -41,10 +41,10 @@ from tests.support.processes import heard
 
 
 class TestLedgerDown:
-    """The ledger cannot be written: the handoff fails, nothing runs, and it goes on once the ledger is back."""
+    """The ledger is not writable: the handoff fails, nothing runs, and the run continues once it is back."""
 
     async def test_its_folder_is_gone(self, server: DevServer, tmp_path: Path) -> None:
-        """Though the worker still has the file open, it does not write to a file without readers (S3-11-f, F13, P9)."""
+        """The worker has the deleted file open, but does not write to it (S3-11-f, F13, P9)."""
         queue = f"gone-{uuid4()}"
         async with pipelines(server, tmp_path) as worker, process(server.address, queue, tmp_path):
             await warm_up(worker, tmp_path, queue)
@@ -55,10 +55,10 @@ class TestLedgerDown:
             (tmp_path / "elsewhere").rename(tmp_path / "ledger")
 
             _, task = await whole(worker.client, handle, tmp_path)
-        assert {one.fields.status for one in task.records} == {"ACCEPTED", "RETURNED"}
+        assert {record.fields.status for record in task.records} == {"ACCEPTED", "RETURNED"}
 
     async def test_another_file_is_in_its_place(self, server: DevServer, tmp_path: Path) -> None:
-        """A new, empty ledger at the same path takes no acceptance of a worker that knows the old one (F13)."""
+        """A worker that opened the old ledger records nothing in a new one at the same path (F13)."""
         queue, ledger = f"replaced-{uuid4()}", tmp_path / "ledger"
         async with pipelines(server, tmp_path) as worker, process(server.address, queue, tmp_path):
             await warm_up(worker, tmp_path, queue)
@@ -73,22 +73,24 @@ class TestLedgerDown:
             await whole(worker.client, handle, tmp_path)
 
     async def test_another_process_holds_its_lock(self, server: DevServer, tmp_path: Path) -> None:
-        """However long that takes, the attempt lives, waits and is executed once, not once for each try (F13)."""
+        """The attempt waits for as long as needed, and is executed once (F13)."""
         queue = f"locked-{uuid4()}"
         async with pipelines(server, tmp_path) as worker, process(server.address, queue, tmp_path):
             await warm_up(worker, tmp_path, queue)
-            with contextlib.closing(sqlite3.connect(tmp_path / "ledger" / "ledger.db", isolation_level=None)) as other:
-                other.execute("BEGIN IMMEDIATE")
+            with contextlib.closing(
+                sqlite3.connect(tmp_path / "ledger" / "ledger.db", isolation_level=None)
+            ) as connection:
+                connection.execute("BEGIN IMMEDIATE")
                 handle = await errand(worker, tmp_path, queue)
                 await alive_for(handle, timedelta(seconds=1.5))  # half as long again as until it counts as lost
                 assert journal(tmp_path) == []
-                other.execute("COMMIT")
+                connection.execute("COMMIT")
 
             await whole(worker.client, handle, tmp_path)
         assert await attempts(handle) == {"draft": 1, "build": 1, "verify": 1}
 
     async def test_the_disk_is_full(self, server: DevServer, tmp_path: Path) -> None:
-        """A write that ends in the middle of a record leaves no half record, and none is executed without (F13)."""
+        """An interrupted write leaves no partial record, and nothing runs without a record (F13)."""
         queue, log = f"full-{uuid4()}", tmp_path / "ledger" / "ledger.db-wal"
         async with pipelines(server, tmp_path) as worker, process(server.address, queue, tmp_path) as starved:
             await warm_up(worker, tmp_path, queue)
@@ -106,7 +108,7 @@ class TestLedgerDown:
 
 class TestKilledWorkers:
     async def test_between_record_and_execution(self, server: DevServer, tmp_path: Path) -> None:
-        """Accepted on record and not begun: it is executed by the next worker, under the same one record.
+        """Accepted but not started: the next worker executes it, under the same record.
 
         The ledger has the acceptance before anything runs, and the workflow's own history is the outbox that sends it
         again (S3-7.1.5-a, S3-7.1.5-b, S3-7.1.5-c, S3-7.2-k; F1, P9).
@@ -125,7 +127,7 @@ class TestKilledWorkers:
         assert (await attempts(handle))["build"] == 2
 
     async def test_between_execution_and_its_record(self, server: DevServer, tmp_path: Path) -> None:
-        """Done and not on record: Temporal's own second attempt does it again, and its answer counts.
+        """Done but not recorded: Temporal's second attempt repeats it, and its answer counts.
 
         What the lost one had done by then is discarded (S3-3.1-d).
         """
@@ -137,11 +139,13 @@ class TestKilledWorkers:
             async with process(server.address, queue, tmp_path):
                 _, task = await whole(worker.client, handle, tmp_path, {"build": 2})
 
-        assert [one.fields.status for one in task.records if one.fields.from_agent == "build"].count("RETURNED") == 1
+        assert [record.fields.status for record in task.records if record.fields.from_agent == "build"].count(
+            "RETURNED"
+        ) == 1
         assert (await attempts(handle))["build"] == 2
 
     async def test_between_its_record_and_the_server(self, server: DevServer, tmp_path: Path) -> None:
-        """Done, on record, and lost on the way: the second answer is another; both are on record (F5)."""
+        """Done and recorded, but lost on the way: the second answer differs; both are recorded (F5)."""
         queue = f"lost-{uuid4()}"
         async with pipelines(server, tmp_path) as worker, Cable(server.address) as cable:
             handle = await errand(worker, tmp_path, queue)
@@ -154,7 +158,9 @@ class TestKilledWorkers:
                 run, task = await whole(worker.client, handle, tmp_path, {"build": 2})
 
         bodies = [
-            one.body for one in task.records if (one.fields.from_agent, one.fields.status) == ("build", "RETURNED")
+            record.body
+            for record in task.records
+            if (record.fields.from_agent, record.fields.status) == ("build", "RETURNED")
         ]
         assert len(bodies) == 2
         answers = [body["baton_patch"]["decision_log"][0] for body in bodies]
@@ -162,7 +168,7 @@ class TestKilledWorkers:
         assert run.baton.decision_log[1] == answers[1], "what counts is what reached the pipeline"
 
     async def test_one_that_comes_back_after_it_was_given_up(self, server: DevServer, tmp_path: Path) -> None:
-        """The same handoff is in two workers: the late answer of the first changes nothing, and is on record (F6)."""
+        """Two workers have the same handoff: the late answer of the first is recorded and changes nothing (F6)."""
         queue = f"zombie-{uuid4()}"
         async with pipelines(server, tmp_path) as worker:
             handle = await errand(worker, tmp_path, queue)
@@ -177,14 +183,16 @@ class TestKilledWorkers:
             run, task = await whole(worker.client, handle, tmp_path)
 
         bodies = [
-            one.body for one in task.records if (one.fields.from_agent, one.fields.status) == ("build", "RETURNED")
+            record.body
+            for record in task.records
+            if (record.fields.from_agent, record.fields.status) == ("build", "RETURNED")
         ]
         answers = [body["baton_patch"]["decision_log"][0] for body in bodies]
         assert len(answers) >= 2
         assert sum(answer in run.baton.decision_log for answer in answers) == 1
 
     async def test_one_of_two_with_many_pipelines_under_way(self, server: DevServer, tmp_path: Path) -> None:
-        """Two workers share one ledger; the other one finishes what the killed one had begun.
+        """Two workers share one ledger; the second completes the stages of the killed one.
 
         Checkpoint and dispatch are one transaction of the server, so no handoff is without its checkpoint, nor the
         other way round: each hands on the baton as history has it (S3-6.3-h, S3-7.1.6-a, S3-7.1.6-b, S3-11-a; F14, T6).
@@ -201,23 +209,23 @@ class TestKilledWorkers:
             doomed.kill()
             for handle in handles:
                 run, task = await whole(worker.client, handle, tmp_path)
-                checkpoints = [run.state.initial, *(after for _, after in run.history)][:-1]
-                handed = [one.body["currentState"] for one in task.records if one.fields.status == "ACCEPTED"]
-                assert handed == [one.to_json_object() for one in checkpoints]
+                checkpoints = [run.state.initial, *(entry for _, entry in run.history)][:-1]
+                states = [record.body["currentState"] for record in task.records if record.fields.status == "ACCEPTED"]
+                assert states == [checkpoint.to_json_object() for checkpoint in checkpoints]
 
 
 class TestMissingKey:
     async def test_the_run_waits_until_it_is_back(self, server: DevServer, tmp_path: Path) -> None:
-        """Nothing fails for good, nothing runs meanwhile, and then it goes on (F11, `security.md` 3.2)."""
+        """Nothing runs meanwhile, nothing fails permanently, and then the run continues (F11, `security.md` 3.2)."""
         file, queue = tmp_path / "keys.toml", f"keyless-{uuid4()}"
         keys = {key.purpose: key for key in Keyring.development(tmp_path).all_keys()}
         async with pipelines(server, tmp_path, encrypt=True) as worker:
             async with process(server.address, queue, tmp_path, "stages+encrypt", **{STAY: "build:begun"}) as first:
                 handle = await errand(worker, tmp_path, queue)
                 await heard(first, "build:begun")
-            other = {**keys, Purpose.ENCRYPT: Key.generate(Purpose.ENCRYPT, datetime.now(UTC))}
-            write_file(file, KeyFile(tuple(other.values()), is_development=True), replace=True)
-            meanwhile = replace(other[Purpose.ENCRYPT], retired_at=datetime.now(UTC))
+            other_keys = {**keys, Purpose.ENCRYPT: Key.generate(Purpose.ENCRYPT, datetime.now(UTC))}
+            write_file(file, KeyFile(tuple(other_keys.values()), is_development=True), replace=True)
+            meanwhile = replace(other_keys[Purpose.ENCRYPT], retired_at=datetime.now(UTC))
             async with process(server.address, queue, tmp_path, "stages+encrypt"):
                 await failing(handle, "Encoded failure")  # it is encrypted as well
                 assert len(journal(tmp_path)) == 3

@@ -1,4 +1,4 @@
-"""What begins a stage on the real server and is no handoff to it: refused as a value, on record, never executed."""
+"""Inputs of a stage that are not handoffs to it: rejected as a value, recorded, never executed."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ from tests.support import LIMIT, Handle, event, until
 
 
 async def sealed_input(client: Client, handle: Handle, nth: int) -> bytes:
-    """Return the bytes of the handoff that begins a run's n-th stage, out of its history."""
+    """Return the bytes of the handoff that starts a run's n-th stage, from its history."""
     scheduled = await event(handle, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, nth)
     codec = client.data_converter.payload_codec
     assert codec is not None
@@ -43,7 +43,7 @@ async def sealed_input(client: Client, handle: Handle, nth: int) -> bytes:
 
 
 def poisons(raw: bytes) -> dict[str, tuple[bytes, str]]:
-    """Return what an attacker has a stage begun with, made of a genuine handoff: the bytes, and how they are marked."""
+    """Return an attacker's inputs of a stage, made from a genuine handoff: the bytes and their metadata."""
     mark, message = SEALED.decode(), json.loads(raw)
     unsealed = {name: value for name, value in message.items() if name not in ("signature", "keyId")}
     rows = {
@@ -66,7 +66,7 @@ def poisons(raw: bytes) -> dict[str, tuple[bytes, str]]:
 
 
 def _task_of(data: bytes) -> str:
-    """Return the task that these bytes say they are of."""
+    """Return the task id in these bytes."""
     try:
         return str(json.loads(data).get("taskId", "unknown"))
     except ValueError:
@@ -74,22 +74,22 @@ def _task_of(data: bytes) -> str:
 
 
 def _plain_input(message: dict[str, Any]) -> bytes:
-    """Return what a worker without keys sends in the place of a handoff."""
+    """Return what a worker without keys sends instead of a handoff."""
     plain = {**message["step"], "stage": "build", "task_id": message["taskId"], "baton": message["currentState"]}
     plain.pop("workflow")
     return rfc8785.dumps(plain)
 
 
 class TestPoison:
-    async def test_nothing_of_it_is_executed(self, server: DevServer, tmp_path: Path) -> None:
-        """Each is refused as a value under its code and is on record; the worker lives on (F7, S3-13.1-e, P6)."""
+    async def test_a_forged_input_is_never_executed(self, server: DevServer, tmp_path: Path) -> None:
+        """Each is rejected as a value with its code and recorded; the worker continues (F7, S3-13.1-e, P6)."""
         plugin = BatonPlugin(safeguards=safeguards(tmp_path))
         client = await Client.connect(server.address, plugins=[plugin])
         async with pipeline_worker(client, [Relayed, Poisoner], STAGES) as worker:
             good = await errand(worker, tmp_path, worker.task_queue)
             await whole(client, good, tmp_path)
             raw = await sealed_input(client, good, 2)
-            before = journal(tmp_path)
+            earlier_acts = journal(tmp_path)
             rows = poisons(raw)
             answers = dict(
                 zip(rows, await asyncio.gather(*(poison(worker, *row) for row in rows.values())), strict=True)
@@ -98,14 +98,14 @@ class TestPoison:
             for name, answer in answers.items():
                 assert answer.verdict is not None, name
                 assert (answer.verdict.reason, answer.baton_patch) == (Code.SIGNATURE_INVALID, {}), name
-            assert journal(tmp_path) == before, "nothing of it was executed"
+            assert journal(tmp_path) == earlier_acts, "nothing of it was executed"
             tasks = {"unknown", (await good.result()).task_id, *(_task_of(data) for data, _ in rows.values())}
-            records = [one.fields for task in tasks for one in (await trace_of(tmp_path, task)).records]
-            assert Counter(one.status for one in records)["REJECTED"] == len({data for data, _ in rows.values()})
+            records = [record.fields for task in tasks for record in (await trace_of(tmp_path, task)).records]
+            assert Counter(record.status for record in records)["REJECTED"] == len({data for data, _ in rows.values()})
             await whole(client, await errand(worker, tmp_path, worker.task_queue), tmp_path)
 
-    async def test_a_worker_without_keys_hands_on_nothing(self, server: DevServer, tmp_path: Path) -> None:
-        """Its plain inputs wait for a person; once a worker with keys has the run, they are sent again, sealed."""
+    async def test_inputs_of_a_worker_without_keys_are_rejected(self, server: DevServer, tmp_path: Path) -> None:
+        """Its plain inputs wait for a person; once a worker with keys has the run, they are resent sealed."""
         guarded = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards(tmp_path))])
         keyless = await Client.connect(server.address, plugins=[BatonPlugin(safeguards="off")])
         queue = f"keyless-{uuid4()}"
@@ -124,7 +124,7 @@ class TestPoison:
 
 
 async def poison(worker: Worker, data: bytes, record: str) -> StageReturn:
-    """Have the stage `build` begun with these bytes, from a workflow of the attacker's own."""
+    """Start the stage `build` with these bytes, from the attacker's workflow."""
     answer: StageReturn = await worker.client.execute_workflow(
         Poisoner.run,
         args=["build", worker.task_queue, ["json/plain", record, data.decode("latin-1")]],

@@ -50,12 +50,12 @@ async def client(server: DevServer, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 async def worker(client: Client) -> AsyncIterator[Worker]:
-    async with pipeline_worker(client, ALL_PIPELINES, ALL_STAGES) as it:
-        yield it
+    async with pipeline_worker(client, ALL_PIPELINES, ALL_STAGES) as worker:
+        yield worker
 
 
 async def pending(worker: Worker, pipeline: Callable[..., Any], count: int = 1, **members: Any) -> Handle:
-    """Start a run, and return it once as many of its handoffs wait for a person."""
+    """Start a run, and return it once this many handoffs wait for a person."""
     handle = await worker.client.start_workflow(
         pipeline,
         PipelineInput(goal="Review the contract", **members),
@@ -69,9 +69,9 @@ async def pending(worker: Worker, pipeline: Callable[..., Any], count: int = 1, 
 
 
 async def waiting(handle: Handle) -> list[PendingHandoff]:
-    """Return the handoffs of a run that wait."""
-    found: list[PendingHandoff] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
-    return found
+    """Return the pending handoffs of a run."""
+    pending_handoffs: list[PendingHandoff] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
+    return pending_handoffs
 
 
 async def poisoned(worker: Worker) -> Handle:
@@ -79,18 +79,18 @@ async def poisoned(worker: Worker) -> Handle:
 
 
 async def listed(operator: Operator, handle: Handle, *words: str) -> dict[str, Any]:
-    """Return what the inbox lists of a run, once the server's index has it."""
+    """Return the inbox entry of a run, once the server has indexed it."""
     while True:
-        for one in await operator.json("inbox", *words):
-            if one["workflow_id"] == handle.id:
-                found: dict[str, Any] = one
-                return found
+        for entry in await operator.json("inbox", *words):
+            if entry["workflow_id"] == handle.id:
+                match: dict[str, Any] = entry
+                return match
 
 
 async def answering(
     operator: Operator, answer: str, *words: str, meanwhile: Coroutine[Any, Any, object] | None = None
 ) -> tuple[int, str]:
-    """Call the command on a terminal, answer its question, and return its code and all that it wrote.
+    """Call the command on a terminal, answer its question, and return exit code and output.
 
     What happens `meanwhile` has happened once it is answered.
     """
@@ -103,7 +103,7 @@ async def answering(
 
 
 class TestList:
-    async def test_alone_it_lists_what_waits(self, operator: Operator, worker: Worker) -> None:
+    async def test_without_a_command_it_lists_pending_handoffs(self, operator: Operator, worker: Worker) -> None:
         """Run, step, agents, reason, since and deadline; the same as `baton inbox list`."""
         handle = await poisoned(worker)
         one = await listed(operator, handle)
@@ -118,39 +118,39 @@ class TestList:
         assert "analyse → score, SAFETY_VIOLATION" in line
         await handle.terminate()
 
-    async def test_options_count_without_a_commands_name(self, operator: Operator) -> None:
-        """Those of `list` can stand behind the bare group; what is none is refused."""
+    async def test_options_of_list_work_without_its_name(self, operator: Operator) -> None:
+        """Options of `list` work without its name; unknown ones are rejected."""
         assert isinstance(await operator.json("inbox", "--limit", "1"), list)
         assert "No such option" in await operator.refused("inbox", "--nope", code=2)
         assert "No such command" in await operator.refused("inbox", "lst", code=2)
 
-    async def test_without_a_worker_the_histories_tell(self, operator: Operator, client: Client) -> None:
-        """What is wrong can be seen; what cannot be done now is said."""
+    async def test_without_a_worker_it_reads_the_histories(self, operator: Operator, client: Client) -> None:
+        """The findings are shown; the page says what needs a worker."""
         async with pipeline_worker(client, ALL_PIPELINES, ALL_STAGES) as short:
             handle = await poisoned(short)
             [one] = await waiting(handle)
-        told = await listed(operator, handle)
+        entry = await listed(operator, handle)
         page, beside = await operator.both("inbox")
-        shown = await operator("inbox", "show", handle.id)
+        output = await operator("inbox", "show", handle.id)
         refused = await operator.refused("inbox", "release", handle.id, "--yes", "--why", "a quoted mail")
 
-        assert (told["answered"], told["actions"], told["handoff"]["reason"]) == (False, [], "SAFETY_VIOLATION")
+        assert (entry["answered"], entry["actions"], entry["handoff"]["reason"]) == (False, [], "SAFETY_VIOLATION")
         assert handle.id in page
         assert "no worker answers for" in beside
-        assert "nothing can be decided until one does" in shown
-        assert one.handoff_id in shown
+        assert "nothing can be decided until one does" in output
+        assert one.handoff_id in output
         assert "nothing was decided" in refused
         assert short.task_queue in refused
         await handle.terminate()
 
 
 class TestElsewhere:
-    async def test_the_run_does_not_look_as_if_it_went_on(self, operator: Operator, worker: Worker) -> None:
-        """Its status, why it waits, until when and where to decide are on the page; and it can be listed by that."""
+    async def test_the_run_is_shown_as_waiting(self, operator: Operator, worker: Worker) -> None:
+        """The page has its status, reason, deadline and where to decide; runs can be listed by this status."""
         handle = await poisoned(worker)
         [one] = await waiting(handle)
         listed_as = await listed(operator, handle)
-        page, told, by_status = await asyncio.gather(
+        page, response, by_status = await asyncio.gather(
             operator("show", handle.id),
             operator.json("show", handle.id),
             operator.json("list", "--status", "pending-handoff", "--limit", "1000"),
@@ -161,8 +161,10 @@ class TestElsewhere:
         assert "SAFETY_VIOLATION" in page
         assert f"baton inbox show {handle.id}" in page
         assert "not begun" not in page
-        assert [(held["seq"], held["handoff_id"]) for held in told["pending_handoffs"]] == [(3, one.handoff_id)]
-        deadlines = [one["until"] for one in (listed_as["handoff"], told["pending_handoffs"][0])]
+        assert [
+            (pending_handoff["seq"], pending_handoff["handoff_id"]) for pending_handoff in response["pending_handoffs"]
+        ] == [(3, one.handoff_id)]
+        deadlines = [item["until"] for item in (listed_as["handoff"], response["pending_handoffs"][0])]
         of_the_run, of_its_timer = map(datetime.fromisoformat, deadlines)  # which starts when the task is completed
         assert abs(of_its_timer - of_the_run) < timedelta(minutes=1)
         assert (handle.id, "PENDING_HANDOFF") in [(run["workflow_id"], run["status"]) for run in by_status]
@@ -171,10 +173,10 @@ class TestElsewhere:
 
 class TestShow:
     async def test_it_shows_all_findings_and_the_message(self, operator: Operator, worker: Worker) -> None:
-        """What a person needs to decide, and the commands to do so."""
+        """Everything that a person needs to decide, and the commands."""
         handle = await poisoned(worker)
         [one] = await waiting(handle)
-        page, told = await asyncio.gather(
+        page, response = await asyncio.gather(
             operator("inbox", "show", handle.id), operator.json("inbox", "show", handle.id, one.handoff_id[:8])
         )
 
@@ -183,15 +185,15 @@ class TestShow:
         assert '"12 clauses extracted"' in page
         assert f"baton inbox release {handle.id} {one.handoff_id[:8]} --why" in page
         assert "top-up" not in page
-        assert told["message"]["handoffId"] == one.handoff_id
-        assert told["baton"]["current_state"] == ["12 clauses extracted"]
-        assert told["handoff"]["findings"][0]["code"] == "SAFETY_VIOLATION"
+        assert response["message"]["handoffId"] == one.handoff_id
+        assert response["baton"]["current_state"] == ["12 clauses extracted"]
+        assert response["handoff"]["findings"][0]["code"] == "SAFETY_VIOLATION"
         await handle.terminate()
 
-    async def test_several_are_named(self, operator: Operator, worker: Worker) -> None:
-        """One must be chosen; an unknown one names those that wait."""
+    async def test_several_pending_handoffs_are_listed(self, operator: Operator, worker: Worker) -> None:
+        """One must be chosen; for an unknown one the message lists the pending ones."""
         handle = await pending(worker, TaintedTwice.run, count=2)
-        both = [one.handoff_id for one in await waiting(handle)]
+        both = [wait.handoff_id for wait in await waiting(handle)]
         unclear, unknown, first = await asyncio.gather(
             operator.refused("inbox", "show", handle.id, code=2),
             operator.refused("inbox", "show", handle.id, "f47ac10b"),
@@ -204,8 +206,8 @@ class TestShow:
         assert first["handoff"]["handoff_id"] == both[0]
         await handle.terminate()
 
-    async def test_a_run_without_any_is_refused(self, operator: Operator, worker: Worker) -> None:
-        """One that is over, too, and one that is none."""
+    async def test_a_run_without_pending_handoffs_is_rejected(self, operator: Operator, worker: Worker) -> None:
+        """Also a closed run, and an unknown one."""
         handle = await poisoned(worker)
         await handle.terminate()
 
@@ -217,10 +219,10 @@ class TestShow:
 
 
 class TestHostileText:
-    """A dead letter whose text is made for the terminal of whoever looks at it."""
+    """A dead letter with text that attacks the reader's terminal."""
 
-    async def test_nothing_of_it_steers_a_terminal(self, operator: Operator, worker: Worker) -> None:
-        """No escape sequence, no direction mark, no markup, no end of the fence but ours."""
+    async def test_its_text_cannot_control_a_terminal(self, operator: Operator, worker: Worker) -> None:
+        """No escape sequence, no direction mark, no mark-up, no forged end of the fence."""
         handle = await pending(worker, Tainted.run)
         await listed(operator, handle)
         screens = await asyncio.gather(
@@ -230,8 +232,8 @@ class TestHostileText:
         )
         terminal_list, terminal_page, (page, beside) = screens
         for screen in (terminal_list, terminal_page, page, beside):
-            left = OUR_OWN.sub("", screen)
-            assert [sign for sign in left if sign not in "\r\n" and steers(sign)] == []
+            foreign = OUR_OWN.sub("", screen)
+            assert [sign for sign in foreign if sign not in "\r\n" and steers(sign)] == []
         for screen in (terminal_page, page):
             assert "[bold red]markup[/bold red] [link=file:///etc/passwd]here[/link]" in screen
             assert "\x1b]" not in screen
@@ -241,8 +243,8 @@ class TestHostileText:
             assert all(re.fullmatch(r" [0-9a-f]{16}", nonce) for nonce in ends)
         await handle.terminate()
 
-    async def test_deciding_shows_it_no_more_raw(self, operator: Operator, worker: Worker) -> None:
-        """What is released is shown before it is released, as data."""
+    async def test_deciding_shows_it_escaped(self, operator: Operator, worker: Worker) -> None:
+        """The handoff is shown as data before its release."""
         handle = await pending(worker, Tainted.run)
         code, screen = await answering(operator, "n", "inbox", "release", handle.id, "--why", "let me see")
 
@@ -253,63 +255,65 @@ class TestHostileText:
 
 
 def steers(sign: str) -> bool:
-    """Return whether a sign could steer a terminal: controls, and signs of format such as direction marks."""
+    """Return whether a character can control a terminal, such as an escape or a direction mark."""
     return unicodedata.category(sign) in ("Cc", "Cf", "Zl", "Zp")
 
 
 class TestDecide:
-    async def test_a_release_lets_it_pass_with_a_name(self, operator: Operator, worker: Worker) -> None:
-        """The handoff continues, and the decision is told as it counts (S3-11-d)."""
+    async def test_a_release_passes_it_on_with_a_name(self, operator: Operator, worker: Worker) -> None:
+        """The handoff continues, and the effective decision is printed (S3-11-d)."""
         handle = await poisoned(worker)
-        told = await operator.json("inbox", "release", handle.id, "--yes", "--why", "a quoted mail", "--who", "bob")
+        response = await operator.json("inbox", "release", handle.id, "--yes", "--why", "a quoted mail", "--who", "bob")
 
-        assert (told["action"], told["who"], told["why"]) == ("release", "bob", "a quoted mail")
+        assert (response["action"], response["who"], response["why"]) == ("release", "bob", "a quoted mail")
         await handle.result()
 
-    async def test_a_requeue_is_judged_again(self, operator: Operator, worker: Worker) -> None:
-        """What is still wrong with it is found again."""
+    async def test_a_requeue_is_validated_again(self, operator: Operator, worker: Worker) -> None:
+        """Remaining faults are found again."""
         handle = await poisoned(worker)
         line = await operator("inbox", "requeue", handle.id, "--yes", "--why", "the scan was updated")
 
         assert line == "requeued the handoff analyse → score by ann: the scan was updated\n"
-        while [one.attempts for one in await waiting(handle)] != [2]:  # noqa: ASYNC110
+        while [wait.attempts for wait in await waiting(handle)] != [2]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # a query is no event that could be awaited
         await handle.terminate()
 
     async def test_an_edit_is_in_the_history(self, operator: Operator, worker: Worker, tmp_path: Path) -> None:
-        """The baton is changed, with who and why, and what follows is sent."""
+        """The baton is changed, with person and reason, and the next handoff is sent."""
         handle = await pending(worker, Forgets.run, params={"stubborn": True})
         patch = tmp_path / "fix.json"
         patch.write_text(json.dumps({"work_scope": ["annex/*"]}), encoding="utf-8")
-        said = await operator(
+        output = await operator(
             "inbox", "edit", handle.id, "--yes", "--patch", f"@{patch}", "--why", "the scope was missing"
         )
 
-        assert said.startswith("edited the handoff forgetful → scoped by ann")
+        assert output.startswith("edited the handoff forgetful → scoped by ann")
         assert (await handle.result()).baton["current_state"] == ["Worked in annex/*"]
         run = await read_run(worker.client, handle.id)
         assert [(entry.by, entry.why) for entry, _ in run.history if entry.by] == [("ann", "the scope was missing")]
 
     async def test_a_top_up_is_in_dollars(self, operator: Operator, worker: Worker) -> None:
-        """The stage that waited for it runs (C-21)."""
+        """The waiting stage runs (C-21)."""
         handle = await pending(worker, Spends.run, budget=Budget(initial_micro_usd=200_000))
         page = await operator("inbox", "show", handle.id)
-        told = await operator.json("inbox", "top-up", handle.id, "--yes", "--usd", "0.03", "--why", "it is worth it")
+        response = await operator.json(
+            "inbox", "top-up", handle.id, "--yes", "--usd", "0.03", "--why", "it is worth it"
+        )
 
         assert "--usd 5.00" in page
-        assert told["micro_usd"] == 30_000
+        assert response["micro_usd"] == 30_000
         assert (await handle.result()).spend.micro_usd == 230_000
 
     async def test_abandoning_fails_the_stage(self, operator: Operator, worker: Worker) -> None:
-        """With who and why in the run's failure."""
+        """The run's failure has person and reason."""
         handle = await poisoned(worker)
         line = await operator("inbox", "abandon", handle.id, "--yes", "--why", "an attack")
 
         assert line == "abandoned the handoff analyse → score by ann: an attack\n"
         assert "abandoned by ann: an attack" in await failure(handle)
 
-    async def test_on_a_terminal_it_asks_once_more(self, operator: Operator, worker: Worker) -> None:
-        """A no decides nothing and ends with 1, a yes decides; what is asked about is shown first."""
+    async def test_on_a_terminal_it_asks_for_confirmation(self, operator: Operator, worker: Worker) -> None:
+        """A no decides nothing and exits with 1, a yes decides; the handoff is shown first."""
         handle = await poisoned(worker)
         words = ("inbox", "abandon", handle.id, "--why", "an attack")
         no, screen = await answering(operator, "n", *words)
@@ -325,7 +329,7 @@ class TestDecide:
     async def test_without_a_terminal_nothing_is_decided_unless_confirmed(
         self, operator: Operator, worker: Worker, tmp_path: Path
     ) -> None:
-        """Each command that decides, pays or rolls back shows what it would do, and ends with 2."""
+        """Each command that decides, pays or rolls back shows its effect, and exits with 2."""
         handle = await poisoned(worker)
         patch = tmp_path / "fix.json"
         patch.write_text('{"constraints": ["No cookies"]}', encoding="utf-8")
@@ -337,37 +341,39 @@ class TestDecide:
             ("inbox", "abandon"),
             ("rollback", "--to", "1"),
         ):
-            said = await operator.refused(*words, handle.id, "--why", "why not", code=2)
-            assert "--yes" in said
+            message = await operator.refused(*words, handle.id, "--why", "why not", code=2)
+            assert "--yes" in message
         assert (await read_run(worker.client, handle.id)).run_id == begun
         assert len(await waiting(handle)) == 1
         await handle.terminate()
 
     async def test_many_are_decided_after_one_question(self, operator: Operator, worker: Worker) -> None:
-        """Those of a code and a pipeline; what does not take the decision is left as it is."""
+        """Those of a code and a pipeline; handoffs that do not allow the decision stay unchanged."""
         tainted = [await poisoned(worker) for _ in range(3)]
-        other = await pending(worker, Forgets.run, params={"stubborn": True})
-        for handle in (*tainted, other):
+        other_handle = await pending(worker, Forgets.run, params={"stubborn": True})
+        for handle in (*tainted, other_handle):
             await listed(operator, handle)
         words = ("inbox", "release", "--all", "--code", "safety-violation", "--why", "a quoted mail")
         await operator.refused(*words, "--pipeline", "Nobody", "--yes")
         assert "--yes" in await operator.refused(*words, code=2)
         decided = await operator.json(*words, "--pipeline", "FourAgents", "--yes")
 
-        assert {one["workflow_id"] for one in decided} >= {handle.id for handle in tainted}
-        assert [one["refused"] for one in decided if one["workflow_id"] in {each.id for each in tainted}] == [None] * 3
+        assert {item["workflow_id"] for item in decided} >= {handle.id for handle in tainted}
+        assert [item["refused"] for item in decided if item["workflow_id"] in {item.id for item in tainted}] == [
+            None
+        ] * 3
         for handle in tainted:
             await handle.result()
-        assert len(await waiting(other)) == 1
-        await other.terminate()
+        assert len(await waiting(other_handle)) == 1
+        await other_handle.terminate()
 
-    async def test_it_counts_for_what_was_shown(self, operator: Operator, worker: Worker) -> None:
-        """While Bob reads, Ann has it sent again: what waits by then is not what he says yes to (S3-11-d)."""
+    async def test_a_decision_applies_to_what_was_shown(self, operator: Operator, worker: Worker) -> None:
+        """While Bob reads, Ann has it resent: his yes does not apply to the new handoff (S3-11-d)."""
         handle = await poisoned(worker)
 
         async def requeue() -> None:
             await operator("inbox", "requeue", handle.id, "--yes", "--why", "the scan was updated")
-            while [one.attempts for one in await waiting(handle)] != [2]:  # noqa: ASYNC110
+            while [wait.attempts for wait in await waiting(handle)] != [2]:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)  # a query is no event that could be awaited
 
         words = ("inbox", "release", handle.id, "--why", "a quoted mail", "--who", "bob")
@@ -375,11 +381,11 @@ class TestDecide:
 
         assert code == 1
         assert "was decided meanwhile" in " ".join(OUR_OWN.sub("", screen).split())
-        assert [one.attempts for one in await waiting(handle)] == [2]
+        assert [wait.attempts for wait in await waiting(handle)] == [2]
         await handle.terminate()
 
-    async def test_what_does_not_fit_is_refused(self, operator: Operator, worker: Worker, tmp_path: Path) -> None:
-        """Exit code 1, nothing on the output, nothing decided: not even by a patch that would break a rule."""
+    async def test_an_invalid_decision_is_rejected(self, operator: Operator, worker: Worker, tmp_path: Path) -> None:
+        """Exit code 1, no output, no decision, not even for a patch that breaks a rule."""
         handle = await poisoned(worker)
         bad, broken = tmp_path / "bad.json", tmp_path / "broken.json"
         bad.write_text('{"goal": null}', encoding="utf-8")
@@ -410,8 +416,8 @@ class TestDecide:
         assert "is not JSON" in " ".join(none.replace("│", " ").split())
         assert "say why" in reason
         assert "--usd" in amount
-        said = [" ".join(one.replace("│", " ").split()) for one in names]
-        assert ["a person's name is recorded: " in one for one in said] == [True] * len(names)
-        assert ["\x1b[2K" in one for one in names] == [False] * len(names)
+        texts = [" ".join(name.replace("│", " ").split()) for name in names]
+        assert ["a person's name is recorded: " in item for item in texts] == [True] * len(names)
+        assert ["\x1b[2K" in name for name in names] == [False] * len(names)
         assert len(await waiting(handle)) == 1
         await handle.terminate()

@@ -15,7 +15,7 @@ BLOCK = re.compile(r"^```(?:python|ini)\n# (?P<name>\w+\.(?:py|ini))\n(?P<text>.
 
 @pytest.fixture(scope="module")
 def newcomer(wheel: Installed, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str, str]]:
-    """Return a new folder with the README's files, the `bin` of an environment with the wheel, and its variables."""
+    """Return a folder with the README's files, the `bin` of an environment with the wheel, and its variables."""
     folder = tmp_path_factory.mktemp("newcomer")
     for block in BLOCK.finditer((ROOT / "README.md").read_text(encoding="utf-8")):
         (folder / block["name"]).write_text(block["text"], encoding="utf-8")
@@ -30,7 +30,7 @@ def test_the_readme_has_all_files_of_a_first_pipeline(newcomer: tuple[Path, Path
 
 
 def test_baton_comes_from_the_wheel(newcomer: tuple[Path, Path, dict[str, str]]) -> None:
-    """What the newcomer imports is the wheel, and the checkout's own pipelines are not in it."""
+    """The newcomer imports the wheel, without the checkout's own pipelines."""
     folder, bin_folder, variables = newcomer
     where = run([bin_folder / "python", "-c", "import baton; print(baton.__file__)"], folder, variables)
     assert str(bin_folder.parent) in where
@@ -39,7 +39,7 @@ def test_baton_comes_from_the_wheel(newcomer: tuple[Path, Path, dict[str, str]])
 
 
 def test_the_skills_tests_pass(newcomer: tuple[Path, Path, dict[str, str]], tmp_path: Path) -> None:
-    """The test kit is in the wheel: real server, scripts, replay; and no warning stands above the result."""
+    """The test kit is in the wheel: real server, scripts, replay; and pytest prints no warning."""
     _, _, variables = newcomer
     for block in BLOCK.finditer((ROOT / "docs" / "skill.md").read_text(encoding="utf-8")):
         (tmp_path / block["name"]).write_text(block["text"], encoding="utf-8")  # of two versions, the last
@@ -50,8 +50,8 @@ def test_the_skills_tests_pass(newcomer: tuple[Path, Path, dict[str, str]], tmp_
     assert "Warning" not in printed
 
 
-def test_a_strict_type_checker_has_nothing_to_say(newcomer: tuple[Path, Path, dict[str, str]]) -> None:
-    """The README's files are typed, and the wheel's own types take what teams hand over and let them read it."""
+def test_the_readmes_files_pass_a_strict_type_checker(newcomer: tuple[Path, Path, dict[str, str]]) -> None:
+    """The README's files are typed, and pass a strict type checker with the wheel's types."""
     folder, bin_folder, variables = newcomer
     files = sorted(path.name for path in folder.glob("*.py"))
     run([bin_folder / "python", "-m", "mypy", "--strict", *files], folder, variables)
@@ -66,7 +66,7 @@ def test_the_readmes_file_runs_by_itself(newcomer: tuple[Path, Path, dict[str, s
 
 
 def test_the_readmes_agents_run(newcomer: tuple[Path, Path, dict[str, str]]) -> None:
-    """The first screen hands one agent's text to the next, and prints what the README says."""
+    """The first program passes one agent's text to the next, and prints the README's output."""
     folder, bin_folder, variables = newcomer
     [promised] = re.findall(r"(?m)^```text\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
 
@@ -76,7 +76,7 @@ def test_the_readmes_agents_run(newcomer: tuple[Path, Path, dict[str, str]]) -> 
 async def test_worker_service_and_command_line_work_together(
     newcomer: tuple[Path, Path, dict[str, str]], server: DevServer
 ) -> None:
-    """The README's worker runs the pipeline that its service starts, and `baton history` tells of it (S2-how-1…4)."""
+    """The README's worker runs the pipeline that its service starts, and `baton history` shows it (S2-how-1…4)."""
     folder, bin_folder, variables = newcomer
     variables = {**variables, "TEMPORAL_ADDRESS": server.address}
     worker = await asyncio.create_subprocess_exec(

@@ -32,14 +32,14 @@ PIPELINES = 8
 
 
 def service(server: DevServer, folder: Path, port: int) -> AbstractAsyncContextManager[Process]:
-    """Run the service; it answers when the block begins, and has been killed when it ends."""
+    """Run the service for the block, and kill it at the end."""
     command = ("-m", "tests.acceptance.outside_service", server.address, str(folder), str(port))
     environment = {**os.environ, TOKENS: json.dumps({"reviewer": TOKEN})}
     return working(*command, once="ready", environment=environment)
 
 
 async def call(url: str, body: Any = None) -> tuple[int, Any]:
-    """Return status and JSON of a call, which is repeated until there is an answer."""
+    """Repeat a call until it is answered, and return status and JSON."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data=data, headers={"authorization": f"Bearer {TOKEN}"})
 
@@ -60,7 +60,7 @@ async def call(url: str, body: Any = None) -> tuple[int, Any]:
 
 
 async def work(url: str, holder: str, done: dict[str, list[str]], told: asyncio.Event) -> None:
-    """Take what waits and return it, for ever; of what is refused, only that another one was quicker is usual."""
+    """Accept and return pending handoffs forever; the only allowed rejection is that another agent was faster."""
     while True:
         _, rows = await call(f"{url}/handoffs")
         random.shuffle(rows)
@@ -84,8 +84,8 @@ async def work(url: str, holder: str, done: dict[str, list[str]], told: asyncio.
         await asyncio.sleep(0.01)
 
 
-async def test_it_is_killed_again_and_again(server: DevServer, tmp_path: Path, port: int) -> None:
-    """Each handoff is accepted once on record, and the work that counts is of the one who was told so."""
+async def test_the_service_is_killed_repeatedly(server: DevServer, tmp_path: Path, port: int) -> None:
+    """Each handoff is accepted once on record, and the work of the accepted agent counts."""
     guards = safeguards(tmp_path)
     client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=guards)])
     done: dict[str, list[str]] = {}
@@ -93,20 +93,20 @@ async def test_it_is_killed_again_and_again(server: DevServer, tmp_path: Path, p
     async with pipeline_worker(client, [HandsOutside], EXCHANGE_ACTIVITIES) as worker:
         handles = [await start(worker, HandsOutside.run, seconds=150) for _ in range(PIPELINES)]
         async with asyncio.TaskGroup() as agents:
-            works = [agents.create_task(work(f"http://127.0.0.1:{port}", one, done, told)) for one in HOLDERS]
-            results = asyncio.gather(*(one.result() for one in handles))
+            works = [agents.create_task(work(f"http://127.0.0.1:{port}", holder, done, told)) for holder in HOLDERS]
+            results = asyncio.gather(*(handle.result() for handle in handles))
             while not results.done():
                 async with service(server, tmp_path, port):
                     await asyncio.wait([results], timeout=random.uniform(0.05, 0.3))
             async with service(server, tmp_path, port):
                 await told.wait()  # who lost the last answers is told them again
-            for one in works:
-                one.cancel()
+            for item in works:
+                item.cancel()
 
         for handle, result in zip(handles, await results, strict=True):
             assert done[handle.id] == [result.output["holder"]]
             assert result.baton["decision_log"] == [f"{result.output['holder']} was here"]
             task = await trace_of(tmp_path, result.task_id)
             assert task.report.verdict is not Verdict.INVALID
-            assert [one.fields.status for one in task.records] == ["ACCEPTED"]
+            assert [record.fields.status for record in task.records] == ["ACCEPTED"]
             await assert_replays(handle, [HandsOutside], plugin=BatonPlugin(safeguards=guards))

@@ -21,15 +21,15 @@ from tests.support.processes import heard
 
 
 def copied(source: Path, target: Path) -> None:
-    """Copy a database as it is now, live or not, to where nothing is left of another."""
-    for left in target.parent.glob(f"{target.name}*"):
-        left.unlink()
+    """Copy the current state of a database over another."""
+    for path in target.parent.glob(f"{target.name}*"):
+        path.unlink()
     with contextlib.closing(sqlite3.connect(source)) as old, contextlib.closing(sqlite3.connect(target)) as new:
         old.backup(new)
 
 
 async def until_one_waits(client: Client, workflow_id: str) -> PendingHandoff:
-    """Return the handoff that waits for a person, once there is one; the test's timeout bounds the wait."""
+    """Wait for a pending handoff and return it; the test's timeout bounds the wait."""
     while not (waiting := await run_inbox(client, workflow_id)):  # noqa: ASYNC110 - a run gives no event
         await asyncio.sleep(0.05)
     assert waiting[0].handoff is not None
@@ -37,8 +37,8 @@ async def until_one_waits(client: Client, workflow_id: str) -> PendingHandoff:
 
 
 class TestRestoredService:
-    async def test_what_was_sent_before_waits_for_a_person_and_a_rollback_sends_it_anew(self, tmp_path: Path) -> None:
-        """No stage is begun under an answer that is on record for another message.
+    async def test_earlier_handoffs_wait_for_a_person_and_a_rollback_resends_them(self, tmp_path: Path) -> None:
+        """No stage starts under an answer that is recorded for another message.
 
         A rollback gives all that follows ids of its own, so one is enough for a run, whatever ran since the backup.
         """
@@ -61,16 +61,20 @@ class TestRestoredService:
         ):
             client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards(tmp_path))])
             waits = await until_one_waits(client, "relayed")
-            done = [act["stage"] for act in journal(tmp_path) if act["what"] == "done"]
+            finished_stages = [act["stage"] for act in journal(tmp_path) if act["what"] == "done"]
 
             await roll_back(client, "relayed", "build", by="ann", why="restored")
             result = await client.get_workflow_handle("relayed", result_type=PipelineResult).result()
             anchors = (await read_run(client, "relayed")).anchors
 
         assert (waits.receiver, waits.reason) == ("build", Code.SIGNATURE_INVALID)
-        assert done == ["draft", "build", "verify", "draft"], "the stage in the air at the backup, and no other"
+        assert finished_stages == ["draft", "build", "verify", "draft"], (
+            "the stage in the air at the backup, and no other"
+        )
         assert [entry.split()[0] for entry in result.final_baton().decision_log] == ["draft", "build", "verify"]
-        trace = await trace_of(tmp_path, task_id, [ChainHead.from_anchor("baton", task_id, one) for one in anchors])
+        trace = await trace_of(
+            tmp_path, task_id, [ChainHead.from_anchor("baton", task_id, anchor) for anchor in anchors]
+        )
         assert trace.report.verdict in (Verdict.VALID, Verdict.UNANCHORED), trace.report.reason
-        accepted = [one.fields.to_agent for one in trace.records if one.fields.status == "ACCEPTED"]
+        accepted = [record.fields.to_agent for record in trace.records if record.fields.status == "ACCEPTED"]
         assert accepted == ["draft", "build", "verify", "build", "verify"], "what ran again is beside what ran before"

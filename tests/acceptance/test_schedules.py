@@ -18,22 +18,22 @@ def operator(server: DevServer, tmp_path: Path) -> Operator:
 
 
 async def test_a_schedule_starts_runs_is_listed_and_is_deleted(operator: Operator) -> None:
-    """A run of it is a pipeline like any other: with its goal, labelled, a task of its own."""
+    """A scheduled run is an ordinary pipeline, with goal, labels and task."""
     words = ("--cron", "0 7 * * 1-5", "--timezone", "Europe/Berlin", "--goal", "Ship", "--param", "depth=3")
-    made = await operator.json("schedule", "Delivery", *words, "--id", "nightly")
-    assert made["next"].endswith(("05:00:00+00:00", "06:00:00+00:00"))
+    response = await operator.json("schedule", "Delivery", *words, "--id", "nightly")
+    assert response["next"].endswith(("05:00:00+00:00", "06:00:00+00:00"))
 
     parts = WorkerParts(artifacts=open_store(operator.folder / "artifacts"))
     client = await Client.connect(operator.variables["TEMPORAL_ADDRESS"], plugins=[BatonPlugin(parts)])
     async with operator.worker("scheduled"):
         await client.get_schedule_handle("nightly").trigger()
-        while not (rows := [one for one in await operator.json("schedule") if one["last"]]):
+        while not (rows := [schedule for schedule in await operator.json("schedule") if schedule["last"]]):
             pass  # the list lags behind; each look takes a process
         [row] = rows
         await operator.until_asked(row["last"])
         run = await read_run(client, row["last"])
         waiting = await operator.json("list", "--pipeline", "Delivery", "--status", "waiting")
-        [listed] = [one for one in waiting if one["workflow_id"] == row["last"]]
+        [listed] = [item for item in waiting if item["workflow_id"] == row["last"]]
     assert (row["schedule"], row["pipeline"], row["cron"], row["paused"]) == (
         "nightly",
         "Delivery",
@@ -53,7 +53,7 @@ async def test_a_schedule_starts_runs_is_listed_and_is_deleted(operator: Operato
     assert "no schedule 'nightly'" in await operator.refused("schedule", "delete", "nightly")
 
 
-async def test_a_cron_that_is_none_is_wrong_usage(operator: Operator) -> None:
-    """The server's own words say what is wrong with it."""
-    told = await operator.refused("schedule", "Delivery", "--cron", "at noon", "--goal", "Ship", code=2)
-    assert "cron" in told
+async def test_an_invalid_cron_is_a_usage_error(operator: Operator) -> None:
+    """The message has the server's error."""
+    message = await operator.refused("schedule", "Delivery", "--cron", "at noon", "--goal", "Ship", code=2)
+    assert "cron" in message

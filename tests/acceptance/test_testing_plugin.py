@@ -80,7 +80,7 @@ def test_a_plain_test_runs_a_pipeline(baton_worker, baton_scripts):
 
 
 def run_pytest(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run pytest in a folder as its user would, with warnings as errors and without this project's settings."""
+    """Run pytest in a folder as a user would, with warnings as errors and without this project's settings."""
     plain = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "BATON_", "TEMPORAL_"))
     }
@@ -120,20 +120,20 @@ class TestServer:
 class TestRecording:
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
-        """Return a folder with one test of a cassette."""
+        """Return a folder with a test that uses a cassette."""
         (tmp_path / "test_model.py").write_text(CASSETTE, encoding="utf-8")
         return tmp_path
 
     def test_a_cassette_is_recorded_played_missed_and_pruned(self, folder: Path) -> None:
-        """The way of a test through a change of its prompt."""
+        """A test before, during and after a change of its prompt."""
         unrecorded = run_pytest(folder)
         recorded = run_pytest(folder, BATON_RECORD="1")
         played = run_pytest(folder)
         changed = {"PROMPT": "Add login\nNo new dependency"}
         missed = run_pytest(folder, **changed)
-        again = run_pytest(folder, "--baton-record", **changed)
+        rerecorded = run_pytest(folder, "--baton-record", **changed)
 
-        assert [one.returncode for one in (unrecorded, recorded, played, missed, again)] == [1, 0, 0, 1, 0]
+        assert [item.returncode for item in (unrecorded, recorded, played, missed, rerecorded)] == [1, 0, 0, 1, 0]
         assert "has no answer of 'planner'" in unrecorded.stdout
         file = folder / "cassettes" / "test_model" / "test_the_model_is_asked.json"
         assert "baton recorded answers: review them before you commit them" in recorded.stdout
@@ -144,8 +144,8 @@ class TestRecording:
         [answer] = json.loads(file.read_text(encoding="utf-8"))["answers"]
         assert answer["prompt"] == ["Add login", "No new dependency"]
 
-    def test_tests_whose_parameters_are_alike_have_cassettes_of_their_own(self, tmp_path: Path) -> None:
-        """None takes the place of another one's, and a long parameter makes no name that a disk refuses."""
+    def test_tests_with_similar_parameters_have_separate_cassettes(self, tmp_path: Path) -> None:
+        """They do not overwrite each other, and a long parameter does not make the file name too long."""
         (tmp_path / "test_model.py").write_text(ALIKE, encoding="utf-8")
 
         recorded = run_pytest(tmp_path, "--baton-record")
@@ -166,7 +166,7 @@ class TestRecording:
     def test_nothing_is_recorded_in_ci(
         self, folder: Path, arguments: tuple[str, ...], variables: Mapping[str, str]
     ) -> None:
-        """It stops before the first test, and says what to do."""
+        """The session stops before the first test, and the message says what to do."""
         ended = run_pytest(folder, *arguments, **variables)
 
         assert ended.returncode == pytest.ExitCode.USAGE_ERROR
@@ -175,8 +175,8 @@ class TestRecording:
 
 
 class TestScripts:
-    def test_a_script_that_was_not_used_up_fails_its_test(self, tmp_path: Path) -> None:
-        """Nobody has to remember to assert it."""
+    def test_an_unused_answer_of_a_script_fails_its_test(self, tmp_path: Path) -> None:
+        """No assertion is needed."""
         (tmp_path / "test_left_over.py").write_text(LEFT_OVER, encoding="utf-8")
 
         ended = run_pytest(tmp_path)
@@ -184,8 +184,8 @@ class TestScripts:
         assert ended.returncode == 1
         assert "'planner' was called 0 times; its script has 1 call" in ended.stdout
 
-    def test_one_that_was_skipped_or_interrupted_has_not_failed(self, tmp_path: Path) -> None:
-        """It would have asked for more; an error then would take the place of the summary."""
+    def test_a_skipped_or_interrupted_test_does_not_fail_for_unused_answers(self, tmp_path: Path) -> None:
+        """An error for unused answers would hide the actual outcome."""
         (tmp_path / "test_broken_off.py").write_text(BROKEN_OFF, encoding="utf-8")
 
         ended = run_pytest(tmp_path)

@@ -30,7 +30,7 @@ def pace() -> Pace:
 
 @pytest.fixture
 async def run(client: Client, pace: Pace, request: pytest.FixtureRequest) -> AsyncIterator[Handle]:
-    """Yield a run whose stage has said two words and waits."""
+    """Yield a run whose stage has streamed two words and waits."""
     queue = request.node.name
     async with worker_of(client, queue, speaking(pace, TOKENS)):
         handle = await begun(client, queue)
@@ -40,7 +40,7 @@ async def run(client: Client, pace: Pace, request: pytest.FixtureRequest) -> Asy
 
 
 async def lines(process: asyncio.subprocess.Process, until: Callable[[str], bool] | None = None) -> list[str]:
-    """Return the lines that a process writes, to its end or until all of them together are as wanted."""
+    """Return the output lines of a process, to its end or until they meet a condition."""
     assert process.stdout is not None
     written: list[str] = []
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -52,15 +52,13 @@ async def lines(process: asyncio.subprocess.Process, until: Callable[[str], bool
 
 
 def text_of(written: str) -> str:
-    """Return what the stage said, from lines of JSON."""
+    """Return the stage's text from JSON lines."""
     news: list[dict[str, Any]] = [json.loads(line) for line in written.splitlines()]
-    return "".join(one["text"] for one in news if one["what"] == "text")
+    return "".join(news["text"] for news in news if news["what"] == "text")
 
 
-async def test_json_has_each_piece_as_it_is_said_and_resumes_after_a_cursor(
-    operator: Operator, run: Handle, pace: Pace
-) -> None:
-    """A program that reads half of the stream, and later the rest from its last cursor, has heard all of it once."""
+async def test_json_streams_each_piece_and_resumes_after_a_cursor(operator: Operator, run: Handle, pace: Pace) -> None:
+    """A program that reads half of the stream, and later the rest from its last cursor, gets everything once."""
     async with operator.started("watch", run.id, "--json") as watching:
         first = await lines(watching, until=lambda written: text_of(written) == SAID)
     cursor = json.loads(first[-1])["cursor"]
@@ -84,7 +82,7 @@ async def test_a_pipe_gets_a_line_for_each_piece(operator: Operator, run: Handle
 
 
 async def test_a_terminal_shows_the_text_while_the_stage_works(operator: Operator, run: Handle) -> None:
-    """The page has what was said so far, and the stage has not ended: only the test lets it."""
+    """The page has the text so far, before the stage ends."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         _, screen = await operator.terminated_on_a_terminal("watch", run.id, once=SAID.strip())
 

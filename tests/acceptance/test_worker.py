@@ -72,7 +72,7 @@ runpy.run_path({root!r} + "/worker.py", run_name="__main__")
 
 @pytest.fixture
 def environment(server: DevServer, tmp_path: Path) -> dict[str, str]:
-    """Return the settings of a worker in a folder of its own."""
+    """Return the settings of a worker in a new folder."""
     return {
         **os.environ,
         "TEMPORAL_ADDRESS": server.address,
@@ -84,7 +84,7 @@ def environment(server: DevServer, tmp_path: Path) -> dict[str, str]:
 
 @asynccontextmanager
 async def worker(environment: dict[str, str], folder: Path, code: str | None = None) -> AsyncIterator[Any]:
-    """Run `worker.py`, or code around it, in a folder; it is killed if it still runs when the block ends."""
+    """Run `worker.py`, or code around it, in a folder for the block."""
     command = [str(ROOT / "worker.py")] if code is None else ["-c", code]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, *command), cwd=folder, env=environment, stderr=asyncio.subprocess.PIPE
@@ -98,10 +98,10 @@ async def worker(environment: dict[str, str], folder: Path, code: str | None = N
 
 
 class TestWorker:
-    async def test_it_works_until_it_is_asked_to_stop(
+    async def test_it_works_until_it_is_stopped(
         self, server: DevServer, environment: dict[str, str], tmp_path: Path
     ) -> None:
-        """It says so once it does; a shipped pipeline runs, on record; and it ends in order."""
+        """It reports its start, runs a shipped pipeline on record, and exits cleanly."""
         client = await Client.connect(server.address, plugins=[BatonPlugin()])
         source = tmp_path / "source"
         source.mkdir()
@@ -119,19 +119,19 @@ class TestWorker:
                 task_queue=environment["BATON_TASK_QUEUE"],
             )
             process.send_signal(signal.SIGTERM)
-            said = (await process.stderr.read()).decode()
+            stderr = (await process.stderr.read()).decode()
             code = await process.wait()
 
         assert b": project_init, contract_review, " in line  # as `baton run` takes them
         assert result["baton"]["decision_log"]
-        assert (code, said.splitlines()[-1].endswith("stopped")) == (0, True)
+        assert (code, stderr.splitlines()[-1].endswith("stopped")) == (0, True)
         async with Ledger(tmp_path / "ledger.db") as ledger:
             assert await ledger.newest(1)
 
     async def test_it_stops_while_it_waits_for_a_service_that_does_not_answer(
         self, environment: dict[str, str], tmp_path: Path
     ) -> None:
-        """Whoever stops it does not wait for the connection to fail; nothing was begun, so it ends in order."""
+        """It stops without waiting for the connection to fail, and exits cleanly."""
         called = asyncio.Event()
 
         async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -145,15 +145,15 @@ class TestWorker:
             async with asyncio.timeout(LIMIT):
                 await called.wait()
                 process.send_signal(signal.SIGTERM)
-                said = (await process.stderr.read()).decode()
+                stderr = (await process.stderr.read()).decode()
                 code = await process.wait()
 
-        assert (code, said.splitlines()[-1].endswith("stopped before there was a connection")) == (0, True)
+        assert (code, stderr.splitlines()[-1].endswith("stopped before there was a connection")) == (0, True)
 
-    async def test_it_stops_where_an_event_loop_takes_no_signals(
+    async def test_it_stops_if_the_event_loop_has_no_signal_handlers(
         self, environment: dict[str, str], tmp_path: Path
     ) -> None:
-        """As on Windows: an ordinary handler stops it there."""
+        """As on Windows, where an ordinary signal handler stops it."""
         code = _DEAF_LOOP.format(root=str(ROOT))
         async with worker(environment, tmp_path, code) as process, asyncio.timeout(LIMIT):
             async for line in process.stderr:
@@ -163,10 +163,10 @@ class TestWorker:
 
         assert ended == 0
 
-    async def test_it_stops_while_a_tool_is_in_a_thread_that_nobody_can_end(
+    async def test_it_stops_while_a_tool_blocks_a_thread(
         self, server: DevServer, environment: dict[str, str], tmp_path: Path
     ) -> None:
-        """Once the grace is over it ends in order; the stage runs again elsewhere, as after any stop."""
+        """After the grace period it exits cleanly; the stage is retried elsewhere."""
         (tmp_path / "held.py").write_text(_HELD, encoding="utf-8")
         code = "import held; from baton import run_worker; run_worker([held.Held], [held.hold])"
         own = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "BATON_GRACE_SECONDS": "0.5"}
@@ -178,14 +178,14 @@ class TestWorker:
             while b"in the thread" not in (line := await process.stderr.readline()):
                 assert line, "the worker ended before its stage began"
             process.send_signal(signal.SIGTERM)
-            said = (await process.stderr.read()).decode()
+            stderr = (await process.stderr.read()).decode()
             ended = await process.wait()
             await handle.terminate()
 
-        assert (ended, said.splitlines()[-1].endswith("stopped")) == (0, True)
+        assert (ended, stderr.splitlines()[-1].endswith("stopped")) == (0, True)
 
-    async def test_it_looks_for_garbage_seldom(self, environment: dict[str, str], tmp_path: Path) -> None:
-        """As Python does by itself, a worker with agents spent a tenth of its time on it."""
+    async def test_it_collects_garbage_rarely(self, environment: dict[str, str], tmp_path: Path) -> None:
+        """With Python's default a worker with agents spent a tenth of its time on it."""
         code = (
             "import gc; from baton import worker; worker.work(worker.Served([], [])); "
             "print(gc.get_threshold()[0], worker.COLLECT_AFTER)"
@@ -223,17 +223,17 @@ class TestWorker:
             pytest.param({"TEMPORAL_ADDRESS": "127.0.0.1:1"}, 3, "127.0.0.1:1", id="no server"),
         ],
     )
-    async def test_it_ends_with_the_reason_if_it_cannot_begin(
+    async def test_it_exits_with_the_reason_if_it_cannot_start(
         self, environment: dict[str, str], tmp_path: Path, settings: dict[str, str], ends: int, what: str
     ) -> None:
-        """It never waits for what nobody will mend, and does not claim to work."""
+        """It exits instead of waiting, and does not report that it is working."""
         (tmp_path / "text").write_text("This is no database. " * 1_000, encoding="utf-8")
-        given = {name: value.format(folder=tmp_path) for name, value in settings.items()}
-        async with worker({**environment, **given}, tmp_path) as process, asyncio.timeout(LIMIT):
-            said = (await process.stderr.read()).decode()
+        members = {name: value.format(folder=tmp_path) for name, value in settings.items()}
+        async with worker({**environment, **members}, tmp_path) as process, asyncio.timeout(LIMIT):
+            stderr = (await process.stderr.read()).decode()
             code = await process.wait()
 
         assert code == ends
-        assert what.format(folder=tmp_path) in said
-        assert "Traceback" not in said
-        assert "working for" not in said
+        assert what.format(folder=tmp_path) in stderr
+        assert "Traceback" not in stderr
+        assert "working for" not in stderr

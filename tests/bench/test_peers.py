@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class TestJob:
-    def test_by_hand_and_with_baton_the_state_ends_alike(self) -> None:
+    def test_all_sides_end_with_the_same_state(self) -> None:
         """All sides carry the same texts, and end with the same state."""
         state, baton = State(**small()), Baton.from_json_object(small())
         for script in scripts():
@@ -53,40 +53,40 @@ class TestPeers:
         assert all((ROOT / f"{module.replace('.', '/')}.py").is_file() for module in MODULES.values())
 
     def test_they_use_the_same_sdk_as_baton(self) -> None:
-        """A difference between two releases of the SDK would be no difference between the layers."""
+        """Otherwise the comparison would include differences between SDK releases."""
         pins = dict(line.split("==") for line in REQUIREMENTS.read_text().splitlines() if "==" in line)
 
         assert pins["temporalio"] == importlib.metadata.version("temporalio")
 
 
 class TestPeersPython:
-    def test_it_is_made_once_and_anew_when_the_list_changes(self, tmp_path: Path) -> None:
-        """It is a folder of its own, which a second measurement finds as it is."""
-        wanted, folder = tmp_path / "requirements.txt", tmp_path / "peers"
-        wanted.write_text("# none\n")
-        python = peers_python(folder, wanted)
-        made = (folder / "pyvenv.cfg").stat().st_mtime_ns
-        assert peers_python(folder, wanted) == python
-        assert (folder / "pyvenv.cfg").stat().st_mtime_ns == made
-        wanted.write_text("# still none\n")
-        peers_python(folder, wanted)
+    def test_it_is_created_once_and_recreated_when_the_list_changes(self, tmp_path: Path) -> None:
+        """It is a separate folder, which a second measurement reuses."""
+        paths, folder = tmp_path / "requirements.txt", tmp_path / "peers"
+        paths.write_text("# none\n")
+        python = peers_python(folder, paths)
+        created_at = (folder / "pyvenv.cfg").stat().st_mtime_ns
+        assert peers_python(folder, paths) == python
+        assert (folder / "pyvenv.cfg").stat().st_mtime_ns == created_at
+        paths.write_text("# still none\n")
+        peers_python(folder, paths)
 
-        assert (folder / "pyvenv.cfg").stat().st_mtime_ns > made
+        assert (folder / "pyvenv.cfg").stat().st_mtime_ns > created_at
         assert python.is_relative_to(folder)
 
-    def test_what_cannot_be_installed_is_told_in_the_installers_words(self, tmp_path: Path) -> None:
-        """And the half-made folder is not taken for a whole one the next time."""
-        wanted, folder = tmp_path / "requirements.txt", tmp_path / "peers"
-        wanted.write_text("nowhere @ file:///nowhere/nowhere-1.0-py3-none-any.whl\n")
+    def test_a_failed_installation_has_the_installers_message(self, tmp_path: Path) -> None:
+        """The incomplete folder is not used the next time."""
+        paths, folder = tmp_path / "requirements.txt", tmp_path / "peers"
+        paths.write_text("nowhere @ file:///nowhere/nowhere-1.0-py3-none-any.whl\n")
 
         for _ in range(2):
             with pytest.raises(RuntimeError, match="nowhere"):
-                peers_python(folder, wanted)
+                peers_python(folder, paths)
 
 
 class TestPipedCrew:
     async def started(self, job: str) -> PipedCrew:
-        """Return a crew whose process does a job."""
+        """Return a crew whose process runs a job."""
         code = f"import asyncio\nfrom benchmarks.peers.pipes import take_jobs\n{job}\nasyncio.run(take_jobs(job))"
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, cwd=ROOT, stdin=PIPE, stdout=PIPE)
         nobody: Any = None
@@ -102,7 +102,7 @@ class TestPipedCrew:
         )
         running = [await crew.start("job", {"n": number, "last": number == 2}) for number in range(3)]
 
-        assert [await one.result() for one in running] == [{"was": 0}, {"was": 1}, {"was": 2}]
+        assert [await item.result() for item in running] == [{"was": 0}, {"was": 1}, {"was": 2}]
         assert crew.worker.stdin is not None
         crew.worker.stdin.close()
         assert await crew.worker.wait() == 0

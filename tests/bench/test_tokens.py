@@ -35,7 +35,7 @@ class TestWork:
         assert max(event.at for event in session.log.events if event.at) < session.ended
 
     def test_stages_read_other_files(self) -> None:
-        """A chain in which all stages read the same would flatter nobody, but be no chain."""
+        """Stages that all read the same files would not be a realistic chain."""
         first, second = (work(seq, _BEGAN, len, sentences=False) for seq in (1, 2))
 
         assert not set(first.messages[1::2]) & set(second.messages[1::2])

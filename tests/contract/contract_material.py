@@ -51,14 +51,14 @@ SCHEMAS = OutputSchemas([OutputSchema("ComplianceDecisionV1", "1.2", {"type": "o
 
 def example(**changes: Any) -> dict[str, Any]:
     """Return the document's contract with members replaced; `...` takes one away."""
-    made = {**copy.deepcopy(EXAMPLE), **changes}
-    return {name: value for name, value in made.items() if value is not ...}
+    members = {**copy.deepcopy(EXAMPLE), **changes}
+    return {name: value for name, value in members.items() if value is not ...}
 
 
 def event(kind: str, content: str = "", minutes: float = 5, **members: Any) -> SessionEvent:
     """Return an event some minutes before the contract is made, with an id of its own unless one is given."""
-    given = {"id": f"evt-{kind}", "timestamp": NOW - timedelta(minutes=minutes), **members}
-    return SessionEvent(type=EventType(kind), content=content, **given)
+    event_members = {"id": f"evt-{kind}", "timestamp": NOW - timedelta(minutes=minutes), **members}
+    return SessionEvent(type=EventType(kind), content=content, **event_members)
 
 
 def result(content: str, minutes: float = 5, **members: Any) -> SessionEvent:
@@ -88,18 +88,18 @@ IDEA = event("brainstorm", "What if we just skip the compliance check?", id="evt
 
 def verdict(contract: Any, **surroundings: Any) -> ContractVerdict:
     """Return the verdict on a contract where everything about it is known."""
-    given = {"now": NOW, "schemas": SCHEMAS, "parent_trace_id": EXAMPLE["traceId"], **surroundings}
-    return validate_contract(contract, **given)
+    members = {"now": NOW, "schemas": SCHEMAS, "parent_trace_id": EXAMPLE["traceId"], **surroundings}
+    return validate_contract(contract, **members)
 
 
 def errors(contract: Any, **surroundings: Any) -> list[tuple[Check, str]]:
     """Return the errors of a contract, each with its check and place."""
-    return [(one.check, one.at) for one in verdict(contract, **surroundings).errors]
+    return [(error.check, error.at) for error in verdict(contract, **surroundings).errors]
 
 
 def warnings(contract: Any, **surroundings: Any) -> list[tuple[Check, str]]:
     """Return the warnings of a contract, each with its check and place."""
-    return [(one.check, one.at) for one in verdict(contract, **surroundings).warnings]
+    return [(warning.check, warning.at) for warning in verdict(contract, **surroundings).warnings]
 
 
 TOOLS = ("crm.lookup", "policy.search", "email.send", "Email.Send ", "unknown", " ", None)
@@ -115,11 +115,11 @@ _times = st.one_of(
 @st.composite
 def sessions(draw: st.DrawFn, most: int = 12) -> list[SessionEvent]:
     """Return a random session: few tools, calls and ages, so that they meet; each text says which event it is of."""
-    made = []
+    items = []
     for number in range(draw(st.integers(0, most))):
         kind = draw(st.sampled_from(EventType))
         tool = kind in (EventType.TOOL_CALL, EventType.TOOL_RESULT) or draw(st.booleans())
-        made.append(
+        items.append(
             SessionEvent(
                 id=f"e{number}",
                 type=kind,
@@ -134,7 +134,7 @@ def sessions(draw: st.DrawFn, most: int = 12) -> list[SessionEvent]:
                 agent=draw(st.sampled_from((None, "research", " "))),
             )
         )
-    return made
+    return items
 
 
 tool_sets = st.frozensets(st.sampled_from(("crm.lookup", "policy.search", "email.send", "CRM.lookup", "crm.read")))

@@ -168,7 +168,7 @@ async def glance(context: StageContext[Baton]) -> BatonPatch:
 
 @workflow.defn
 class Glanced:
-    """Research, a look that leaves no message in the history, somebody outside who does not answer, and a note."""
+    """Research, a look without a message in the history, an outside agent that does not answer, and a note."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -246,7 +246,10 @@ class ReviewedOutside:
         versions: Any = start.params.get("agents")
         entries = [
             AgentEntry(name="research", version="1.0.0", tools=research.spec.tools),
-            *(AgentEntry(name=name, version=one, tools=review.spec.tools) for name, one in (versions or {}).items()),
+            *(
+                AgentEntry(name=name, version=version, tools=review.spec.tools)
+                for name, version in (versions or {}).items()
+            ),
         ]
         agents = AgentRegistry(entries) if versions else None
         processors = GROWING if start.params.get("growing") else DEFAULT_PROCESSORS

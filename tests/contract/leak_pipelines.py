@@ -61,8 +61,8 @@ class Confides:
         await self.pipeline.stage(confide)
         await self.pipeline.stage(tell_all)
         await self.pipeline.stage(ask_model)
-        told = await self.pipeline.stage(tell_again)
-        return self.pipeline.result(told.output)
+        result = await self.pipeline.stage(tell_again)
+        return self.pipeline.result(result.output)
 
 
 @workflow.defn
@@ -76,14 +76,14 @@ class ConfidesTogether:
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
         await self.pipeline.fan_out(confide, tell_all)
-        told = await self.pipeline.fan_out(tell_all, tell_again)
-        output: Any = [one.output for one in told]
+        results = await self.pipeline.fan_out(tell_all, tell_again)
+        output: Any = [item.output for item in results]
         return self.pipeline.result(output)
 
 
 @workflow.defn
 class SendsOne:
-    """One stage after the sender: the one that the parameter `stage` names."""
+    """Run the sender, then the stage of the parameter `stage`."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -108,8 +108,8 @@ class Waits:
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
         await self.pipeline.stage(confide)
-        told = await self.pipeline.stage(tell_all, task_queue=str(start.params["queue"]))
-        return self.pipeline.result(told.output)
+        result = await self.pipeline.stage(tell_all, task_queue=str(start.params["queue"]))
+        return self.pipeline.result(result.output)
 
 
 LEAK_PIPELINES: list[type] = [Confides, ConfidesTogether, SendsOne, Waits]

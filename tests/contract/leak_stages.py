@@ -120,7 +120,7 @@ async def answer_by_schema(context: StageContext[Baton]) -> StageResult:
     executed()
     answers: Any = context.params["answers"]
     return StageResult(
-        baton_patch=BatonPatch(decision_log=[*context.findings, f"told: {'Refused' in context.prompt}"]),
+        baton_patch=BatonPatch(decision_log=[*context.findings, f"shown: {'Rejected' in context.prompt}"]),
         output=answers[context.attempt - 1],
     )
 
@@ -134,7 +134,7 @@ async def long_task(baton: Baton) -> BatonPatch:
 
 @stage(output="Decision@9.9")
 async def unheard_of(baton: Baton) -> BatonPatch:
-    """Name a schema that nobody registered."""
+    """Name an unregistered schema."""
     executed()
     return BatonPatch()
 
@@ -162,18 +162,18 @@ LEAK_STAGES: list[Callable[..., Any]] = [
 async def _told(context: StageContext[Baton]) -> StageResult:
     """Return all that a stage can know, and leave it in every place where a stage can leave something."""
     contract = context.contract.to_json_object() if context.contract else None
-    known: dict[str, Any] = {
+    visible: dict[str, Any] = {
         "given": context.given.model_dump(mode="json"),
         "prompt": context.prompt,
         "contract": contract,
         "events": [event.to_json_object() for event in context.session.events],
         "artifacts": {ref.id: (await context.artifacts.read(ref.id)).decode() for ref in context.baton.artifacts},
     }
-    text = json.dumps(known)
+    text = json.dumps(visible)
     id = f"known-to-{context.given.stage}-{context.given.seq}"
     log.warning("%s: %s", id, text)
     await context.artifacts.write(id, text, type="notes")
-    return StageResult(baton_patch=BatonPatch(decision_log=[f"Told {id}"]), output=known)
+    return StageResult(baton_patch=BatonPatch(decision_log=[f"Told {id}"]), output=visible)
 
 
 async def _send(context: StageContext[Baton], way: str) -> None:

@@ -53,8 +53,9 @@ GOOD = result("The recipient is an existing enterprise customer.", id="evt-9a3b2
 def told(compiled: Compiled) -> dict[str, str]:
     """Return what became of each event, in the words of the oracle."""
     return {
-        one.event_id: one.label or ("fact" if one.fate is EventOutcome.FACT else f"consumed by {one.consumed_by}")
-        for one in compiled.report.dispositions
+        disposition.event_id: disposition.label
+        or ("fact" if disposition.fate is EventOutcome.FACT else f"consumed by {disposition.consumed_by}")
+        for disposition in compiled.report.dispositions
     }
 
 
@@ -62,20 +63,25 @@ class TestEverySession:
     @given(events=sessions(), wanted=requests())
     def test_each_event_ends_as_one_thing(self, events: list[SessionEvent], wanted: ContractRequest) -> None:
         """A fact, a label, or a call with its result; nothing is lost or made up (C-39, S5-compiler-g, S5-check-b)."""
-        made = compile_contract(events, wanted)
-        contract, report = made.contract, made.report
+        compiled = compile_contract(events, wanted)
+        contract, report = compiled.contract, compiled.report
 
-        assert [one.event_id for one in report.dispositions] == [one.id for one in events]
-        assert [one.event_id for one in contract.facts] == [
-            one.id for one in events if one.id in report.ids(EventOutcome.FACT)
+        assert [disposition.event_id for disposition in report.dispositions] == [
+            disposition.id for disposition in events
         ]
-        kinds = {one.id: one.type for one in events}
-        for one in report.dispositions:
-            assert (one.label is not None) is (one.fate is EventOutcome.EXCLUDED)
-            assert (one.consumed_by is not None) is (one.fate is EventOutcome.CONSUMED)
-            if one.consumed_by is not None:
-                assert (kinds[one.event_id], kinds[one.consumed_by]) == (EventType.TOOL_CALL, EventType.TOOL_RESULT)
-        results = [one.consumed_by for one in report.dispositions if one.consumed_by]
+        assert [fact.event_id for fact in contract.facts] == [
+            event.id for event in events if event.id in report.ids(EventOutcome.FACT)
+        ]
+        kinds = {event.id: event.type for event in events}
+        for disposition in report.dispositions:
+            assert (disposition.label is not None) is (disposition.fate is EventOutcome.EXCLUDED)
+            assert (disposition.consumed_by is not None) is (disposition.fate is EventOutcome.CONSUMED)
+            if disposition.consumed_by is not None:
+                assert (kinds[disposition.event_id], kinds[disposition.consumed_by]) == (
+                    EventType.TOOL_CALL,
+                    EventType.TOOL_RESULT,
+                )
+        results = [disposition.consumed_by for disposition in report.dispositions if disposition.consumed_by]
         assert len(results) == len(set(results))
         assert sum(dict(contract.excluded_counts or {}).values()) == len(report.ids(EventOutcome.EXCLUDED))
         assert contract.excluded_context == list(report.label_counts)
@@ -84,11 +90,11 @@ class TestEverySession:
     def test_it_is_a_function(self, events: list[SessionEvent], wanted: ContractRequest) -> None:
         """The same events and request make the same contract, also after a way over the wire (S5-compiler-j)."""
         once = compile_contract(events, wanted)
-        travelled = [SessionEvent.model_validate_json(one.model_dump_json()) for one in events]
-        again = compile_contract(iter(travelled), wanted)
+        travelled = [SessionEvent.model_validate_json(event.model_dump_json()) for event in events]
+        recompiled = compile_contract(iter(travelled), wanted)
 
-        assert again == once
-        assert again.contract.to_json_object() == once.contract.to_json_object()
+        assert recompiled == once
+        assert recompiled.contract.to_json_object() == once.contract.to_json_object()
 
     @given(events=sessions(), wanted=requests())
     def test_nothing_left_out_shows_anywhere(self, events: list[SessionEvent], wanted: ContractRequest) -> None:
@@ -96,68 +102,68 @@ class TestEverySession:
 
         Proves S5-check-p, S5-prob-a, S5-code-b, S5-contract-c, C-39.
         """
-        made = compile_contract(events, wanted)
-        verdict = validate_contract(made.contract, now=NOW, report=made.report, events=events)
+        compiled = compile_contract(events, wanted)
+        verdict = validate_contract(compiled.contract, now=NOW, report=compiled.report, events=events)
         surfaces = [
-            json.dumps(made.contract.to_json_object()),
-            render_contract(made.contract),
-            made.report.model_dump_json(),
+            json.dumps(compiled.contract.to_json_object()),
+            render_contract(compiled.contract),
+            compiled.report.model_dump_json(),
             json.dumps(verdict_log_fields(verdict)),
             verdict.model_dump_json(),
         ]
 
-        crossed = made.report.ids(EventOutcome.FACT)
-        for number, one in enumerate(events):
-            if one.id not in crossed:
+        crossed = compiled.report.ids(EventOutcome.FACT)
+        for number, current in enumerate(events):
+            if current.id not in crossed:
                 assert not any(f"marker-{number}-end" in surface for surface in surfaces)
 
     @given(events=sessions(), wanted=requests())
     def test_only_a_tool_that_succeeded_is_sure(self, events: list[SessionEvent], wanted: ContractRequest) -> None:
         """High takes success that is true; a model is medium at most, a person unverified (S5-fields-i, C-43)."""
-        kinds = {one.id: one for one in events}
+        kinds = {event.id: event for event in events}
         for fact in compile_contract(events, wanted).contract.facts:
             source = kinds[fact.event_id]
             succeeded = source.type is EventType.TOOL_RESULT and source.success is True
-            known = fact.source.source != "unknown"
-            assert (fact.confidence is Confidence.HIGH) is (succeeded and known)
+            is_known = fact.source.source != "unknown"
+            assert (fact.confidence is Confidence.HIGH) is (succeeded and is_known)
             if source.type is EventType.USER_MESSAGE:
                 assert fact.confidence is Confidence.UNVERIFIED
 
     @given(events=sessions(), wanted=requests())
     def test_tools_only_shrink(self, events: list[SessionEvent], wanted: ContractRequest) -> None:
         """Never beyond the receiver's capability, never a forbidden one (C-37)."""
-        made = compile_contract(events, wanted).contract
+        contract = compile_contract(events, wanted).contract
 
         forbidden = {tool.lower() for tool in wanted.forbidden}
-        assert set(made.allowed_tools) <= wanted.capability
-        assert not {tool.lower() for tool in made.allowed_tools} & forbidden
+        assert set(contract.allowed_tools) <= wanted.capability
+        assert not {tool.lower() for tool in contract.allowed_tools} & forbidden
 
     @given(events=sessions(), wanted=requests())
     def test_what_fits_is_within_the_budget(self, events: list[SessionEvent], wanted: ContractRequest) -> None:
         """Facts never take the contract over the receiver's tokens (S5-valid-e)."""
-        made = compile_contract(events, wanted)
+        compiled = compile_contract(events, wanted)
 
-        if wanted.max_tokens is not None and made.contract.facts:
-            assert contract_tokens(made.contract) <= wanted.max_tokens
-        assert made.report.contract_tokens == contract_tokens(made.contract)
+        if wanted.max_tokens is not None and compiled.contract.facts:
+            assert contract_tokens(compiled.contract) <= wanted.max_tokens
+        assert compiled.report.contract_tokens == contract_tokens(compiled.contract)
 
     @given(events=sessions(), wanted=requests())
     def test_what_it_makes_is_valid_unless_a_source_is_unknown(
         self, events: list[SessionEvent], wanted: ContractRequest
     ) -> None:
         """Compile and validate agree on the evidence; nothing from an unknown source crosses (C-35, S5-compiler-i)."""
-        made = compile_contract(events, wanted)
-        verdict = validate_contract(made.contract, now=NOW, report=made.report, events=events, schemas=SCHEMAS)
+        compiled = compile_contract(events, wanted)
+        verdict = validate_contract(compiled.contract, now=NOW, report=compiled.report, events=events, schemas=SCHEMAS)
 
-        unknown = [fact for fact in made.contract.facts if fact.source.source == "unknown"]
+        unknown = [fact for fact in compiled.contract.facts if fact.source.source == "unknown"]
         assert bool(verdict) is not bool(unknown)
 
     @given(events=sessions())
     def test_it_makes_a_record_that_reads_back(self, events: list[SessionEvent]) -> None:
         """What it writes is the typed payload that receivers read (S5-contract-a, S5-check-a)."""
-        made = compile_contract(events, request()).contract
+        contract = compile_contract(events, request()).contract
 
-        assert HandoffContract.from_json(json.dumps(made.to_json_object())) == made
+        assert HandoffContract.from_json(json.dumps(contract.to_json_object())) == contract
 
 
 class TestCompileContract:
@@ -166,17 +172,17 @@ class TestCompileContract:
 
         Proves S5-prob-a, S5-prob-b, S5-prob-c, S5-compiler-e, S5-compiler-g.
         """
-        made = compile_contract([*NOISE, GOOD], request())
+        compiled = compile_contract([*NOISE, GOOD], request())
 
-        assert [fact.claim for fact in made.contract.facts] == ["The recipient is an existing enterprise customer."]
-        assert made.contract.excluded_context == [
+        assert [fact.claim for fact in compiled.contract.facts] == ["The recipient is an existing enterprise customer."]
+        assert compiled.contract.excluded_context == [
             "type:brainstorm",
             "type:rejected_assumption",
             "type:internal_note",
             "explicit:user_message",
             "stale:crm.lookup_pricing",
         ]
-        assert told(made) == {
+        assert told(compiled) == {
             "evt-brainstorm": "type:brainstorm",
             "evt-rejected_assumption": "type:rejected_assumption",
             "evt-internal_note": "type:internal_note",
@@ -189,26 +195,26 @@ class TestCompileContract:
     def test_compile_validate_and_hand_over(self) -> None:
         """From the session to the prompt, and the receiver finds the same verdict (S5-check-s, S5-code-d, X-7)."""
         events = [*NOISE, GOOD]
-        made = compile_contract(events, request())
+        compiled = compile_contract(events, request())
         surroundings: dict[str, Any] = {
             "now": NOW,
             "schemas": SCHEMAS,
             "parent_trace_id": "trace-risk-review-2026-001",
         }
-        sent = validate_contract(made.contract, report=made.report, events=events, **surroundings)
-        arrived = validate_contract(json.loads(json.dumps(made.contract.to_json_object())), **surroundings)
+        sent = validate_contract(compiled.contract, report=compiled.report, events=events, **surroundings)
+        arrived = validate_contract(json.loads(json.dumps(compiled.contract.to_json_object())), **surroundings)
 
         assert (sent.errors, sent.warnings) == ([], [])
         assert arrived == sent
-        prompt = render_contract(HandoffContract.from_json_object(made.contract.to_json_object()))
+        prompt = render_contract(HandoffContract.from_json_object(compiled.contract.to_json_object()))
         assert "enterprise customer" in prompt
         assert "skip the compliance check" not in prompt
 
     def test_a_contract_says_everything_that_the_document_wants(self) -> None:
         """Task, facts, exclusions, sources, confidence, tools, output, expiry, trace (S5-contract-b, S5-contract-d)."""
-        made = compile_contract([GOOD, NOISE[0]], request()).contract.to_json_object()
+        contract = compile_contract([GOOD, NOISE[0]], request()).contract.to_json_object()
 
-        assert made == {
+        assert contract == {
             "handoffId": "risk-review-2026-001",
             "receivingAgent": "ComplianceReviewAgent",
             "task": "Evaluate whether the proposed outbound email violates internal policy.",
@@ -237,10 +243,12 @@ class TestCompileContract:
 
     def test_a_session_without_events_makes_a_contract_without_facts(self) -> None:
         """It is valid and flagged, for that is usually a bug (S5-fm-c)."""
-        made = compile_contract([], request())
+        compiled = compile_contract([], request())
 
-        assert made.contract.facts == []
-        assert [one.at for one in validate_contract(made.contract, now=NOW, schemas=SCHEMAS).warnings] == ["/facts"]
+        assert compiled.contract.facts == []
+        assert [warning.at for warning in validate_contract(compiled.contract, now=NOW, schemas=SCHEMAS).warnings] == [
+            "/facts"
+        ]
 
     def test_the_trace_id_comes_from_the_traceparent_where_none_is_named(self) -> None:
         """Both are carried; a free-form trace id is kept (C-44, S5-check-h)."""
@@ -253,10 +261,10 @@ class TestCompileContract:
     def test_the_message_that_carries_it_is_named_by_a_member(self) -> None:
         """The contract's id is free text, the signed message's a random UUID, and the first names the second (X-1)."""
         message = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
-        made = compile_contract([], request(message_id=message)).contract
+        contract = compile_contract([], request(message_id=message)).contract
 
-        assert (made.handoff_id, made.to_json_object()["messageId"]) == ("risk-review-2026-001", message)
-        assert validate_contract(made, now=NOW)
+        assert (contract.handoff_id, contract.to_json_object()["messageId"]) == ("risk-review-2026-001", message)
+        assert validate_contract(contract, now=NOW)
         assert not validate_contract(compile_contract([], request(message_id="risk-1")).contract, now=NOW)
 
     def test_the_expiry_is_the_policy_s(self) -> None:
@@ -294,7 +302,7 @@ class TestCompileContract:
         assert 400 < sizes[50] == sizes[500] <= 500
 
     def test_the_report_measures_against_handing_on_everything(self) -> None:
-        """Whole contents count as what the transcript would have been, claims where nobody counted (S5-prob-d)."""
+        """The session's tokens are those of whole contents, or of claims if not counted (S5-prob-d)."""
         events = [result("Short claim", id="a", tokens=5_000), event("llm_response", "twelve chars", id="b")]
 
         assert compile_contract(events, request()).report.session_tokens == 5_003
@@ -313,58 +321,61 @@ class TestProcessors:
         """The report says which ran (S5-compiler-k, S5-prob-i)."""
         names = ["marked", "types", "calls", "failed", "stale", "claims", "budget"]
 
-        assert [one.name for one in DEFAULT_PROCESSORS] == names
+        assert [processor.name for processor in DEFAULT_PROCESSORS] == names
         assert compile_contract([], request()).report.processors == names
 
     def test_a_team_adds_one(self) -> None:
-        """Here one that keeps what is about money away from every receiver (S5-compiler-k)."""
+        """This one withholds everything about money (S5-compiler-k)."""
 
         def no_money(draft: Draft) -> None:
-            for one in draft.rest:
-                if "EUR" in one.content:
-                    draft.leave_out(one, "confidential", "money")
+            for current in draft.rest:
+                if "EUR" in current.content:
+                    draft.leave_out(current, "confidential", "money")
 
         mine = (*DEFAULT_PROCESSORS[:2], Processor("no_money", no_money), *DEFAULT_PROCESSORS[2:])
         events = [result("It costs 12 EUR", id="a"), result("It is blue", id="b")]
-        made = compile_contract(events, request(), processors=mine)
+        compiled = compile_contract(events, request(), processors=mine)
 
-        assert told(made) == {"a": "confidential:money", "b": "fact"}
-        assert made.contract.excluded_context == ["confidential:money"]
-        assert validate_contract(made.contract, now=NOW, report=made.report, events=events)
+        assert told(compiled) == {"a": "confidential:money", "b": "fact"}
+        assert compiled.contract.excluded_context == ["confidential:money"]
+        assert validate_contract(compiled.contract, now=NOW, report=compiled.report, events=events)
 
     def test_a_team_replaces_one(self) -> None:
         """Here claims are made by the team's own rule, with provenance all the same (S5-compiler-k)."""
 
         def shouted(draft: Draft) -> None:
-            for one in draft.rest:
+            for current in draft.rest:
                 source = compile_contract([GOOD], request()).contract.facts[0].source
-                draft.state(one, one.content.upper(), source, Confidence.LOW)
+                draft.state(current, current.content.upper(), source, Confidence.LOW)
 
-        mine = tuple(Processor("claims", shouted) if one.name == "claims" else one for one in DEFAULT_PROCESSORS)
-        made = compile_contract([GOOD], request(), processors=mine)
+        mine = tuple(
+            Processor("claims", shouted) if processor.name == "claims" else processor
+            for processor in DEFAULT_PROCESSORS
+        )
+        compiled = compile_contract([GOOD], request(), processors=mine)
 
-        assert [fact.claim for fact in made.contract.facts] == [GOOD.content.upper()]
+        assert [fact.claim for fact in compiled.contract.facts] == [GOOD.content.upper()]
 
     def test_what_no_processor_settles_is_left_out(self) -> None:
         """Without any processor nothing crosses, and nothing is lost (C-39)."""
-        made = compile_contract([GOOD, NOISE[0]], request(), processors=())
+        compiled = compile_contract([GOOD, NOISE[0]], request(), processors=())
 
-        assert told(made) == {"evt-9a3b2c": "unsupported:tool_result", "evt-brainstorm": "unsupported:brainstorm"}
-        assert made.contract.allowed_tools == ["policy.search"]
+        assert told(compiled) == {"evt-9a3b2c": "unsupported:tool_result", "evt-brainstorm": "unsupported:brainstorm"}
+        assert compiled.contract.allowed_tools == ["policy.search"]
 
     def test_no_processor_grants_tools(self) -> None:
         """A fact that a processor makes of a brainstorm does not make its tool a used one (S5-compiler-h)."""
 
         def everything(draft: Draft) -> None:
             source = compile_contract([GOOD], request()).contract.facts[0].source
-            for one in draft.rest:
-                draft.state(one, one.content, source, Confidence.LOW)
+            for current in draft.rest:
+                draft.state(current, current.content, source, Confidence.LOW)
 
         idea = event("brainstorm", "Send it at once", tool_name="email.send", success=True)
-        wanted = request(capability=frozenset({"email.send"}), forbidden=frozenset(), granted=frozenset())
-        made = compile_contract([idea], wanted, processors=(Processor("everything", everything),))
+        contract_request = request(capability=frozenset({"email.send"}), forbidden=frozenset(), granted=frozenset())
+        compiled = compile_contract([idea], contract_request, processors=(Processor("everything", everything),))
 
-        assert made.contract.allowed_tools == []
+        assert compiled.contract.allowed_tools == []
 
     def test_one_that_raises_is_named(self) -> None:
         """A bare `KeyError` would not tell a team which of its steps to mend (S5-compiler-k)."""
@@ -377,7 +388,7 @@ class TestProcessors:
 
     @pytest.mark.parametrize("member", ["events", "request", "policy", "estimator"])
     def test_none_puts_another_session_or_request_in_their_place(self, member: str) -> None:
-        """An event would be lost without a label, and a tool granted that nobody granted (C-39, S5-compiler-h)."""
+        """An event would be lost without a label, and a tool granted without a grant (C-39, S5-compiler-h)."""
 
         def replaces(draft: Draft) -> None:
             setattr(draft, member, getattr(draft, member))

@@ -46,7 +46,7 @@ class TestHandoffContract:
 
     def test_confidence_has_four_values(self) -> None:
         """The surest first (S5-fields-g)."""
-        assert [one.value for one in Confidence] == ["high", "medium", "low", "unverified"]
+        assert [confidence.value for confidence in Confidence] == ["high", "medium", "low", "unverified"]
 
     def test_the_default_expiry_is_thirty_minutes(self) -> None:
         """The one member of the document with a default of its own (S5-check-l)."""
@@ -80,7 +80,7 @@ class TestHandoffContract:
         assert record.is_expired(record.expires_at + timedelta(microseconds=1))
 
     def test_one_from_the_end_of_time_can_be_asked_too(self) -> None:
-        """A hostile time is no crash (C-42)."""
+        """A hostile time does not crash the check (C-42)."""
         assert not HandoffContract.from_json_object(example(createdAt="9999-12-31T23:59:59Z")).is_expired(NOW)
 
 

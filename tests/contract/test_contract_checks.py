@@ -27,18 +27,18 @@ from tests.contract.contract_material import (
 def sourced(**source: Any) -> dict[str, Any]:
     """Return the example with one fact, its source changed; `...` takes a member away."""
     fact = EXAMPLE["facts"][0]
-    made = {name: one for name, one in {**fact["source"], **source}.items() if one is not ...}
-    return example(facts=[{**fact, "source": made}])
+    provenance = {name: value for name, value in {**fact["source"], **source}.items() if value is not ...}
+    return example(facts=[{**fact, "source": provenance}])
 
 
 class TestValidContracts:
     def test_the_document_s_example(self) -> None:
         """Without errors, without warnings, as JSON and as a record (S5-fields-q, S5-check-r, X-7)."""
         for contract in (EXAMPLE, HandoffContract.from_json_object(EXAMPLE)):
-            found = verdict(contract)
+            outcome = verdict(contract)
 
-            assert bool(found)
-            assert (found.errors, found.warnings) == ([], [])
+            assert bool(outcome)
+            assert (outcome.errors, outcome.warnings) == ([], [])
 
     @pytest.mark.parametrize(
         "contract",
@@ -93,7 +93,7 @@ class TestOneFault:
 
     def test_a_fact_without_a_source(self) -> None:
         """It cannot be trusted, so it does not cross (S5-valid-c, C-35)."""
-        fact = {name: one for name, one in EXAMPLE["facts"][0].items() if name != "source"}
+        fact = {name: value for name, value in EXAMPLE["facts"][0].items() if name != "source"}
 
         assert errors(example(facts=[fact])) == [(Check.PROVENANCE, "/facts/0/source")]
 
@@ -114,7 +114,7 @@ class TestOneFault:
     @pytest.mark.parametrize("value", [pytest.param(..., id="missing"), "", "certain\n", 5])
     def test_the_other_parts_of_a_fact(self, member: str, value: Any) -> None:
         """Claim, confidence and event; a confidence is one of four (S5-fields-e, S5-fields-g, S5-fields-h)."""
-        fact = {name: one for name, one in {**EXAMPLE["facts"][0], member: value}.items() if one is not ...}
+        fact = {name: value for name, value in {**EXAMPLE["facts"][0], member: value}.items() if value is not ...}
         fine = value == "certain\n" and member != "confidence"
 
         assert errors(example(facts=[fact])) == ([] if fine else [(Check.SHAPE, f"/facts/0/{member}")])
@@ -132,18 +132,18 @@ class TestOneFault:
     @pytest.mark.parametrize("member", ["schemaName", "version"])
     def test_an_output_schema_without_a_name_or_version(self, member: str) -> None:
         """It is referred to by both (S5-fields-l)."""
-        ref = {name: one for name, one in EXAMPLE["outputSchema"].items() if name != member}
+        ref = {name: value for name, value in EXAMPLE["outputSchema"].items() if name != member}
 
         assert errors(example(outputSchema=ref)) == [(Check.SHAPE, f"/outputSchema/{member}")]
 
     def test_an_output_schema_that_is_not_registered(self) -> None:
         """The message names what comes near (S5-valid-g, S5-check-m, C-46)."""
         unknown = verdict(example(outputSchema={"schemaName": "ComplianceDecisionV2", "version": "1.2"}))
-        other = verdict(example(outputSchema={"schemaName": "ComplianceDecisionV1", "version": "1.3"}))
+        other_verdict = verdict(example(outputSchema={"schemaName": "ComplianceDecisionV1", "version": "1.3"}))
 
-        assert [(one.check, one.at) for one in unknown.errors] == [(Check.SCHEMA, "/outputSchema")]
+        assert [(error.check, error.at) for error in unknown.errors] == [(Check.SCHEMA, "/outputSchema")]
         assert "did you mean 'ComplianceDecisionV1'" in unknown.errors[0].text
-        assert "there are 1.2" in other.errors[0].text
+        assert "there are 1.2" in other_verdict.errors[0].text
 
     @pytest.mark.parametrize(
         "trace", ["other", "trace-risk-review-2026-002", "Trace-Risk-Review-2026-001", TRACEPARENT]
@@ -211,7 +211,7 @@ class TestWarnings:
         assert record.is_expired(NOW + timedelta(minutes=30, microseconds=1))
 
     def test_a_schema_that_nobody_looked_up(self) -> None:
-        """Without a registry nobody knows whether the output can be read (S5-valid-g)."""
+        """Without a registry it is unknown whether the output can be read (S5-valid-g)."""
         assert warnings(EXAMPLE, schemas=None) == [(Check.SCHEMA, "/outputSchema")]
 
 
@@ -230,10 +230,10 @@ class TestAllTogether:
             expiresAfterMinutes=0,
             receivingAgent="Nobody",
         )
-        found = errors(contract, events=[IDEA], max_tokens=0)
+        outcome = errors(contract, events=[IDEA], max_tokens=0)
 
-        assert {check for check, _ in found} == set(Check)
-        assert (Check.PROVENANCE, "/facts/0/source/source") in found
+        assert {check for check, _ in outcome} == set(Check)
+        assert (Check.PROVENANCE, "/facts/0/source/source") in outcome
 
     @pytest.mark.parametrize(
         "contract",
@@ -248,11 +248,11 @@ class TestAllTogether:
     )
     def test_junk_is_judged_too(self, contract: dict[str, Any]) -> None:
         """Nothing that a sender sends raises (S5-valid-a)."""
-        made = compile_contract([IDEA], request())
+        compiled = compile_contract([IDEA], request())
 
-        found = verdict(contract, report=made.report, events=[IDEA], max_tokens=10)
-        assert found.errors
-        assert found.model_dump_json()
+        outcome = verdict(contract, report=compiled.report, events=[IDEA], max_tokens=10)
+        assert outcome.errors
+        assert outcome.model_dump_json()
 
     @pytest.mark.parametrize("minutes", [None, [], {}, "soon", 10**400, float("inf")])
     def test_an_expiry_that_is_none_has_passed(self, minutes: Any) -> None:
@@ -263,9 +263,9 @@ class TestAllTogether:
 
     def test_what_a_compiler_was_given_wrongly_is_a_verdict(self) -> None:
         """A task that is too long, or no trace: found here, not raised there (S5-compiler-i)."""
-        made = compile_contract([], request(task="x" * 501, trace_id="", handoff_id=" "))
+        compiled = compile_contract([], request(task="x" * 501, trace_id="", handoff_id=" "))
 
-        assert errors(made.contract, report=made.report) == [
+        assert errors(compiled.contract, report=compiled.report) == [
             (Check.REQUIRED, "/handoffId"),
             (Check.REQUIRED, "/task"),
             (Check.TRACE, "/traceId"),
@@ -273,21 +273,21 @@ class TestAllTogether:
 
     def test_a_verdict_is_short(self) -> None:
         """However many faults a hostile sender makes."""
-        found = verdict(sourced(source="unknown") | {"facts": sourced(source="unknown")["facts"] * 500})
+        outcome = verdict(sourced(source="unknown") | {"facts": sourced(source="unknown")["facts"] * 500})
 
-        assert len(found.errors) == MAX_CONTRACT_FINDINGS + 1
-        assert found.errors[-1].text == "and 450 errors more"
+        assert len(outcome.errors) == MAX_CONTRACT_FINDINGS + 1
+        assert outcome.errors[-1].text == "and 450 errors more"
 
     def test_names_that_a_sender_made_long_are_cut(self) -> None:
         """They stand in log lines (S5-valid-j)."""
         name, labels = "x\n" * 50_000, [f"type:{number}" for number in range(5_000)]
         schema = {"schemaName": name, "version": name}
         hostile = example(handoffId=name, receivingAgent=name, traceId=name, allowedTools=[name], outputSchema=schema)
-        found = verdict({**hostile, "excludedContext": labels})
+        outcome = verdict({**hostile, "excludedContext": labels})
 
-        assert not found
-        assert len(str(verdict_log_fields(found))) < 12_000
-        assert "\n" not in found.handoff_id
+        assert not outcome
+        assert len(str(verdict_log_fields(outcome))) < 12_000
+        assert "\n" not in outcome.handoff_id
 
     def test_no_finding_quotes_a_claim_or_task(self) -> None:
         """Errors go into logs (S5-valid-j)."""
@@ -327,16 +327,18 @@ class TestVerdict:
 
     def test_the_counts_of_labels_are_the_contract_s(self) -> None:
         """Two brainstorms are two (C-39, S5-check-i)."""
-        made = compile_contract([event("brainstorm", "a", id="1"), event("brainstorm", "b", id="2")], request())
+        compiled = compile_contract([event("brainstorm", "a", id="1"), event("brainstorm", "b", id="2")], request())
 
-        assert verdict_log_fields(verdict(made.contract))["excluded"] == {"type:brainstorm": 2}
+        assert verdict_log_fields(verdict(compiled.contract))["excluded"] == {"type:brainstorm": 2}
 
     def test_a_gate_reports_it_as_its_own(self) -> None:
         """The same function on both sides, in the words of the receiver's verdict (X-7, S5-check-g)."""
         shapeless = verdict(example(task=""))
         reported = Verdict.of(shapeless.findings())
 
-        assert [(one.text, one.at) for one in reported.findings] == [(one.text, one.at) for one in shapeless.errors]
+        assert [(finding.text, finding.at) for finding in reported.findings] == [
+            (finding.text, finding.at) for finding in shapeless.errors
+        ]
         assert not shapeless
         assert reported.disposition() is Disposition.BACK_TO_SENDER
         assert bool(Verdict.of(verdict(EXAMPLE).findings()))

@@ -1,4 +1,4 @@
-"""A contract is enforced, whatever anybody was told: tools, expiry, the form of the output, and who receives at all."""
+"""A contract is enforced: tools, expiry, the schema of the output, and the receiver."""
 
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -43,8 +43,8 @@ async def connected(server: DevServer, safeguards: Safeguards, clock: Callable[[
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
     """Return a running worker that seals its handoffs and puts them on record."""
     client = await connected(server, safeguards)
-    async with pipeline_worker(client, [*LEAK_PIPELINES, Mends], [*LEAK_STAGES, gather, within_scope]) as it:
-        yield it
+    async with pipeline_worker(client, [*LEAK_PIPELINES, Mends], [*LEAK_STAGES, gather, within_scope]) as worker:
+        yield worker
 
 
 async def on_record(safeguards: Safeguards, task_id: str) -> Trace:
@@ -56,9 +56,9 @@ async def on_record(safeguards: Safeguards, task_id: str) -> Trace:
 async def stages_sent(handle: Handle) -> list[str]:
     events = (await handle.fetch_history()).events
     return [
-        one.activity_task_scheduled_event_attributes.activity_type.name
-        for one in events
-        if one.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+        event.activity_task_scheduled_event_attributes.activity_type.name
+        for event in events
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
     ]
 
 
@@ -72,12 +72,12 @@ class TestForbiddenTools:
         ways = "call guarded guarded-async capitals unheard-of"
         params: dict[str, JsonValue] = {"stage": "disobey", "ways": ways}
         run = await run_pipeline(worker, SendsOne.run, PipelineInput(goal=CONSENT, params=params))
-        told: Any = run.result.output
+        output: Any = run.result.output
 
         assert SENT == []
-        assert "email.send is among your tools" in told["prompt"]
-        assert len(told["denied"]) == 5
-        assert all(one.startswith("TOOL_DENIED") and told["handoff"] in one for one in told["denied"])
+        assert "email.send is among your tools" in output["prompt"]
+        assert len(output["denied"]) == 5
+        assert all(denial.startswith("TOOL_DENIED") and output["handoff"] in denial for denial in output["denied"])
 
     async def test_is_on_record_with_the_handoff(self, worker: Worker, safeguards: Safeguards) -> None:
         """Each denied call is a record of its own that names stage, tool and handoff, in a chain that verifies.
@@ -86,30 +86,32 @@ class TestForbiddenTools:
         """
         params: dict[str, JsonValue] = {"stage": "disobey", "ways": "call guarded"}
         run = await run_pipeline(worker, SendsOne.run, PipelineInput(goal=CONSENT, params=params))
-        told: Any = run.result.output
+        output: Any = run.result.output
         task = await on_record(safeguards, run.result.task_id)
-        denials = [one for one in task.records if one.fields.kind == "denial"]
+        denials = [record for record in task.records if record.fields.kind == "denial"]
 
         assert task.report.verdict == "valid, completeness not checked"
-        assert [(one.fields.status, one.fields.from_agent) for one in denials] == [("TOOL_DENIED", "disobey")] * 2
-        assert [one.body for one in denials] == [{"tool": "email.send", "handoffId": told["handoff"]}] * 2
-        accepted = [one.fields.event_id for one in task.records if one.fields.status == "ACCEPTED"]
-        assert told["handoff"] in accepted
+        assert [(denial.fields.status, denial.fields.from_agent) for denial in denials] == [
+            ("TOOL_DENIED", "disobey")
+        ] * 2
+        assert [denial.body for denial in denials] == [{"tool": "email.send", "handoffId": output["handoff"]}] * 2
+        accepted = [record.fields.event_id for record in task.records if record.fields.status == "ACCEPTED"]
+        assert output["handoff"] in accepted
 
     async def test_does_not_run_for_a_model_either(self, worker: Worker) -> None:
-        """The model is not told of it; one that asks for it all the same ends the stage at once (S5-fields-k)."""
+        """The model does not see it; a call of it ends the stage at once (S5-fields-k)."""
         SENT.clear()
         with chat_server(completion(calls=[("email_send", {"to": "jane"})])) as model:
             handle = await start(worker, SendsOne.run, stage="ask_model", model_url=model.url)
-            told = await failure(handle)
-        (asked,) = model.asked
+            message = await failure(handle)
+        (requests,) = model.asked
 
         assert SENT == []
-        assert "TOOL_DENIED: 'email.send' is not among the tools" in told
+        assert "TOOL_DENIED: 'email.send' is not among the tools" in message
         assert EXECUTED[handle.id, "ask_model"] == 1
-        assert [tool["function"]["name"] for tool in asked.body["tools"]] == ["crm_lookup_customer"]
+        assert [tool["function"]["name"] for tool in requests.body["tools"]] == ["crm_lookup_customer"]
         handoff = explain(await read_run(worker.client, handle.id), "ask_model").contract["handoffId"]
-        assert asked.headers["x-baton-handoff-id"] == handoff
+        assert requests.headers["x-baton-handoff-id"] == handoff
 
     async def test_does_not_run_while_a_sender_mends_its_handoff(self, worker: Worker) -> None:
         """What goes back to its sender goes back under a contract as well, compiled anew (S5-fields-k)."""
@@ -124,11 +126,11 @@ class TestForbiddenTools:
         """What was denied is a failed result in the session, with the handoff that it was called under."""
         params: dict[str, JsonValue] = {"stage": "disobey", "ways": "call"}
         run = await run_pipeline(worker, SendsOne.run, PipelineInput(goal=CONSENT, params=params))
-        told: Any = run.result.output
+        output: Any = run.result.output
         (denied,) = run.record.state.outcomes[0].events
 
         assert (denied["toolName"], denied["success"]) == ("email.send", False)
-        assert denied["handoffId"] == told["handoff"]
+        assert denied["handoffId"] == output["handoff"]
 
 
 class TestExpiry:
@@ -159,9 +161,11 @@ class TestExpiry:
         assert EXECUTED[handle.id, "tell_all"] == 1
         assert executed["contract"]["createdAt"] > first["createdAt"]
         assert await stages_sent(handle) == ["confide", "tell_all", "tell_all"]
-        answers = [one.fields.status for one in task.records if one.fields.to_agent == "tell_all"]
+        answers = [record.fields.status for record in task.records if record.fields.to_agent == "tell_all"]
         assert [answer for answer in answers if answer in ("ACCEPTED", "REJECTED")] == ["REJECTED", "ACCEPTED"]
-        validated = [one for one in caplog.messages if one.startswith("contract of") and "'tell_all'" in one]
+        validated = [
+            message for message in caplog.messages if message.startswith("contract of") and "'tell_all'" in message
+        ]
         assert len(validated) == 2
 
     async def test_is_never_executed_however_late_the_receiver_is(
@@ -192,12 +196,12 @@ class TestOutput:
 
         assert run.result.output == {"approved": True}
         assert [step.attempts for step in run.record.steps] == [3]
-        (finding, told) = run.baton.decision_log
+        finding, shown = run.baton.decision_log
         assert finding.startswith("output does not fit Decision@1.2: ")
-        assert told == "told: True"
+        assert shown == "shown: True"
 
     async def test_that_never_fits_fails_the_stage(self, worker: Worker) -> None:
-        """After the attempts are used up nothing of it is applied, and the reason is told."""
+        """After the last attempt nothing is applied, and the error has the reason."""
         handle = await start(worker, SendsOne.run, stage="answer_by_schema", answers=[None, [], {"approved": 1}])
 
         assert "output does not fit Decision@1.2" in await failure(handle)

@@ -15,8 +15,8 @@ class TestEvidence:
 
     def compiled(self, *events: SessionEvent) -> tuple[dict[str, Any], CompileReport]:
         """Return the contract of a session as JSON, and the report."""
-        made = compile_contract(events or (IDEA, self.GOOD), request())
-        return made.contract.to_json_object(), made.report
+        compiled = compile_contract(events or (IDEA, self.GOOD), request())
+        return compiled.contract.to_json_object(), compiled.report
 
     def test_what_the_compiler_made_is_clean(self) -> None:
         """By the report and by the events alike (S5-valid-d, C-41)."""
@@ -36,22 +36,22 @@ class TestEvidence:
     )
     def test_without_a_report_the_events_say_what_does_not_cross(self, one: SessionEvent) -> None:
         """Under the label that the compiler gives (S5-valid-d, C-41)."""
-        made = compile_contract([one], request()).contract.to_json_object()
+        contract = compile_contract([one], request()).contract.to_json_object()
         source = {"source": "crm", "timestamp": "2026-06-27T09:20:00Z", "method": "api_call"}
         fact = {"claim": "y", "source": source, "confidence": "low", "eventId": one.id}
 
-        assert errors(made, events=[one]) == []
-        assert errors({**made, "facts": [fact]}, events=[one]) == [(Check.CONTEXT, "/facts/0")]
-        assert errors({**made, "excludedContext": []}, events=[one]) == [(Check.CONTEXT, "/excludedContext")]
+        assert errors(contract, events=[one]) == []
+        assert errors({**contract, "facts": [fact]}, events=[one]) == [(Check.CONTEXT, "/facts/0")]
+        assert errors({**contract, "excludedContext": []}, events=[one]) == [(Check.CONTEXT, "/excludedContext")]
 
     @pytest.mark.parametrize("evidence", ["report", "events"])
     def test_a_fact_of_an_event_that_was_left_out(self, evidence: str) -> None:
         """It is found by its event, whatever it says (S5-valid-d, C-41)."""
         contract, report = self.compiled()
         contract["facts"][0] |= {"eventId": "evt-idea", "confidence": "medium"}
-        given: Any = {"report": report, "events": [IDEA, self.GOOD]}
+        members: Any = {"report": report, "events": [IDEA, self.GOOD]}
 
-        assert errors(contract, **{evidence: given[evidence]}) == [(Check.CONTEXT, "/facts/0")]
+        assert errors(contract, **{evidence: members[evidence]}) == [(Check.CONTEXT, "/facts/0")]
 
     def test_a_text_that_was_left_out_under_another_event_s_name(self) -> None:
         """It is found by its text (S5-valid-d, C-41)."""
@@ -61,13 +61,13 @@ class TestEvidence:
         assert errors(contract, report=report, events=[IDEA, self.GOOD]) == [(Check.CONTEXT, "/facts/0")]
 
     def test_a_text_that_was_left_out_and_is_known_by_its_digest_only(self) -> None:
-        """The session need not hold the text any more (C-41)."""
+        """The session may have lost the text (C-41)."""
         digest = "sha256:" + hashlib.sha256(IDEA.content.encode()).hexdigest()
-        kept = IDEA.model_copy(update={"content": "", "ref": digest})
+        stored_event = IDEA.model_copy(update={"content": "", "ref": digest})
         contract, report = self.compiled()
         contract["facts"][0]["claim"] = IDEA.content
 
-        assert errors(contract, report=report, events=[kept, self.GOOD]) == [(Check.CONTEXT, "/facts/0")]
+        assert errors(contract, report=report, events=[stored_event, self.GOOD]) == [(Check.CONTEXT, "/facts/0")]
 
     def test_a_task_that_is_a_text_that_was_left_out(self) -> None:
         """The task is read by the receiver as well (S5-valid-d)."""
@@ -77,11 +77,11 @@ class TestEvidence:
 
     def test_a_tool_may_find_out_what_somebody_had_only_thought(self) -> None:
         """The same words from an event that crosses are its own (C-41)."""
-        found = result(IDEA.content, id="evt-found")
-        contract, report = self.compiled(IDEA, found)
+        tool_result = result(IDEA.content, id="evt-found")
+        contract, report = self.compiled(IDEA, tool_result)
 
         assert [fact["eventId"] for fact in contract["facts"]] == ["evt-found"]
-        assert errors(contract, report=report, events=[IDEA, found]) == []
+        assert errors(contract, report=report, events=[IDEA, tool_result]) == []
 
     def test_a_fact_of_no_event(self) -> None:
         """It leads back to nothing (S5-fields-h, C-41)."""
@@ -127,7 +127,7 @@ class TestEvidence:
         assert errors(contract, events=events) == [(Check.CONTEXT, "/excludedContext")]
 
     def test_counts_are_compared(self) -> None:
-        """One label stands for a number of events, and the number is evidence as well (C-39)."""
+        """A label stands for a number of events, which is checked as well (C-39)."""
         contract, report = self.compiled()
 
         assert errors({**contract, "excludedCounts": {"type:brainstorm": 2}}, report=report) == [

@@ -66,7 +66,7 @@ async def searched(
         async with pipeline_worker(client, LEAK_PIPELINES, LEAK_STAGES) as worker:
             start = PipelineInput(goal="Keep it to yourself", params={"model_url": model.url})
             run = await run_pipeline(worker, SHAPES[shape], start)
-            told = await asked(run)
+            prompts = await asked(run)
         tracing.close()
     async with AsyncExitStack() as stack:
         ledger = None
@@ -75,13 +75,13 @@ async def searched(
         surfaces = await surfaces_of(
             client,
             run.handle.id,
-            prompts={"ask_model": [f"{one.headers} {json.dumps(one.body)}" for one in model.asked]},
+            prompts={"ask_model": [f"{request.headers} {json.dumps(request.body)}" for request in model.asked]},
             logs=logs,
             ledger=ledger,
             artifacts=store,
             folders=[folder],
         )
-    for name, content in (*told.items(), *((f"span/{at}", str(span)) for at, span in enumerate(collector.spans))):
+    for name, content in (*prompts.items(), *((f"span/{at}", str(span)) for at, span in enumerate(collector.spans))):
         surfaces.add(name, content)
     await assert_replays(run.handle, LEAK_PIPELINES, plugin=plugin)
     journals = tuple(name for name, content in surfaces.pieces.items() if content.startswith(b'{"stage": "confide"'))
@@ -90,28 +90,28 @@ async def searched(
 
 async def asked(run: PipelineRun) -> dict[str, str]:
     """Return what a run's queries, its result and its explanations say, by the names of surfaces."""
-    found = {
+    matches = {
         "result": run.result.model_dump_json(),
         **{f"query/{name}": str(await run.handle.query(name)) for name in (QUERY_BATON, QUERY_HISTORY, QUERY_STATUS)},
     }
     for name in ("tell_all", "tell_again"):
-        told: Explanation = await run.handle.query(QUERY_EXPLAIN, name, result_type=Explanation)
-        found[f"query/explain-{name}"] = told.model_dump_json() + told.to_markdown()
-        found[f"explain/{name}"] = explain(run.record, name).to_markdown()
-    return found
+        explanation: Explanation = await run.handle.query(QUERY_EXPLAIN, name, result_type=Explanation)
+        matches[f"query/explain-{name}"] = explanation.model_dump_json() + explanation.to_markdown()
+        matches[f"explain/{name}"] = explain(run.record, name).to_markdown()
+    return matches
 
 
 async def senders_events(run: PipelineRun) -> tuple[str, ...]:
     """Return patterns of the events with what the sender returned: the end of its activity."""
     scheduled: dict[int, str] = {}
-    found: list[str] = []
+    matches: list[str] = []
     for event in (await run.handle.fetch_history()).events:
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             scheduled[event.event_id] = event.activity_task_scheduled_event_attributes.activity_type.name
         ended = event.activity_task_completed_event_attributes.scheduled_event_id
         if scheduled.get(ended) == "confide":
-            found.append(f"history/*/{event.event_id}-ACTIVITY_TASK_COMPLETED/*")
-    return tuple(found)
+            matches.append(f"history/*/{event.event_id}-ACTIVITY_TASK_COMPLETED/*")
+    return tuple(matches)
 
 
 class TestLeaks:
@@ -145,7 +145,7 @@ class TestLeaks:
 
     def test_each_event_left_out_is_labelled(self, searched: Searched) -> None:
         """The record of what was left out has one label for each event, and no content (S5-fields-j, S5-compiler-g)."""
-        told = explain(searched.run.record, "tell_again")
+        explanation = explain(searched.run.record, "tell_again")
         assert (
             {
                 "type:brainstorm",
@@ -157,23 +157,23 @@ class TestLeaks:
                 "failed:crm.lookup_customer",
                 "unsupported:decision",
             }
-            <= {one.label for one in told.left_out}
-            == set(told.terms.excluded_context)
+            <= {omission.label for omission in explanation.left_out}
+            == set(explanation.terms.excluded_context)
         )
-        events = [one.event_id for one in told.left_out]
+        events = [omission.event_id for omission in explanation.left_out]
         assert len(events) == len(set(events))
-        assert not set(events) & {fact.event_id for fact in told.terms.facts}
+        assert not set(events) & {fact.event_id for fact in explanation.terms.facts}
 
     def test_each_fact_tells_where_it_is_from(self, searched: Searched) -> None:
         """Source, method, time and sureness stand with each (S5-compiler-e, S5-compiler-f, S5-fields-i, S5-prob-h)."""
         facts = explain(searched.run.record, "tell_again").terms.facts
-        told = {
+        sources = {
             kind: (fact.source.source, fact.source.method, fact.confidence)
             for fact in facts
             for kind in CROSSES
             if MARKERS[kind] in fact.claim
         }
-        assert told == {
+        assert sources == {
             "fact": ("crm.lookup_customer", "tool_call:crm.lookup_customer", "high"),
             "user-word": ("user", "user_input", "unverified"),
             "model-word": ("confide", "llm_generation", "medium"),

@@ -36,9 +36,9 @@ class TestDocument:
 
         jsonschema_rs.meta.validate(schema)
         assert schema["$id"] == "urn:baton:schema:contract:1.0"
-        for one in (schema, *schema["$defs"].values()):
-            assert one["description"]
-            assert all(member.get("description") for member in one.get("properties", {}).values())
+        for item in (schema, *schema["$defs"].values()):
+            assert item["description"]
+            assert all(member.get("description") for member in item.get("properties", {}).values())
 
     def test_it_requires_what_the_document_requires(self) -> None:
         """Of its eleven members only schema and expiry may be missing; Baton's own may (S5-valid-b, S5-fields-q)."""
@@ -64,18 +64,18 @@ class TestAgreement:
         """Every member missing, of a wrong type or beyond a limit: both say yes or both no (S5-check-a, C-38, C-45)."""
         validator = jsonschema_rs.Draft202012Validator(contract_schema(), validate_formats=True, offline=True)
         changed = one_change(FULL)
-        verdicts = [(validator.is_valid(one), accepts(one)) for one in changed]
+        verdicts = [(validator.is_valid(item), accepts(item)) for item in changed]
 
-        assert [one for one, (schema, record) in zip(changed, verdicts, strict=True) if schema != record] == []
+        assert [change for change, (schema, record) in zip(changed, verdicts, strict=True) if schema != record] == []
         assert {schema for schema, _ in verdicts} == {True, False}
 
     def test_no_change_gets_past_the_validation_or_stops_it(self) -> None:
         """What is valid has the shape of the schema, and nothing that a sender changes raises (S5-valid-a, X-7)."""
         validator = jsonschema_rs.Draft202012Validator(contract_schema(), validate_formats=True, offline=True)
-        contracts = [one for one in one_change(FULL) if isinstance(one, dict)]
-        passed = [one for one in contracts if validate_contract(one, now=NOW)]
+        contracts = [change for change in one_change(FULL) if isinstance(change, dict)]
+        passed = [contract for contract in contracts if validate_contract(contract, now=NOW)]
 
-        assert all(validator.is_valid(one) for one in passed)
+        assert all(validator.is_valid(item) for item in passed)
         assert 0 < len(passed) < len(contracts)
 
     @pytest.mark.parametrize(("length", "fits"), [(500, True), (501, False)])

@@ -35,12 +35,12 @@ from tests.support import Handle, failure, start
 
 @pytest.fixture(scope="module", params=["sealed", "plain"])
 async def worker(request: pytest.FixtureRequest, server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
-    """Return a worker that seals its handoffs, and one that does not: contracts hold on both."""
+    """Return a worker with sealed handoffs, and one without: contracts hold on both."""
     parts = WorkerParts(artifacts=MemoryArtifactStore(), schemas=SCHEMAS)
     guards = safeguards if request.param == "sealed" else OFF
     client = await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=guards)])
-    async with pipeline_worker(client, CONTRACT_PIPELINES, CONTRACT_STAGES) as it:
-        yield it
+    async with pipeline_worker(client, CONTRACT_PIPELINES, CONTRACT_STAGES) as worker:
+        yield worker
 
 
 def plugin_of(worker: Worker) -> BatonPlugin:
@@ -59,23 +59,23 @@ class TestContracts:
         """One looked-up fact and one decision cross; each other event has a label (S5-contract-c, S5-contract-d)."""
         handle = await start(worker, Reviewed.run, marker="xyzzy")
         result = await ended(handle)
-        told = await handle.query(QUERY_EXPLAIN, "review", result_type=Explanation)
+        explanation = await handle.query(QUERY_EXPLAIN, "review", result_type=Explanation)
 
         assert result.output == {"approved": True}
-        assert [fact.claim for fact in told.terms.facts] == [
+        assert [fact.claim for fact in explanation.terms.facts] == [
             "The recipient is an enterprise customer.",
             "The email goes to one recipient.",
         ]
-        assert sorted(one.label for one in told.left_out) == [
+        assert sorted(omission.label for omission in explanation.left_out) == [
             "explicit:user_message",
             "stale:crm.lookup_pricing",
             "type:brainstorm",
             "type:internal_note",
             "type:rejected_assumption",
         ]
-        assert told.terms.allowed_tools == ["policy.search"]
-        assert told.terms.forbidden_tools == ["email.send"]
-        assert told.tokens_read > 0
+        assert explanation.terms.allowed_tools == ["policy.search"]
+        assert explanation.terms.forbidden_tools == ["email.send"]
+        assert explanation.tokens_read > 0
         await assert_replays(handle, CONTRACT_PIPELINES, plugin=plugin_of(worker))
 
     async def test_history_alone_tells_the_same(self, worker: Worker) -> None:
@@ -83,26 +83,26 @@ class TestContracts:
         handle = await start(worker, Reviewed.run, marker="xyzzy")
         await ended(handle)
         run = await read_run(worker.client, handle.id)
-        told = await handle.query(QUERY_EXPLAIN, "review", result_type=Explanation)
+        explanation = await handle.query(QUERY_EXPLAIN, "review", result_type=Explanation)
 
-        assert explain(run, "review") == told
-        assert {one.agent for one in told.left_out} == {"research"}
-        assert "xyzzy" not in told.to_markdown()
-        assert "stale:crm.lookup_pricing" in told.to_markdown()
+        assert explain(run, "review") == explanation
+        assert {omission.agent for omission in explanation.left_out} == {"research"}
+        assert "xyzzy" not in explanation.to_markdown()
+        assert "stale:crm.lookup_pricing" in explanation.to_markdown()
 
     async def test_what_the_history_does_not_keep_hides_nothing(self, worker: Worker) -> None:
-        """Events left out first for somebody outside are told with the next stage as well."""
+        """Events first left out for an outside agent are also explained for the next stage."""
         handle = await start(worker, Glanced.run)
         await ended(handle)
-        told = explain(await read_run(worker.client, handle.id), "noted")
+        explanation = explain(await read_run(worker.client, handle.id), "noted")
 
-        assert told == await handle.query(QUERY_EXPLAIN, "noted", result_type=Explanation)
-        assert "type:brainstorm" in [one.label for one in told.left_out]
+        assert explanation == await handle.query(QUERY_EXPLAIN, "noted", result_type=Explanation)
+        assert "type:brainstorm" in [omission.label for omission in explanation.left_out]
         with pytest.raises(HistoryError, match="a handoff to somebody outside"):
             await explain_run(worker.client, handle.id, None, "3")
 
     async def test_an_output_that_does_not_fit_goes_back_to_the_agent(self, worker: Worker) -> None:
-        """So does a report that cannot be read: each is told what is wrong and mends it (S5-fields-l, S4-parse-m)."""
+        """So does an unreadable report: each attempt gets the findings and corrects them (S5-fields-l, S4-parse-m)."""
         handle = await start(worker, Reviewed.run, sloppy=True)
         result = await ended(handle)
         run = await read_run(worker.client, handle.id)
@@ -118,11 +118,11 @@ class TestContracts:
 
         with pytest.raises(HistoryError, match="fork at that step instead"):
             await roll_back(worker.client, handle.id, "research", by="ann", why="it is registered now")
-        again = await fork(worker.client, handle.id, "research", by="ann", why="it is registered now")
-        assert "nothing was sent to stage" in await failure(again)
+        refork = await fork(worker.client, handle.id, "research", by="ann", why="it is registered now")
+        assert "nothing was sent to stage" in await failure(refork)
 
     async def test_a_fork_knows_the_facts_of_the_run_before(self, worker: Worker) -> None:
-        """What earlier stages recorded goes with their outcomes, so the contract is the same."""
+        """The outcomes of earlier stages include their events, so the contract is the same."""
         handle = await start(worker, Reviewed.run)
         await ended(handle)
         forked = await fork(worker.client, handle.id, at="review", by="ann", why="to look again")
@@ -137,9 +137,9 @@ class TestContracts:
         await ended(handle)
         forked = await fork(worker.client, handle.id, at="write_down", by="ann", why="to look again")
         await forked.result()
-        again = await fork(worker.client, forked.id, at="write_down", by="ann", why="and again")
-        await again.result()
-        for id in (forked.id, again.id):
+        refork = await fork(worker.client, forked.id, at="write_down", by="ann", why="and again")
+        await refork.result()
+        for id in (forked.id, refork.id):
             first = explain(await read_run(worker.client, handle.id), "review")
             assert await explain_run(worker.client, id, None, "review") == first
             assert await explain_run(worker.client, id, None, "2") == first
@@ -153,15 +153,15 @@ class TestExplainCommand:
     async def test_it_tells_what_the_query_tells(self, worker: Worker, server: DevServer) -> None:
         """As JSON for programs, as a page for people; an unknown stage is an error that names the others."""
         handle = await start(worker, Reviewed.run, marker="xyzzy")
-        told = (await ended(handle)) and await handle.query(QUERY_EXPLAIN, "review", result_type=Explanation)
+        explanation = (await ended(handle)) and await handle.query(QUERY_EXPLAIN, "review", result_type=Explanation)
 
         async def explained(*words: str) -> Result:
-            here = ["--address", server.address]
-            return await asyncio.to_thread(CliRunner().invoke, make_app(), ["explain", handle.id, *words, *here])
+            connection = ["--address", server.address]
+            return await asyncio.to_thread(CliRunner().invoke, make_app(), ["explain", handle.id, *words, *connection])
 
         as_json, page, wrong = await explained("review", "--json"), await explained("review"), await explained("revue")
 
-        assert as_explained(as_json.stdout) == told
+        assert as_explained(as_json.stdout) == explanation
         assert "The recipient is an enterprise customer." in page.stdout
         assert "xyzzy" not in page.stdout
         assert wrong.exit_code == 1

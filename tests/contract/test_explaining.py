@@ -1,4 +1,4 @@
-"""What a person is told of what a stage was given."""
+"""The explanation of a stage's input."""
 
 import re
 
@@ -19,9 +19,9 @@ from tests.agents.material import contract
     ],
 )
 def test_what_it_cost_to_read_is_no_more_than_is_known(read: int, before: int, told: str) -> None:
-    """A stage that failed told of no prompt, which it may have had all the same; 0.0 times fewer is no figure."""
-    made = Explanation(
+    """A failed stage reports no prompt, although it may have had one; 0.0 times fewer is not a figure."""
+    explanation = Explanation(
         stage="plan", seq=1, contract=contract().to_json_object(), tokens_read=read, transcript_tokens=before
     )
 
-    assert re.search(told, made.to_markdown().rstrip())
+    assert re.search(told, explanation.to_markdown().rstrip())

@@ -51,7 +51,7 @@ class TestOutputSchemas:
         assert OutputSchemas(SCHEMAS.schemas, latest=True).ref("ComplianceDecisionV1").version == "1.10"
 
     def test_each_reader_has_a_schema_of_its_own(self) -> None:
-        """Who changes it changes nobody else's."""
+        """A change to the copy does not change the registered schema."""
         ref = OutputSchemaRef.parse("ComplianceDecisionV1@1.2")
         SCHEMAS.find(ref).clear()
 

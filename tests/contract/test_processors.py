@@ -13,9 +13,9 @@ from tests.contract.contract_material import NOW, event, request, result
 
 def fate(one: SessionEvent, policy: ContractPolicy | None = None, *others: SessionEvent) -> str:
     """Return the label of an event, or how sure the fact is that it became, or what consumed it."""
-    made = compile_contract([one, *others], request(), policy)
-    found = made.report.dispositions[0]
-    return found.label or found.consumed_by or made.contract.facts[0].confidence.value
+    compiled = compile_contract([one, *others], request(), policy)
+    disposition = compiled.report.dispositions[0]
+    return disposition.label or disposition.consumed_by or compiled.contract.facts[0].confidence.value
 
 
 class TestLeaveOut:
@@ -33,10 +33,12 @@ class TestLeaveOut:
 
     def test_results_of_tools_that_failed(self) -> None:
         """Labelled, and the tool is not granted (C-39, S5-compiler-h)."""
-        made = compile_contract([result("503", success=False, tool_name="policy.search")], request(granted=frozenset()))
+        compiled = compile_contract(
+            [result("503", success=False, tool_name="policy.search")], request(granted=frozenset())
+        )
 
-        assert made.contract.excluded_context == ["failed:policy.search"]
-        assert made.contract.allowed_tools == []
+        assert compiled.contract.excluded_context == ["failed:policy.search"]
+        assert compiled.contract.allowed_tools == []
 
     @pytest.mark.parametrize(
         ("minutes", "own", "label"),
@@ -68,7 +70,7 @@ class TestLeaveOut:
     @pytest.mark.parametrize("written", [None, "", "yesterday", "2026-06-27T09:24:00"])
     @pytest.mark.parametrize("kind", ["tool_result", "llm_response", "user_message", "decision"])
     def test_what_has_no_readable_time(self, kind: str, written: str | None) -> None:
-        """Provenance has a time, so without one there is no fact (C-42, S5-compiler-f)."""
+        """Provenance needs a time, so an event without one never becomes a fact (C-42, S5-compiler-f)."""
         one = event(kind, "x", timestamp=written, tool_name="crm.lookup", success=True, accepted=True)
 
         assert fate(one) == f"stale:{'crm.lookup' if kind == 'tool_result' else kind}"
@@ -97,11 +99,11 @@ class TestLeaveOut:
 
     @pytest.mark.parametrize("text", ["", "  ", "\n", "\u200b"])
     def test_what_says_nothing(self, text: str) -> None:
-        """An empty claim is no fact (S5-compiler-e)."""
+        """An empty claim never becomes a fact (S5-compiler-e)."""
         assert fate(result(text)) == "unsupported:tool_result"
 
     def test_what_an_assistant_said(self) -> None:
-        """Talk to the user is no claim (C-39)."""
+        """A message to the user is not a claim (C-39)."""
         assert fate(event("assistant_message", "Done!")) == "unsupported:assistant_message"
 
     def test_a_label_is_one_line_whatever_the_tool_is_called(self) -> None:
@@ -126,21 +128,21 @@ class TestCalls:
         assert fate(call, None, result("mine", id="r1", call_id="call_8fj")) == "r1"
 
     def test_a_call_is_consumed_once(self) -> None:
-        """A second result of it, as of a stream, stands for itself (C-39)."""
+        """A second result of the call, as of a stream, is a separate event (C-39)."""
         call = event("tool_call", "{}", id="c1", tool_name="crm.lookup")
         answers = [result("a", id="r1", call_id="c1"), result("b", id="r2", call_id="c1")]
-        made = compile_contract([call, *answers], request())
+        compiled = compile_contract([call, *answers], request())
 
-        assert made.report.dispositions[0].consumed_by == "r1"
-        assert [fact.event_id for fact in made.contract.facts] == ["r1", "r2"]
+        assert compiled.report.dispositions[0].consumed_by == "r1"
+        assert [fact.event_id for fact in compiled.contract.facts] == ["r1", "r2"]
 
     def test_in_order_where_nothing_has_an_id(self) -> None:
-        """The first call of a tool is told by its first result (C-39)."""
+        """The first call of a tool is consumed by its first result (C-39)."""
         calls = [event("tool_call", "{}", id=f"c{number}", tool_name="crm.lookup") for number in (1, 2)]
         answers = [result("a", id="r1"), result("b", id="r2")]
-        told = compile_contract([*calls, *answers], request()).report.dispositions
+        dispositions = compile_contract([*calls, *answers], request()).report.dispositions
 
-        assert [one.consumed_by for one in told[:2]] == ["r1", "r2"]
+        assert [item.consumed_by for item in dispositions[:2]] == ["r1", "r2"]
 
     def test_a_result_that_is_left_out_consumes_its_call_all_the_same(self) -> None:
         """The call is accounted for by the label of its result (C-39)."""
@@ -162,11 +164,11 @@ class TestCalls:
     def test_a_call_without_a_result_is_left_out(self, others: list[SessionEvent]) -> None:
         """It is labelled, and its tool is not granted (C-39, S5-compiler-h)."""
         call = event("tool_call", "{}", tool_name="email.send")
-        wanted = request(capability=frozenset({"email.send"}), granted=frozenset(), forbidden=frozenset())
-        made = compile_contract([call, *others], wanted)
+        contract_request = request(capability=frozenset({"email.send"}), granted=frozenset(), forbidden=frozenset())
+        compiled = compile_contract([call, *others], contract_request)
 
-        assert made.report.dispositions[0].label == "unsupported:tool_call"
-        assert made.contract.allowed_tools == []
+        assert compiled.report.dispositions[0].label == "unsupported:tool_call"
+        assert compiled.contract.allowed_tools == []
 
 
 class TestClaims:
@@ -198,7 +200,7 @@ class TestClaims:
         assert (fact.claim, fact.event_id, fact.source.timestamp) == ("x", one.id, NOW - timedelta(minutes=5))
 
     def test_a_tool_that_was_used_is_allowed(self) -> None:
-        """It did its work and the result crosses, so nobody has to grant it (S5-compiler-h)."""
+        """It succeeded and its result crosses, so it needs no grant (S5-compiler-h)."""
         used = [result("Two rules apply", tool_name="policy.search")]
 
         assert compile_contract(used, request(granted=frozenset())).contract.allowed_tools == ["policy.search"]
@@ -236,30 +238,30 @@ class TestBudget:
             result("B" * 40, 2, id="new"),
             event("llm_response", "C" * 40, 1, id="model"),
         ]
-        whole = compile_contract(events, request())
-        made = compile_contract(events, request(max_tokens=whole.report.contract_tokens - 30))
+        unlimited = compile_contract(events, request())
+        compiled = compile_contract(events, request(max_tokens=unlimited.report.contract_tokens - 30))
 
-        assert [fact.event_id for fact in made.contract.facts] == ["old", "new"]
-        assert made.contract.excluded_context == ["budget:user_message", "budget:llm_response"]
-        tight = compile_contract(events, request(max_tokens=whole.report.contract_tokens - 60, granted=frozenset()))
+        assert [fact.event_id for fact in compiled.contract.facts] == ["old", "new"]
+        assert compiled.contract.excluded_context == ["budget:user_message", "budget:llm_response"]
+        tight = compile_contract(events, request(max_tokens=unlimited.report.contract_tokens - 60, granted=frozenset()))
         assert [fact.event_id for fact in tight.contract.facts] == ["new"]
         assert "budget:policy.search" in tight.contract.excluded_context
         assert tight.contract.allowed_tools == ["policy.search"]
 
     def test_of_equally_sure_and_new_ones_the_last_is_kept(self) -> None:
-        """What was said later in the session stands for what it says (S5-valid-e)."""
+        """Of equal facts the later ones are kept (S5-valid-e)."""
         events = [result("A" * 40, 2, id="first"), result("B" * 40, 2, id="second")]
-        whole = compile_contract(events, request())
-        made = compile_contract(events, request(max_tokens=whole.report.contract_tokens - 10))
+        unlimited = compile_contract(events, request())
+        compiled = compile_contract(events, request(max_tokens=unlimited.report.contract_tokens - 10))
 
-        assert [fact.event_id for fact in made.contract.facts] == ["second"]
+        assert [fact.event_id for fact in compiled.contract.facts] == ["second"]
 
     def test_one_that_is_too_long_does_not_keep_others_out(self) -> None:
         """It alone is left out (S5-valid-e)."""
         events = [result("long " * 500, 1, id="long"), result("short", 2, id="short")]
-        made = compile_contract(events, request(max_tokens=300))
+        compiled = compile_contract(events, request(max_tokens=300))
 
-        assert [fact.event_id for fact in made.contract.facts] == ["short"]
+        assert [fact.event_id for fact in compiled.contract.facts] == ["short"]
 
     def test_another_estimator_counts(self) -> None:
         """One that charges more for the whole than for the parts is obeyed too (X-8, S5-valid-e)."""
@@ -268,9 +270,9 @@ class TestBudget:
             return len(text) + (1_000 if text.count("\n- ") > 1 else 0)
 
         events = [result("a", 1, id="a"), result("b", 2, id="b")]
-        made = compile_contract(events, request(max_tokens=900), estimator=harsh)
+        compiled = compile_contract(events, request(max_tokens=900), estimator=harsh)
 
-        assert [fact.event_id for fact in made.contract.facts] == ["a"]
+        assert [fact.event_id for fact in compiled.contract.facts] == ["a"]
 
     def test_a_budget_of_nothing_is_a_budget(self) -> None:
         """Zero tokens leave no facts (S5-valid-e)."""
@@ -290,15 +292,15 @@ class TestTools:
     )
     def test_what_is_allowed(self, members: dict[str, set[str]], allowed: list[str]) -> None:
         """A tool that was used crosses only if the receiver is able to and nothing forbids it (C-37, S5-fields-k)."""
-        given: dict[str, Any] = {
+        tools: dict[str, Any] = {
             "capability": {"crm.lookup", "policy.search"},
             "granted": (),
             "forbidden": (),
             **members,
         }
-        made = compile_contract([result("x")], request(**{name: frozenset(one) for name, one in given.items()}))
+        compiled = compile_contract([result("x")], request(**{name: frozenset(value) for name, value in tools.items()}))
 
-        assert made.contract.allowed_tools == allowed
+        assert compiled.contract.allowed_tools == allowed
 
     @pytest.mark.parametrize(
         "one",
@@ -313,14 +315,14 @@ class TestTools:
     )
     def test_what_does_not_count_as_used(self, one: SessionEvent) -> None:
         """Privileges are not carried over by talk (S5-compiler-h, S5-fields-k, C-37)."""
-        wanted = request(capability=frozenset({"crm.lookup"}), granted=frozenset())
+        contract_request = request(capability=frozenset({"crm.lookup"}), granted=frozenset())
 
-        assert compile_contract([one], wanted).contract.allowed_tools == []
+        assert compile_contract([one], contract_request).contract.allowed_tools == []
 
 
 class TestDraft:
     def test_an_event_is_settled_once(self) -> None:
-        """A processor that looks at settled events is told so (C-39)."""
+        """A processor that settles an event again gets an error (C-39)."""
         one = result("x")
         draft = Draft([one], request(), ContractPolicy())
         draft.leave_out(one, "confidential")

@@ -50,9 +50,9 @@ class TestSessionEvent:
 
     def test_members_of_later_releases_are_kept(self) -> None:
         """A newer recorder loses nothing on the way through an older pipeline (S5-fm-a)."""
-        told = {"id": "e1", "type": "decision", "mood": 0}
+        members = {"id": "e1", "type": "decision", "mood": 0}
 
-        assert SessionEvent.from_json_object(told).to_json_object() == told
+        assert SessionEvent.from_json_object(members).to_json_object() == members
 
     @pytest.mark.parametrize(
         ("members", "at"),

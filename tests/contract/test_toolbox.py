@@ -33,7 +33,7 @@ class Client:
 
 def results(log: SessionLog) -> list[tuple[str, bool | None]]:
     """Return what is recorded of the results of tools, and whether they count as successes."""
-    return [(one.content, one.success) for one in log.events if one.type is EventType.TOOL_RESULT]
+    return [(event.content, event.success) for event in log.events if event.type is EventType.TOOL_RESULT]
 
 
 class TestAwaitable:
@@ -70,7 +70,7 @@ class TestAwaitable:
         assert results(log) == [("It costs 20 USD.", True)]
 
     async def test_a_model_is_sent_what_it_says(self) -> None:
-        """A tool that stands behind such a function answers as any other."""
+        """A tool behind such a function is recorded like any other."""
         assert await AgentTool.of(lambda: price(), name="crm.price").call({}) == "It costs 20 USD."
 
 
@@ -80,11 +80,11 @@ class TestLongAnswer:
         store = MemoryArtifactStore()
         log = SessionLog("research", "1.1", "h-1")
         await Toolbox(None, log, "h-1").call("crm.price", lambda: "1" * 10_000)
-        kept, journal = await log.close(store)
+        events, journal = await log.close(store)
 
         assert results(log) == [("1" * 10_000, True)]
-        assert kept[-1].content == "1" * 960 + " … (960 of 10,000 characters)"
-        assert await store.get((kept[-1].whole or "").removeprefix("sha256:")) == b"1" * 10_000
+        assert events[-1].content == "1" * 960 + " … (960 of 10,000 characters)"
+        assert await store.get((events[-1].whole or "").removeprefix("sha256:")) == b"1" * 10_000
         assert journal is not None  # of the call's arguments, which no other agent reads
 
 
@@ -114,4 +114,4 @@ class TestThreads:
         tool = Toolbox(None, log, "h-1").guard(str, "text.of")
         await asyncio.gather(asyncio.to_thread(tool, 1), asyncio.to_thread(tool, 2))
 
-        assert sorted(one.id for one in log.events) == ["1.1.1", "1.1.2", "1.1.3", "1.1.4"]
+        assert sorted(event.id for event in log.events) == ["1.1.1", "1.1.2", "1.1.3", "1.1.4"]

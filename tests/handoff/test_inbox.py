@@ -329,7 +329,7 @@ class TestResolveHandoff:
             pytest.param("edit", {"edit": {"goal": 7}}, "the edit is refused: goal", id="an edit of the wrong type"),
         ],
     )
-    async def test_what_does_not_fit_is_refused(
+    async def test_an_invalid_decision_is_rejected(
         self, worker: Worker, action: str, further: dict[str, Any], said: str
     ) -> None:
         """With the reason, and without a trace in the run's history; the handoff waits as before."""

@@ -63,7 +63,7 @@ def commands(block: Block) -> list[str]:
             found.append(piece.replace("\\\n", " ").strip())
             piece = ""
     assert piece == "", f"the shell does not take {piece!r}"
-    return [one for one in found if one and not one.startswith("#")]
+    return [item for item in found if item and not item.startswith("#")]
 
 
 def _is_whole(text: str) -> bool:
@@ -112,12 +112,12 @@ class Reader:
 
     async def save(self, block: Block) -> bool:
         """Save a file, or put lines into one, if the block says which; a worker of the file starts again."""
-        if found := _INSERT.match(block.text):
-            name, path = found[1], self.folder / found[1]
-            before, after = path.read_text(encoding="utf-8").split(f"    {found[2]}")
-            text = before + block.text[found.end() :] + f"    {found[2]}" + after
-        elif found := _FILE.match(block.text):
-            name, text = found[1], block.text
+        if match := _INSERT.match(block.text):
+            name, path = match[1], self.folder / match[1]
+            before, after = path.read_text(encoding="utf-8").split(f"    {match[2]}")
+            text = before + block.text[match.end() :] + f"    {match[2]}" + after
+        elif match := _FILE.match(block.text):
+            name, text = match[1], block.text
         else:
             return False
         (self.folder / name).parent.mkdir(parents=True, exist_ok=True)

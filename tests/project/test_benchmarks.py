@@ -44,9 +44,9 @@ class TestMeasures:
 
     def test_every_figure_has_one_measurement(self) -> None:
         """A figure with a goal and no measurement would never be missed."""
-        found = [name for measure in MEASURES for name in measure.names]
+        matches = [name for measure in MEASURES for name in measure.names]
 
-        assert sorted(found) == sorted(GOALS)
+        assert sorted(matches) == sorted(GOALS)
 
 
 class TestSettings:
@@ -72,13 +72,13 @@ class TestSamples:
 
     def test_the_other_one_is_handed_with_a_thousand_tokens(self) -> None:
         """The row beside the figure shows what a stage costs that is handed 1,000 tokens and not three quarters."""
-        handed = Baton.model_validate_json(to_json(thousand_handed())).restricted(None, DEFAULT_DECISIONS)
+        restricted = Baton.model_validate_json(to_json(thousand_handed())).restricted(None, DEFAULT_DECISIONS)
 
-        assert 970 <= exact_counter()(to_json(handed.to_json_object())) <= 1_030
+        assert 970 <= exact_counter()(to_json(restricted.to_json_object())) <= 1_030
 
     @pytest.mark.parametrize("make", [pytest.param(small, id="1 KB"), pytest.param(large, id="4 KB")])
-    def test_by_hand_and_with_baton_the_state_ends_alike(self, make: Any) -> None:
-        """Both sides carry the same texts, and none of them is left out of what Baton's stages are handed."""
+    def test_all_sides_end_with_the_same_state(self, make: Any) -> None:
+        """Both sides carry the same texts, and Baton's stages get all of them."""
         state = State(**make())
         for activity in (raw.raw_plan, raw.raw_implement, raw.raw_review, raw.raw_release):
             state = merge(state, asyncio.run(activity(state)))

@@ -35,9 +35,9 @@ each_job = pytest.mark.parametrize("name", sorted(JOBS))
 def interpolated(value: object) -> list[tuple[str, str, str]]:
     """Return every ``${NAME…}`` below a value: the name, the operator and what follows it."""
     if isinstance(value, dict):
-        return [found for item in value.values() for found in interpolated(item)]
+        return [match for item in value.values() for match in interpolated(item)]
     if isinstance(value, list):
-        return [found for item in value for found in interpolated(item)]
+        return [match for item in value for match in interpolated(item)]
     return VARIABLE.findall(value) if isinstance(value, str) else []
 
 
@@ -64,9 +64,11 @@ class TestServices:
     @each_service
     def test_it_waits_for_services_that_exist_and_for_a_state_they_reach(self, name: str) -> None:
         """A job is waited for until it is done, any other service until it is healthy."""
-        for other, wanted in SERVICES[name].get("depends_on", {}).items():
-            assert wanted == {"condition": "service_completed_successfully" if other in JOBS else "service_healthy"}
-            assert other in SERVICES
+        for dependency, condition in SERVICES[name].get("depends_on", {}).items():
+            assert condition == {
+                "condition": "service_completed_successfully" if dependency in JOBS else "service_healthy"
+            }
+            assert dependency in SERVICES
 
     @each_service
     def test_it_is_bounded_and_cannot_gain_privileges(self, name: str) -> None:
@@ -81,7 +83,7 @@ class TestServices:
 
     @each_service
     def test_its_ports_are_open_to_this_machine_only(self, name: str) -> None:
-        """Neither the service nor its UI asks who is calling, so nobody else may call."""
+        """Neither the service nor its UI authenticates callers, so only local callers may connect."""
         assert [port for port in SERVICES[name].get("ports", []) if not port.startswith("127.0.0.1:")] == []
 
     @each_service
@@ -187,9 +189,9 @@ class TestSettings:
 
     def test_the_worker_knows_every_variable_that_it_is_given(self) -> None:
         """A misspelt setting would be a default in disguise."""
-        given = {name for name in SERVICES["worker"]["environment"] if name.startswith("BATON_")}
+        members = {name for name in SERVICES["worker"]["environment"] if name.startswith("BATON_")}
 
-        assert given <= WORKER_VARIABLES
+        assert members <= WORKER_VARIABLES
 
     def test_a_worker_is_not_killed_before_its_grace_is_over(self) -> None:
         """Stages in progress get the time that the worker was told they have."""
@@ -236,14 +238,14 @@ class TestWorkerImage:
         """Its file system is read-only but for a scratch folder and the volume that the image prepares."""
         worker = SERVICES["worker"]
         volume, keys, witness = (mount.split(":") for mount in worker["volumes"] if "$" not in mount)
-        kept = [worker["environment"][f"BATON_{name}"] for name in ("ARTIFACTS", "LEDGER", "VAULT")]
+        paths = [worker["environment"][f"BATON_{name}"] for name in ("ARTIFACTS", "LEDGER", "VAULT")]
 
         assert worker["read_only"] is True
         # Without exec no script of a worktree of `delivery` can run; without a size it takes the worker's memory.
         assert worker["tmpfs"] == ["/tmp:exec,size=${BATON_SCRATCH:-512m}"]
         assert worker["volumes"][-1].endswith(":/files")
         assert f"--owner=baton --group=baton --mode=0750 {volume[1]} {keys[1]} {witness[1]}\n" in DOCKERFILE
-        assert [path for path in kept if not path.startswith(f"{volume[1]}/")] == []
+        assert [path for path in paths if not path.startswith(f"{volume[1]}/")] == []
         assert keys[2:] == ["ro"]
         assert worker["environment"]["BATON_WITNESS"].startswith(f"{witness[1]}/")
 
@@ -281,10 +283,10 @@ class TestKeys:
     """The keys of the compose file: made once, read by those who need them."""
 
     def test_the_job_makes_keys_for_production_once(self, tmp_path: Path) -> None:
-        """Its script makes a file that production takes, and leaves alone one that is there."""
+        """Its script creates a file that production accepts, and keeps an existing one."""
         file = tmp_path / "keys.toml"
         programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        made = []
+        items = []
         for _ in range(2):
             subprocess.run(
                 ["sh", "-euc", shell_body("keys")],
@@ -293,9 +295,9 @@ class TestKeys:
                 capture_output=True,
                 check=True,
             )
-            made.append(file.read_bytes())
+            items.append(file.read_bytes())
 
-        assert made[0] == made[1]
+        assert items[0] == items[1]
         assert not read_file(file).is_development
 
     def test_worker_and_codec_server_read_the_keys_that_the_job_made(self) -> None:
@@ -328,7 +330,7 @@ class TestTelemetry:
         }
 
     def test_prometheus_reads_the_port_at_which_workers_serve(self) -> None:
-        """The port stands in two files."""
+        """The port is in two files."""
         scraped = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text(encoding="utf-8"))
         (job,) = scraped["scrape_configs"]
         (where,) = job["dns_sd_configs"]
@@ -350,7 +352,7 @@ class TestProfiles:
         assert default.namespace == SERVICES["temporal-setup"]["environment"]["TEMPORAL_NAMESPACE"]
 
     def test_a_cluster_is_reached_by_tls_with_a_client_certificate(self) -> None:
-        """Every key of the TLS table is one that the client knows: it reads all three files."""
+        """The client knows every key of the TLS table, and reads all three files."""
         tls = self.PROFILES["cluster"].tls
 
         assert tls is not None

@@ -70,7 +70,7 @@ class TestSetupJob:
 
 @workflow.defn
 class Idle:
-    """A workflow that nobody starts; a worker needs one to poll at all."""
+    """A workflow that is never started; a worker needs one to poll."""
 
     @workflow.run
     async def run(self) -> None:
@@ -96,17 +96,17 @@ class TestHealthcheck:
 
     async def test_a_host_without_a_worker_on_the_queue_is_not(self, client: Client) -> None:
         """A worker that listens to another queue, or none at all, does no work here."""
-        code, said = await run(client, *self.COMMAND, BATON_TASK_QUEUE="idle")
+        code, output = await run(client, *self.COMMAND, BATON_TASK_QUEUE="idle")
 
         assert code == 1
-        assert said.strip() == (
+        assert output.strip() == (
             f"no worker on {socket.gethostname()!r} asks the task queue 'idle' of namespace 'default' for work"
         )
 
     async def test_a_service_out_of_reach_is_named_as_the_reason(self, client: Client) -> None:
         """The operator reads why, in one line."""
-        code, said = await run(client, *self.COMMAND, TEMPORAL_ADDRESS="127.0.0.1:1")
+        code, output = await run(client, *self.COMMAND, TEMPORAL_ADDRESS="127.0.0.1:1")
 
         assert code == 1
-        assert said.startswith("could not ask the service: ")
-        assert said.count("\n") == 1
+        assert output.startswith("could not ask the service: ")
+        assert output.count("\n") == 1

@@ -76,8 +76,8 @@ def loaded_by(statement: str) -> set[str]:
 def pins(name: str) -> dict[str, Requirement]:
     """Return the pinned requirements of a file in requirements/, by name."""
     text = (ROOT / "requirements" / name).read_text(encoding="utf-8")
-    found = [Requirement(line.rstrip(" \\")) for line in text.splitlines() if re.match(r"\w", line)]
-    return {canonicalize_name(requirement.name): requirement for requirement in found}
+    matches = [Requirement(line.rstrip(" \\")) for line in text.splitlines() if re.match(r"\w", line)]
+    return {canonicalize_name(requirement.name): requirement for requirement in matches}
 
 
 def version_of(pin: Requirement) -> Version:
@@ -88,10 +88,10 @@ def version_of(pin: Requirement) -> Version:
 
 def group(name: str) -> list[Requirement]:
     """Return the requirements of a dependency group, those of the groups it includes among them."""
-    found: list[Requirement] = []
+    matches: list[Requirement] = []
     for item in PROJECT["dependency-groups"][name]:
-        found += group(item["include-group"]) if isinstance(item, dict) else [Requirement(item)]
-    return found
+        matches += group(item["include-group"]) if isinstance(item, dict) else [Requirement(item)]
+    return matches
 
 
 class TestCommittedFiles:
@@ -104,7 +104,7 @@ class TestCommittedFiles:
         assert lines_that_match(hosts, committed()) == []
 
     def test_no_file_holds_a_path_of_somebodys_machine(self) -> None:
-        """A path below somebody's home works nowhere else; recorded examples under tests/data may show one."""
+        """A path in a home folder works on one machine only; recorded examples under tests/data may have one."""
         data = ROOT / "tests" / "data"
 
         assert lines_that_match(PERSONAL_PATH, [path for path in committed() if data not in path.parents]) == []
@@ -134,14 +134,14 @@ def without_encoding(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            given = {keyword.arg for keyword in node.keywords}
+            members = {keyword.arg for keyword in node.keywords}
             is_text = (name == "read_text" and not node.args) or (name == "write_text" and len(node.args) == 1)
-            if (is_text or ("text" in given and name in ("run", "Popen"))) and "encoding" not in given:
+            if (is_text or ("text" in members and name in ("run", "Popen"))) and "encoding" not in members:
                 yield f"{path.relative_to(ROOT)}:{node.lineno}"
 
 
 class TestPlatforms:
-    """What Windows and macOS need, as far as it can be seen from here."""
+    """Requirements of Windows and macOS that can be checked on Linux."""
 
     def test_no_text_depends_on_the_machines_encoding(self) -> None:
         """On Windows a file that is read or written without saying UTF-8 is in another encoding."""
@@ -160,10 +160,10 @@ class TestPins:
         project = PROJECT["project"]
         direct = [*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())]
         pinned = {**pins("dev.txt"), **pins("uv.txt")}
-        wanted = [*map(Requirement, direct), *group("dev"), *group("setup")]
+        requirements = [*map(Requirement, direct), *group("dev"), *group("setup")]
         stale = [
             str(requirement)
-            for requirement in wanted
+            for requirement in requirements
             if canonicalize_name(requirement.name) != project["name"]  # an extra that includes others
             if (pin := pinned.get(canonicalize_name(requirement.name))) is None
             or not requirement.specifier.contains(version_of(pin))
@@ -196,8 +196,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     # The backend looks for its program on PATH.
     environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
     build = [sys.executable, "-c", "import sys, hatchling.build; hatchling.build.build_wheel(sys.argv[1])", str(folder)]
-    done = subprocess.run(build, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run(build, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
     (path,) = folder.glob("*.whl")
     return zipfile.ZipFile(path)
 
@@ -283,7 +283,7 @@ class TestImport:
     def test_the_front_door_offers_what_type_checkers_see(self) -> None:
         """Each public name is loaded from the module that the type checker reads it from."""
         tree = ast.parse((ROOT / "baton" / "__init__.py").read_text(encoding="utf-8"))
-        seen = {
+        imported = {
             alias.name: node.module
             for block in ast.walk(tree)
             if isinstance(block, ast.If)
@@ -292,8 +292,8 @@ class TestImport:
             for alias in node.names
         }
 
-        assert seen == baton._HOME
-        assert {name for name in seen if not hasattr(baton, name)} == set()
+        assert imported == baton._HOME
+        assert {name for name in imported if not hasattr(baton, name)} == set()
 
 
 def ruff(code: str, filename: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""Tests of `baton.telemetry.metrics` on a meter that keeps what it is told."""
+"""Tests of `baton.telemetry.metrics` on a meter that stores its updates."""
 
 from temporalio.runtime import BufferedMetricUpdate, MetricBuffer, Runtime, TelemetryConfig
 

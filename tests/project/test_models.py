@@ -58,15 +58,15 @@ async def test_without_a_model_nothing_is_asked(monkeypatch: pytest.MonkeyPatch)
 
 def test_wrong_settings_are_refused_for_good() -> None:
     """The error names the variable."""
-    whole = {"BATON_LLM_URL": "https://models.example/v1", "BATON_LLM_MODEL": "small", "BATON_LLM_KEY": "k"}
-    assert configured_model("plan", whole) is not None
+    members = {"BATON_LLM_URL": "https://models.example/v1", "BATON_LLM_MODEL": "small", "BATON_LLM_KEY": "k"}
+    assert configured_model("plan", members) is not None
     for wrong, named in (
         ({"BATON_LLM_KEY": ""}, "BATON_LLM_KEY"),
         ({"BATON_LLM_URL": "http://models.example/v1"}, "BATON_LLM_URL"),
         ({"BATON_LLM_PROMPT_PRICE": "cheap"}, "BATON_LLM_PROMPT_PRICE"),
     ):
         with pytest.raises(AgentError, match=named) as raised:
-            configured_model("plan", {**whole, **wrong})
+            configured_model("plan", {**members, **wrong})
         assert raised.value.permanent
 
 

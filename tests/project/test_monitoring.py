@@ -40,10 +40,10 @@ def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def condition(alert: str) -> str:
     """Return the expression of an alert, its recorded parts written out."""
-    found = str(ALERTS[alert]["expr"])
+    rate_expression = str(ALERTS[alert]["expr"])
     for name, expression in RECORDED.items():
-        found = found.replace(name, f"({expression})")
-    return found
+        rate_expression = rate_expression.replace(name, f"({expression})")
+    return rate_expression
 
 
 class TestExpressions:
@@ -110,7 +110,7 @@ class TestAlerts:
         ],
     )
     def test_its_threshold_is_the_documents(self, alert: str, counted: str, threshold: str) -> None:
-        """S3-8.1-a, S3-8.1-c, S3-8.1-e, S3-8.1-f: an alert at its threshold, of what it is to count."""
+        """S3-8.1-a, S3-8.1-c, S3-8.1-e, S3-8.1-f: each alert counts the right events, and fires at its threshold."""
         assert re.search(rf"{threshold}( and |$)", str(ALERTS[alert]["expr"]))
         assert counted in condition(alert)
 
@@ -126,7 +126,7 @@ class TestAlerts:
 
     @pytest.mark.parametrize("alert", ["BatonValidationFailures", "BatonRollbacks"])
     def test_a_share_has_a_window_and_a_least_number(self, alert: str) -> None:
-        """One rejection in a quiet night is no percentage."""
+        """A single rejection in a quiet night does not raise the alert on the share."""
         assert re.search(r"\[30m\]", condition(alert))
         assert str(ALERTS[alert]["expr"]).endswith("baton:handoffs:increase30m >= 50")
 
@@ -193,7 +193,7 @@ class TestBoard:
 
     @needs_promtool
     def test_the_first_rejection_between_two_agents_is_shown(self, tmp_path: Path) -> None:
-        """Its series appears at one, which is no increase; the alert sends people to this very panel."""
+        """Its series starts at one, which is not an increase; the alert links to this panel."""
         (panel,) = [panel for panel in PANELS if panel["title"] == "Rejected, by pair"]
         pair = 'baton_handoff_rejections_total{verdict="SCHEMA_INVALID", sender="a", receiver="%s"}'
         case = {
@@ -208,8 +208,8 @@ class TestBoard:
                     "expr": f"floor({panel['targets'][0]['expr']})",
                     "eval_time": "60m",
                     "exp_samples": [
-                        {"labels": f'{{verdict="SCHEMA_INVALID", sender="a", receiver="{one}"}}', "value": value}
-                        for one, value in (("new", 1), ("old", 3), ("quiet", 0))
+                        {"labels": f'{{verdict="SCHEMA_INVALID", sender="a", receiver="{item}"}}', "value": value}
+                        for item, value in (("new", 1), ("old", 3), ("quiet", 0))
                     ],
                 }
             ],

@@ -1,4 +1,4 @@
-"""Every block of the README and the docs runs as it stands, but for those of a short list, which are checked."""
+"""Every block of README and docs runs unchanged, except for a short list of blocks that are only checked."""
 
 import json
 import os
@@ -72,8 +72,8 @@ NOT_RUN = {
 
 def reason(block: Block) -> str | None:
     """Return why a block is not run, if it is on the list."""
-    found = (why for (page, begin), why in NOT_RUN.items() if page == block.page and block.text.startswith(begin))
-    return next(found, None)
+    reasons = (why for (page, begin), why in NOT_RUN.items() if page == block.page and block.text.startswith(begin))
+    return next(reasons, None)
 
 
 LISTED = [block for page in PLACES for block in blocks(page) if reason(block)]
@@ -92,9 +92,9 @@ PROJECT = {
 @pytest.fixture
 async def reader(tmp_path: Path, own_server: DevServer) -> AsyncIterator[Reader]:
     """Return a reader in a folder with links into the checkout, without the keys of any provider."""
-    left = ("BATON_", "TEMPORAL_", "PYTEST", "CI")  # a reader is not CI, where nothing may be recorded
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(left)}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
+    excluded = ("BATON_", "TEMPORAL_", "PYTEST", "CI")  # a reader is not CI, where nothing may be recorded
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(excluded)}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{inherited['PATH']}"
     own = {"PATH": path, "TEMPORAL_ADDRESS": own_server.address}
     # A free port, as for what takes it as an option; and a container may have no sandbox.
     own |= {"BATON_CODEC_PORT": "0", "BATON_DELIVERY_SANDBOX": "none"}
@@ -104,7 +104,7 @@ async def reader(tmp_path: Path, own_server: DevServer) -> AsyncIterator[Reader]
     (folder / "tests").mkdir()
     (folder / "tests" / "data").symlink_to(ROOT / "tests" / "data")
     client = await Client.connect(own_server.address, plugins=[BatonPlugin()])
-    reader = Reader(folder, {**kept, **own}, client, place)
+    reader = Reader(folder, {**inherited, **own}, client, place)
     yield reader
     await reader.stop()
 
@@ -155,27 +155,27 @@ def check_shell(block: Block) -> None:
 
 def check_json(block: Block) -> None:
     """What a coding agent starts is a command that there is; an answer has the members of one."""
-    told = json.loads(block.text)
+    data = json.loads(block.text)
     if block.page == "agents":
-        [server] = told["mcpServers"].values()
+        [server] = data["mcpServers"].values()
         assert server["command"] == "baton"
         parse(server["args"])
     else:
-        told |= {"handoffId": str(uuid4()), "digest": f"sha256:{'0' * 64}"}
-        assert Acknowledgement.model_validate_json(json.dumps(told)).accepted
+        data |= {"handoffId": str(uuid4()), "digest": f"sha256:{'0' * 64}"}
+        assert Acknowledgement.model_validate_json(json.dumps(data)).accepted
 
 
 def check_yaml(block: Block) -> None:
     """An override names services of the compose file; a probe runs a program of the image."""
-    told = yaml.safe_load(block.text)
-    if "services" in told:
-        assert told["services"].keys() <= yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"].keys()
+    data = yaml.safe_load(block.text)
+    if "services" in data:
+        assert data["services"].keys() <= yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"].keys()
     else:
-        assert (ROOT / "deploy" / told["readinessProbe"]["exec"]["command"][1]).exists()
+        assert (ROOT / "deploy" / data["readinessProbe"]["exec"]["command"][1]).exists()
 
 
 def check_toml(block: Block) -> None:
-    """The policy is one that the pipeline takes."""
+    """The policy is valid for the pipeline."""
     assert parse_policy(json.dumps(tomllib.loads(block.text), default=str), "policy.toml").rules
 
 
@@ -204,7 +204,7 @@ CHECKS = {
 
 @pytest.mark.parametrize("block", LISTED, ids=lambda block: f"{block.page}: {block.text[:20]}")
 def test_a_block_that_is_not_run_is_checked(block: Block) -> None:
-    """As far as that goes without what it needs; `baton` commands are parsed in `test_pages.py`."""
+    """Blocks that cannot run here are checked; `baton` commands are parsed in `test_pages.py`."""
     if block.kind in CHECKS:
         CHECKS[block.kind](block)
     else:

@@ -39,8 +39,8 @@ def read(page: Path) -> str:
 
 
 def inline(page: Path) -> list[str]:
-    """Return what stands in backticks within a page's sentences, each in one line."""
-    return [" ".join(found.split()) for found in INLINE.findall(BLOCK.sub("", read(page)))]
+    """Return the inline code of a page, each on one line."""
+    return [" ".join(match.split()) for match in INLINE.findall(BLOCK.sub("", read(page)))]
 
 
 def anchors(page: Path) -> set[str]:
@@ -53,7 +53,7 @@ def commands(page: Path) -> list[str]:
     """Return the `baton` commands of a page, from its blocks for the shell and from its sentences."""
     blocks = [body.replace("\\\n", " ") for kind, body in BLOCK.findall(read(page)) if kind in SHELL]
     lines = [line.strip() for block in blocks for line in block.splitlines()] + inline(page)
-    return [found[1] for line in lines if (found := COMMAND.match(line))]
+    return [match[1] for line in lines if (match := COMMAND.match(line))]
 
 
 def variables(*patterns: str) -> set[str]:
@@ -75,8 +75,8 @@ def parse(words: list[str]) -> None:
         words = [*context._protected_args, *context.args]
         if not isinstance(command, TyperGroup) or not words:
             return
-        found, command, words = command.resolve_command(context, words)
-        name, above = str(found), context
+        resolved, command, words = command.resolve_command(context, words)
+        name, above = str(resolved), context
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_every_command_is_one_that_baton_takes(page: Path, tmp_path: Path, monke
 def test_every_name_of_the_library_is_there(page: Path) -> None:
     """`baton.contract.store.load_registries` and the like can be imported."""
     missing = []
-    for name in {found[1] for text in inline(page) if (found := DOTTED.fullmatch(text))} - OTHER_NAMES:
+    for name in {match[1] for text in inline(page) if (match := DOTTED.fullmatch(text))} - OTHER_NAMES:
         module, _, member = name.rpartition(".")
         try:
             import_module(name)
@@ -132,21 +132,21 @@ def test_every_name_of_the_library_is_there(page: Path) -> None:
 
 @each_page
 def test_every_import_is_from_a_front_door(page: Path) -> None:
-    """A reader learns four modules, and no page shows where a name really stands."""
+    """Pages import from the four public modules only."""
     doors = {"baton", "baton.agents", "baton.client", "baton.testing"}
-    found = set(re.findall(r"(?m)^(?:from|import) (baton[\w.]*)", read(page)))
+    matches = set(re.findall(r"(?m)^(?:from|import) (baton[\w.]*)", read(page)))
 
-    assert found - doors == set()
+    assert matches - doors == set()
 
 
 def test_pages_and_code_know_the_same_variables() -> None:
-    """No page names a variable that nothing reads, and nothing reads one that no page and no help tells of."""
+    """Every variable on a page is read somewhere, and every variable that is read is documented."""
     settings = {f"BATON_{name.upper()}" for name in Settings.model_fields}  # the site has a page of them
-    told = settings | {
+    named = settings | {
         name for page in [*PAGES, ROOT / "deploy" / ".env.example"] for name in VARIABLE.findall(read(page))
     }
     shipped = variables("baton/**/*.py", "activities/**/*.py", "deploy/*.py", "docker-compose.yml")
     shipped |= settings
 
-    assert told - shipped - variables("benchmarks/*.py", "tests/console/browser/*.py") == set()
-    assert shipped - told - TOLD_BY_HELP == set()
+    assert named - shipped - variables("benchmarks/*.py", "tests/console/browser/*.py") == set()
+    assert shipped - named - TOLD_BY_HELP == set()

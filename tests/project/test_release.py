@@ -54,8 +54,8 @@ def bash(line: str, folder: Path, variables: Mapping[str, str]) -> subprocess.Co
 def built(what: str, source: Path, folder: Path) -> Path:
     """Build an sdist or a wheel from a folder of sources."""
     command = [sys.executable, "-c", BUILD, what, str(folder)]
-    done = subprocess.run(command, cwd=source, capture_output=True, text=True, encoding="utf-8", check=True)
-    return folder / done.stdout.split()[-1]
+    result = subprocess.run(command, cwd=source, capture_output=True, text=True, encoding="utf-8", check=True)
+    return folder / result.stdout.split()[-1]
 
 
 class TestSdist:
@@ -69,11 +69,11 @@ class TestSdist:
         for name in ("again", "here"):
             (tmp_path / name).mkdir()
         with (
-            zipfile.ZipFile(built("wheel", source, tmp_path / "again")) as again,
-            zipfile.ZipFile(built("wheel", ROOT, tmp_path / "here")) as here,
+            zipfile.ZipFile(built("wheel", source, tmp_path / "again")) as rebuilt,
+            zipfile.ZipFile(built("wheel", ROOT, tmp_path / "here")) as own_wheel,
         ):
-            assert {one.filename: one.CRC for one in again.infolist()} == {
-                one.filename: one.CRC for one in here.infolist()
+            assert {member.filename: member.CRC for member in rebuilt.infolist()} == {
+                member.filename: member.CRC for member in own_wheel.infolist()
             }
 
 
@@ -113,7 +113,9 @@ class TestSteps:
         with zipfile.ZipFile(wheel) as archive, tarfile.open(sdist) as sources:
             [of_wheel] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
             [of_sdist] = [
-                one for one in sources.getmembers() if one.name.count("/") == 1 and one.name.endswith("PKG-INFO")
+                member
+                for member in sources.getmembers()
+                if member.name.count("/") == 1 and member.name.endswith("PKG-INFO")
             ]
             texts = [archive.read(of_wheel), sources.extractfile(of_sdist).read()]  # type: ignore[union-attr]
         for text in texts:

@@ -50,14 +50,14 @@ class Links(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Take note of what a tag names."""
-        said = dict(attrs)
-        self.ids |= {said[name] or "" for name in ("id", "name") if name in said}
-        if tag == "a" and said.get("href"):
-            self.links.append(said["href"] or "")
-        elif tag == "link" and said.get("rel") not in ("canonical", "next", "prev"):
-            self.loaded.append(said.get("href") or "")
-        elif tag in ("script", "img", "iframe", "source", "video") and said.get("src"):
-            self.loaded.append(said["src"] or "")
+        attributes = dict(attrs)
+        self.ids |= {attributes[name] or "" for name in ("id", "name") if name in attributes}
+        if tag == "a" and attributes.get("href"):
+            self.links.append(attributes["href"] or "")
+        elif tag == "link" and attributes.get("rel") not in ("canonical", "next", "prev"):
+            self.loaded.append(attributes.get("href") or "")
+        elif tag in ("script", "img", "iframe", "source", "video") and attributes.get("src"):
+            self.loaded.append(attributes["src"] or "")
 
 
 def read(page: Path) -> Links:
@@ -140,7 +140,7 @@ def test_no_page_loads_anything_from_elsewhere(site: Path, pages: list[Path]) ->
     loaded = [(page.name, source) for page in pages for source in read(page).loaded]
     styles = [text for sheet in site.rglob("*.css") for text in re.findall(r"url\(([^)]*)\)", sheet.read_text())]
 
-    assert [one for one in loaded if urlsplit(one[1]).netloc] == []
+    assert [item for item in loaded if urlsplit(item[1]).netloc] == []
     assert [text for text in styles if re.match(r"""["']?(https?:)?//""", text)] == []
 
 
@@ -184,16 +184,16 @@ async def test_the_search_works_from_a_server_and_from_a_file(site: Path, addres
     """A reader finds the page on approvals by its word, and no request leaves the machine."""
     for start in (f"{address}/index.html", (site / "index.html").as_uri()):
         page = await browser.new_page()
-        asked: list[str] = []
-        page.on("request", partial(note, asked))
+        queries: list[str] = []
+        page.on("request", partial(note, queries))
         await page.goto(start)
         await page.keyboard.press("/")
         await page.locator("input.md-search__input").press_sequentially("quorum")
         await page.locator(".md-search-result__link").first.wait_for()
-        found = await page.locator(".md-search-result__link").evaluate_all("all => all.map(one => one.href)")
+        results = await page.locator(".md-search-result__link").evaluate_all("all => all.map(one => one.href)")
 
-        assert any("approvals.html" in link for link in found)
-        assert [url for url in asked if not url.startswith((address, "file:", "data:", "blob:"))] == []
+        assert any("approvals.html" in link for link in results)
+        assert [url for url in queries if not url.startswith((address, "file:", "data:", "blob:"))] == []
         await page.close()
 
 
@@ -205,16 +205,17 @@ async def test_axe_finds_nothing_serious(
 ) -> None:
     """Names of controls and structure of every whole page; in both schemes the contrast of each kind of text on it."""
     page = await (await browser.new_context(color_scheme=scheme)).new_page()
-    whole = {"rules": {CONTRAST: {"enabled": False}}}
+    members = {"rules": {CONTRAST: {"enabled": False}}}
     contrast = {"runOnly": {"type": "rule", "values": [CONTRAST]}}
     faults = []
     for path in pages:
         await page.goto(f"{address}/{path.relative_to(site).as_posix()}")
-        found = [] if scheme == "dark" else await violations(page, whole)
+        matches = [] if scheme == "dark" else await violations(page, members)
         await page.evaluate(THIN_OUT)
-        found += await violations(page, contrast)
+        matches += await violations(page, contrast)
         faults += [
-            f"{path.name}: {fault['id']}: {fault['nodes'][0]['html'][:150]} ({len(fault['nodes'])})" for fault in found
+            f"{path.name}: {fault['id']}: {fault['nodes'][0]['html'][:150]} ({len(fault['nodes'])})"
+            for fault in matches
         ]
 
     assert faults == []

@@ -28,7 +28,11 @@ if __name__ == "__main__":
 
 def test_each_shipped_pipeline_has_a_name() -> None:
     """Those of `worker.py`, and no other, are the package's entry points."""
-    named = {found.name for found in entry_points(group="baton.pipelines") if found.module == "baton.shipped"}
+    named = {
+        entry_point.name
+        for entry_point in entry_points(group="baton.pipelines")
+        if entry_point.module == "baton.shipped"
+    }
 
     assert named == {workflow_type(pipeline) for pipeline in WORKFLOWS}
 
@@ -64,13 +68,13 @@ def test_one_whose_extra_is_not_installed_says_how_to_install_it(
 ) -> None:
     """Its worker is not started: it would end at once, again and again."""
     [metadata] = wheel.packages.glob("temporal_baton-*.dist-info/METADATA")
-    whole = metadata.read_text(encoding="utf-8")
-    assert "Requires-Dist: unidiff<" in whole
+    text = metadata.read_text(encoding="utf-8")
+    assert "Requires-Dist: unidiff<" in text
     try:
-        metadata.write_text(whole.replace("Requires-Dist: unidiff<", "Requires-Dist: not-there<"), encoding="utf-8")
+        metadata.write_text(text.replace("Requires-Dist: unidiff<", "Requires-Dist: not-there<"), encoding="utf-8")
         refused = wheel.refused(["baton", *words], tmp_path)
     finally:
-        metadata.write_text(whole, encoding="utf-8")
+        metadata.write_text(text, encoding="utf-8")
 
     remedy = "pip install 'temporal-baton[pipelines]'"
     assert refused == f"baton: the pipeline 'code_review' needs not-there: {remedy}\n"

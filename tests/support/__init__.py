@@ -36,8 +36,8 @@ async def sealing_worker(
     server: DevServer, safeguards: Safeguards, pipelines: Sequence[type], stages: Sequence[Callable[..., Any]]
 ) -> AsyncIterator[Worker]:
     client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
-    async with pipeline_worker(client, pipelines, stages) as it:
-        yield it
+    async with pipeline_worker(client, pipelines, stages) as worker:
+        yield worker
 
 
 async def start(
@@ -61,14 +61,14 @@ async def start(
 
 async def approve(client: Client, handle: Handle, approval: str = "release manager", *, yes: bool = True) -> Decided:
     """Decide as Ann, once the approval is open."""
-    await until(handle, lambda now: approval in [one.name for one in now.waiting_for])
+    await until(handle, lambda now: approval in [wait.name for wait in now.waiting_for])
     return await decide(client, handle.id, Decision(approval=approval, approved=yes, who="ann", why="it is tested"))
 
 
 async def answer_to(handle: Handle, approval: str = "release manager", *, yes: bool = True) -> Decision:
     """Return Ann's decision about what an approval asks now, once it is open; for those who send it themselves."""
-    now = await until(handle, lambda now: approval in [one.name for one in now.waiting_for])
-    [asked] = [one for one in now.waiting_for if one.name == approval]
+    now = await until(handle, lambda now: approval in [wait.name for wait in now.waiting_for])
+    [asked] = [wait for wait in now.waiting_for if wait.name == approval]
     why, digest = "it is tested", asked.digest
     return Decision(approval=approval, question=asked.question, approved=yes, who="ann", why=why, digest=digest)
 
@@ -102,7 +102,7 @@ async def until(handle: Handle, true: Callable[[Overview], bool]) -> Overview:
 
 async def until_waiting(handle: Handle, *names: str) -> Overview:
     """Wait until the pipeline waits for exactly these steps, and return its overview then."""
-    return await until(handle, lambda now: sorted(one.name for one in now.waiting_for) == sorted(names))
+    return await until(handle, lambda now: sorted(wait.name for wait in now.waiting_for) == sorted(names))
 
 
 async def events(handle: Handle) -> AsyncIterator[HistoryEvent]:
@@ -110,10 +110,10 @@ async def events(handle: Handle) -> AsyncIterator[HistoryEvent]:
     last = 0
     while True:
         try:
-            async for one in handle.fetch_history_events(wait_new_event=True):
-                if one.event_id > last:
-                    last = one.event_id
-                    yield one
+            async for event in handle.fetch_history_events(wait_new_event=True):
+                if event.event_id > last:
+                    last = event.event_id
+                    yield event
             return
         except RPCError as error:
             if not last or error.status is not RPCStatusCode.INVALID_ARGUMENT:
@@ -123,10 +123,10 @@ async def events(handle: Handle) -> AsyncIterator[HistoryEvent]:
 async def event(handle: Handle, kind: "EventType.ValueType", nth: int = 1) -> HistoryEvent:
     """Wait until the ``nth`` event of a kind is in the history, and return it."""
     seen = 0
-    async for one in events(handle):
-        seen += one.event_type == kind
+    async for event in events(handle):
+        seen += event.event_type == kind
         if seen == nth:
-            return one
+            return event
     raise AssertionError(f"{handle.id} closed with {seen} events of kind {EventType.Name(kind)}, not {nth}")
 
 
@@ -137,17 +137,17 @@ async def assert_reads_back(client: Client, handle: Handle, pipelines: Sequence[
     """
     newest = client.get_workflow_handle(handle.id, run_id=handle.run_id)
     run = await read_run(client, newest.id, newest.run_id)
-    said = await newest.query(QUERY_STATUS, result_type=Overview)
+    overview = await newest.query(QUERY_STATUS, result_type=Overview)
     assert dated(run.state.entries) == await newest.query(QUERY_HISTORY)
     assert run.baton.to_json_object() == await newest.query(QUERY_BATON)
-    assert run.state.spend == said.spend
-    assert run.baton.digest == said.digest
+    assert run.state.spend == overview.spend
+    assert run.baton.digest == overview.digest
     if run.status is not RunStatus.CONTINUED_AS_NEW:  # it asked for one more step, which the next run took
-        assert max((step.seq for step in run.steps), default=0) == said.seq
+        assert max((step.seq for step in run.steps), default=0) == overview.seq
     if run.result is not None:
         assert run.result.baton == run.baton.to_json_object()
-        assert run.result.spend == said.spend
-    await assert_replays(newest, [one for one in pipelines if one.__name__ == run.pipeline])
+        assert run.result.spend == overview.spend
+    await assert_replays(newest, [pipeline for pipeline in pipelines if pipeline.__name__ == run.pipeline])
     return run
 
 

@@ -25,8 +25,8 @@ async def ran(*command: str, folder: Path = ROOT, environment: Mapping[str, str]
     process = await asyncio.create_subprocess_exec(
         *command, cwd=folder, env=environment, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
     )
-    said, beside = await process.communicate()
-    return Ended(process.returncode, said.decode(), beside.decode())
+    output, beside = await process.communicate()
+    return Ended(process.returncode, output.decode(), beside.decode())
 
 
 @asynccontextmanager
@@ -49,8 +49,8 @@ async def working(
 async def heard(process: Process, line: str) -> None:
     """Wait until a process says a line; the test's timeout bounds the wait."""
     assert process.stdout is not None
-    while (said := (await process.stdout.readline()).decode().strip()) != line:
-        assert said, "the process has ended"
+    while (first_line := (await process.stdout.readline()).decode().strip()) != line:
+        assert first_line, "the process has ended"
 
 
 def started(module: str, *words: str) -> subprocess.Popen[str]:

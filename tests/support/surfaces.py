@@ -102,7 +102,7 @@ class Surfaces:
         return self._where(lambda name: any(fnmatchcase(name, pattern) for pattern in patterns))
 
     def without(self, *patterns: str) -> "Surfaces":
-        """Return the pieces whose name matches none of these patterns."""
+        """Return the pieces whose names match none of the patterns."""
         return self._where(lambda name: not any(fnmatchcase(name, pattern) for pattern in patterns))
 
     def _where(self, wanted: Any) -> "Surfaces":
@@ -120,21 +120,21 @@ async def surfaces_of(
     folders: Sequence[Path] = (),
 ) -> Surfaces:
     """Collect what a run left behind, earlier runs that continued as new and all its children included."""
-    found = Surfaces()
-    tasks = await _add_histories(found, client, workflow_id)
-    for agent, shown in (prompts or {}).items():
-        found.add_prompts(agent, shown)
+    surfaces = Surfaces()
+    tasks = await _add_histories(surfaces, client, workflow_id)
+    for agent, prompt in (prompts or {}).items():
+        surfaces.add_prompts(agent, prompt)
     if logs is not None:
-        found.add_logs(logs)
+        surfaces.add_logs(logs)
     for folder in folders:
-        found.add_files(folder)
+        surfaces.add_files(folder)
     if ledger is not None:
         for task in sorted(tasks):
             for record in (await ledger.trace(task)).records:
-                found.add(f"ledger/{task}/{record.position}", record.header + b"\n" + record.message)
+                surfaces.add(f"ledger/{task}/{record.position}", record.header + b"\n" + record.message)
     if artifacts is not None:
-        await _add_artifacts(found, artifacts)
-    return found
+        await _add_artifacts(surfaces, artifacts)
+    return surfaces
 
 
 async def _add_histories(found: Surfaces, client: Client, workflow_id: str) -> set[str]:
@@ -156,8 +156,8 @@ async def _add_histories(found: Surfaces, client: Client, workflow_id: str) -> s
             if event.HasField("child_workflow_execution_started_event_attributes"):
                 child = event.child_workflow_execution_started_event_attributes.workflow_execution
                 waiting.append((child.workflow_id, child.run_id))
-            if before := event.workflow_execution_started_event_attributes.continued_execution_run_id:
-                waiting.append((one[0], before))
+            if previous_run_id := event.workflow_execution_started_event_attributes.continued_execution_run_id:
+                waiting.append((one[0], previous_run_id))
         try:
             run = await read_run(client, *one)
         except HistoryError:
@@ -195,9 +195,9 @@ def payloads(message: Message) -> Iterator[Payload]:
         if isinstance(value, Message):
             yield from payloads(value)
         elif descriptor.message_type.GetOptions().map_entry:
-            yield from (found for one in value.values() if isinstance(one, Message) for found in payloads(one))
+            yield from (payload for item in value.values() if isinstance(item, Message) for payload in payloads(item))
         else:
-            yield from (found for one in value for found in payloads(one))
+            yield from (payload for item in value for payload in payloads(item))
 
 
 async def _add_artifacts(found: Surfaces, store: ArtifactStore) -> None:
@@ -217,7 +217,7 @@ Searched = Surfaces | str | bytes
 
 
 def assert_not_seen(marker: str, *where: Searched) -> None:
-    """Assert that a marker is on none of the surfaces, in no spelling."""
+    """Assert that no surface has the marker in any spelling."""
     pieces = _pieces(where)
     if not any(pieces.values()):
         raise AssertionError(f"there is nothing to search for {marker!r}, which proves nothing")
@@ -238,23 +238,23 @@ def sightings(marker: str, *where: Searched) -> list[tuple[str, str]]:
     if len(marker) < SHORTEST:
         raise ValueError(f"the marker {marker!r} has {len(marker)} characters; it needs {SHORTEST} or more")
     spellings = _spellings(marker)
-    found = []
+    matches = []
     for name, content in _pieces(where).items():
         lowered = content.lower()
         for spelling, (any_case, exact) in spellings.items():
-            if any(one in lowered for one in any_case) or any(one in content for one in exact):
-                found.append((name, spelling))
+            if any(text in lowered for text in any_case) or any(text in content for text in exact):
+                matches.append((name, spelling))
                 break
-    return found
+    return matches
 
 
 def _pieces(where: tuple[Searched, ...]) -> Mapping[str, bytes]:
     pieces: dict[str, bytes] = {}
-    for number, one in enumerate(where, 1):
-        if isinstance(one, Surfaces):
-            pieces |= one.pieces
+    for number, surface in enumerate(where, 1):
+        if isinstance(surface, Surfaces):
+            pieces |= surface.pieces
         else:
-            pieces[f"text {number}"] = one.encode() if isinstance(one, str) else one
+            pieces[f"text {number}"] = surface.encode() if isinstance(surface, str) else surface
     return pieces
 
 
@@ -263,24 +263,24 @@ def _spellings(marker: str) -> dict[str, tuple[set[bytes], set[bytes]]]:
     raw = marker.encode()
     cases = (marker, marker.lower(), marker.upper())  # bytes know the case of ASCII only
     escapes = (json.dumps, lambda text: json.dumps(text, ensure_ascii=False), html.escape, lambda text: quote(text, ""))
-    escaped = {escape(one).strip('"') for escape in escapes for one in cases}
+    escaped = {escape(case).strip('"') for escape in escapes for case in cases}
     encoded = {raw, *(marker.encode(name) for name in ("utf-16-le", "utf-16-be"))}
     return {
-        "as it is": ({one.encode().lower() for one in cases}, set()),
-        "escaped": ({one.encode().lower() for one in escaped}, set()),
+        "as it is": ({case.encode().lower() for case in cases}, set()),
+        "escaped": ({text.encode().lower() for text in escaped}, set()),
         "in UTF-16": (set(), encoded - {raw}),
         "in hexadecimal": ({raw.hex().encode()}, set()),
-        "in base64": (set(), {one for text in encoded for one in _in_base64(text)}),
+        "in base64": (set(), {form for text in encoded for form in _in_base64(text)}),
     }
 
 
 def _in_base64(text: bytes) -> set[bytes]:
     """Return what a text is in base64, beginning at any byte of three: the characters that it alone decides on."""
-    found = set()
-    for before in range(3):
-        whole = base64.b64encode(bytes(before) + text)
-        first = (before * 8 + 5) // 6
-        last = (before + len(text)) * 8 // 6
-        standard = whole[first:last]
-        found |= {standard, standard.translate(bytes.maketrans(b"+/", b"-_"))}
-    return found
+    matches = set()
+    for padding in range(3):
+        encoded = base64.b64encode(bytes(padding) + text)
+        first = (padding * 8 + 5) // 6
+        last = (padding + len(text)) * 8 // 6
+        standard = encoded[first:last]
+        matches |= {standard, standard.translate(bytes.maketrans(b"+/", b"-_"))}
+    return matches

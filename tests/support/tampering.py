@@ -34,14 +34,14 @@ JSON_PLAIN = {"encoding": b"json/plain"}
 
 async def sealed_handoffs(handle: WorkflowHandle[Any, Any], client: Client) -> list[bytes]:
     """Return the sealed handoffs that a run sent its stages, in order, byte for byte."""
-    found = []
+    matches = []
     async for event in handle.fetch_history_events():
         payloads = event.activity_task_scheduled_event_attributes.input.payloads
         for value in await client.data_converter.decode(payloads, [RawValue] * len(payloads)) if payloads else []:
             data: bytes = value.payload.data
             if f'"{SIGNATURE}":'.encode() in data and f'"{KEY_ID}":'.encode() in data:
-                found.append(data)
-    return found
+                matches.append(data)
+    return matches
 
 
 def altered(raw: bytes, pointer: str, value: Json) -> bytes:
@@ -118,14 +118,16 @@ def handoff_attacks(raw: bytes, other: bytes | None = None) -> dict[str, bytes]:
 
 
 async def signal_raw(client: Client, handle: WorkflowHandle[Any, Any], name: str, *payloads: Payload | bytes) -> None:
-    """Send a signal with payloads that no converter made: what anybody who reaches the server can send."""
-    made = [one if isinstance(one, Payload) else Payload(metadata=JSON_PLAIN, data=one) for one in payloads]
+    """Send a signal with arbitrary payloads, as anyone with access to the server can."""
+    items = [
+        payload if isinstance(payload, Payload) else Payload(metadata=JSON_PLAIN, data=payload) for payload in payloads
+    ]
     await client.workflow_service.signal_workflow_execution(
         SignalWorkflowExecutionRequest(
             namespace=client.namespace,
             workflow_execution=WorkflowExecution(workflow_id=handle.id),
             signal_name=name,
-            input=Payloads(payloads=made),
+            input=Payloads(payloads=items),
             request_id=str(uuid4()),  # what is sent twice, as an answer was lost, counts once
         ),
         retry=True,

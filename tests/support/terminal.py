@@ -30,14 +30,14 @@ class Screen:
         return self.written[before : self._seen]
 
     async def code(self) -> int:
-        """Return how the program ended, once nobody has the terminal open any more."""
+        """Return the exit code, once the terminal is closed."""
         while self._fd is not None and await self._more():
             pass
         async with asyncio.timeout(PATIENCE_SECONDS):
             return await self.process.wait()
 
     async def _more(self) -> bool:
-        """Read what is written next; return False if nobody has the terminal open any more."""
+        """Read the next output; return False if the terminal is closed."""
         data = await asyncio.to_thread(self._read)
         self.written += self._decoder.decode(data)
         return bool(data)
@@ -66,12 +66,12 @@ class Screen:
 @asynccontextmanager
 async def on_a_terminal(*command: str, folder: Path, environment: Mapping[str, str]) -> AsyncIterator[Screen]:
     """Run a program on a terminal of its own; it is killed if it still runs when the block ends."""
-    ours, theirs = os.openpty()
+    master, slave = os.openpty()
     process = await asyncio.create_subprocess_exec(
-        *command, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+        *command, cwd=folder, env=environment, stdin=slave, stdout=slave, stderr=slave
     )
-    os.close(theirs)
-    screen = Screen(ours, process)
+    os.close(slave)
+    screen = Screen(master, process)
     try:
         yield screen
     finally:

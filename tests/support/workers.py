@@ -34,8 +34,8 @@ async def client(server: DevServer, store: ArtifactStore) -> Client:
 @pytest.fixture(scope="session")
 async def worker(client: Client) -> AsyncIterator[Worker]:
     """Return a running worker that knows every pipeline and stage of these tests."""
-    async with pipeline_worker(client, PIPELINES, STAGES) as it:
-        yield it
+    async with pipeline_worker(client, PIPELINES, STAGES) as worker:
+        yield worker
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +53,8 @@ async def sealing(server: DevServer, safeguards: Safeguards) -> Client:
 @pytest.fixture(scope="module")
 async def exchange(sealing: Client) -> AsyncIterator[Worker]:
     """Return a running worker of the pipelines that hand on to each other."""
-    async with pipeline_worker(sealing, EXCHANGES, [extract, *EXCHANGE_ACTIVITIES]) as it:
-        yield it
+    async with pipeline_worker(sealing, EXCHANGES, [extract, *EXCHANGE_ACTIVITIES]) as worker:
+        yield worker
 
 
 @pytest.fixture(scope="module")

@@ -72,19 +72,19 @@ async def metered(given: StageInput) -> StageReturn:
 
 @activity.defn
 async def bystander() -> None:
-    """Do nothing; it is no stage."""
+    """Do nothing; this is not a stage."""
 
 
 @workflow.defn
 class Metered:
-    """Runs one stage that ends well, one that fails, and an activity that is no stage."""
+    """Runs a successful stage, a failing one, and an activity that is not a stage."""
 
     @workflow.run
     async def run(self) -> None:
-        given = StageInput(stage="metered", seq=1, task_id="t", baton={})
-        await workflow.execute_activity(metered, given, start_to_close_timeout=IN_TIME)
+        members = StageInput(stage="metered", seq=1, task_id="t", baton={})
+        await workflow.execute_activity(metered, members, start_to_close_timeout=IN_TIME)
         with contextlib.suppress(ActivityError):
-            failing = given.model_copy(update={"params": {"fails": True}})
+            failing = members.model_copy(update={"params": {"fails": True}})
             await workflow.execute_activity(metered, failing, start_to_close_timeout=IN_TIME)
         await workflow.execute_activity(bystander, start_to_close_timeout=IN_TIME)
 

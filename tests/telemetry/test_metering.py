@@ -1,4 +1,4 @@
-"""Tests of `baton.telemetry.metering.record_answer` on a meter that keeps what it is told."""
+"""Tests of `baton.telemetry.metering.record_answer` on a meter that stores its updates."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -31,11 +31,11 @@ class TestTellAnswer:
             again=again,
         )
         record_answer(Metrics(self.RUNTIME.metric_meter), receipt, message, "score", Transport.SIGNAL)
-        found: dict[str, list[Any]] = {}
+        matches: dict[str, list[Any]] = {}
         for update in self.BUFFER.retrieve_updates():
             labels = {name: value for name, value in update.attributes.items() if name != "service_name"}
-            found.setdefault(update.metric.name, []).append((labels, update.value))
-        return found
+            matches.setdefault(update.metric.name, []).append((labels, update.value))
+        return matches
 
     def test_an_accepted_handoff_is_counted_and_timed(self) -> None:
         """S3-8.1-b, S3-6.5-a: from the sender's dispatch to the receiver's accept, for this pair of agents."""
@@ -62,7 +62,7 @@ class TestTellAnswer:
         assert self.told(verdict, EXAMPLE, again=True) == {}
 
     def test_a_message_that_was_not_verified_has_no_sender(self) -> None:
-        """Its names may be anybody's, and would be counted as theirs."""
-        told = self.told(rejected(Code.SIGNATURE_INVALID, "why"), {})
+        """Its names cannot be trusted, so they are not counted."""
+        recorded = self.told(rejected(Code.SIGNATURE_INVALID, "why"), {})
 
-        assert [labels["sender"] for labels, _ in told["baton_handoff_rejections_total"]] == [UNKNOWN]
+        assert [labels["sender"] for labels, _ in recorded["baton_handoff_rejections_total"]] == [UNKNOWN]

@@ -63,7 +63,7 @@ class TestSlos:
 
     @pytest.mark.parametrize("transport", Transport)
     def test_only_more_than_the_longest_is_a_breach(self, transport: Transport) -> None:
-        """S3-6.5-e: a handoff over the maximum is alerted, one that meets it is not."""
+        """S3-6.5-e: a handoff over the maximum raises an alert, a handoff within it does not."""
         longest = SLOS[transport].longest
 
         assert slo_breach(transport, longest) is None

@@ -50,8 +50,8 @@ class Scraped:
     def samples(self, name: str, **labels: str) -> list[float]:
         """Return the samples that have this name and these labels."""
         named = [match for match in map(SAMPLE.match, self.text.splitlines()) if match and match["name"] == name]
-        wanted = [f'{label}="{value}"' for label, value in labels.items()]
-        return [float(one["value"]) for one in named if all(text in (one["labels"] or "") for text in wanted)]
+        expected = [f'{label}="{value}"' for label, value in labels.items()]
+        return [float(item["value"]) for item in named if all(text in (item["labels"] or "") for text in expected)]
 
     def total(self, name: str, **labels: str) -> float:
         return sum(self.samples(name, **labels))
@@ -184,7 +184,7 @@ class TestScrape:
 
 class TestMeteredWorker:
     async def test_stages_are_measured_and_nothing_else(self, rig: Rig) -> None:
-        """A stage that fails took its time as well; an activity that is no stage has no place among them."""
+        """A failed stage is measured; an activity that is not a stage is not."""
         await rig.run(Metered)
         scraped = rig.scrape()
 

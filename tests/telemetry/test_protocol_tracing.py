@@ -1,4 +1,4 @@
-"""Tests of `baton.handoff.trace`: what is a traceparent, and which spans a handoff stands for."""
+"""Tests of `baton.handoff.trace`: traceparents, and the spans of a handoff."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -152,10 +152,10 @@ class TestTaskTraceparent:
     @given(st.uuids(version=4))
     def test_it_is_real_and_has_the_tasks_id(self, task_id: UUID) -> None:
         """S3-5.2-x: a task that was started in no trace has one all the same, found by the task's id."""
-        found = TraceContext.parse(task_traceparent(str(task_id)))
+        context = TraceContext.parse(task_traceparent(str(task_id)))
 
-        assert found.trace_id == task_id.hex
-        assert found.sampled
+        assert context.trace_id == task_id.hex
+        assert context.sampled
 
     def test_what_is_no_uuid_is_refused(self) -> None:
         """A trace id cannot be made of any text."""
@@ -166,15 +166,15 @@ class TestTaskTraceparent:
 class TestHandoffTrace:
     def test_it_reads_the_documents_own_members(self) -> None:
         """Nothing beyond the document's members is needed for a trace."""
-        found = HandoffTrace.of({**EXAMPLE, "tracestate": "vendor=1"})
+        trace = HandoffTrace.of({**EXAMPLE, "tracestate": "vendor=1"})
 
-        assert found is not None
-        assert str(found.parent) == TRACEPARENT
-        assert (found.handoff_id, found.task_id, found.previous_id) == (HANDOFF_ID, TASK_ID, PARENT_ID)
-        assert (found.sender, found.receiver) == ("legal-analysis-agent", "risk-scoring-agent")
-        assert (found.tracestate, found.attempt) == ("vendor=1", 1)
-        assert found.sent_at is not None
-        assert found.sent_at.isoformat() == "2026-06-12T09:30:00+00:00"
+        assert trace is not None
+        assert str(trace.parent) == TRACEPARENT
+        assert (trace.handoff_id, trace.task_id, trace.previous_id) == (HANDOFF_ID, TASK_ID, PARENT_ID)
+        assert (trace.sender, trace.receiver) == ("legal-analysis-agent", "risk-scoring-agent")
+        assert (trace.tracestate, trace.attempt) == ("vendor=1", 1)
+        assert trace.sent_at is not None
+        assert trace.sent_at.isoformat() == "2026-06-12T09:30:00+00:00"
 
     @pytest.mark.parametrize(
         "name",
@@ -196,21 +196,21 @@ class TestHandoffTrace:
         """Its sender's execution is named by the handoff that it refused, and not by the one before."""
         refused = str(uuid4())
         sender = {**EXAMPLE["fromAgent"], "agentId": "scoring", "executionId": refused}
-        found = HandoffTrace.of({**EXAMPLE, "fromAgent": sender, "step": {"seq": 2, "attempt": 2}})
+        trace = HandoffTrace.of({**EXAMPLE, "fromAgent": sender, "step": {"seq": 2, "attempt": 2}})
         usual = HandoffTrace.of({**EXAMPLE, "fromAgent": {**sender, "executionId": PARENT_ID}, "step": {"seq": 2}})
 
-        assert found is not None
-        assert found.hands_back
-        assert found.previous_span_id == handoff_span_id(refused, "scoring")
+        assert trace is not None
+        assert trace.hands_back
+        assert trace.previous_span_id == handoff_span_id(refused, "scoring")
         assert usual is not None
         assert not usual.hands_back
 
     def test_the_first_handoff_links_to_nothing(self) -> None:
         """A handoff without a parent has no span before its own."""
-        found = HandoffTrace.of({**EXAMPLE, "parentHandoffId": None})
+        trace = HandoffTrace.of({**EXAMPLE, "parentHandoffId": None})
 
-        assert found is not None
-        assert found.previous_span_id is None
+        assert trace is not None
+        assert trace.previous_span_id is None
 
     def test_the_copies_of_a_fan_out_have_spans_of_their_own(self) -> None:
         """They share the handoff's id, and a span id must not appear twice."""
@@ -234,12 +234,12 @@ class TestHandoffTrace:
         ],
     )
     def test_only_the_first_handoff_begins_a_trace(self, members: dict[str, Any], begins: bool) -> None:
-        """And only if nobody recorded the start of the pipeline."""
+        """And only if the start of the pipeline was not recorded."""
         first = {**EXAMPLE, "initial": True, "parentHandoffId": None, "traceparent": task_traceparent(TASK_ID)}
-        found = HandoffTrace.of({**first, **members})
+        trace = HandoffTrace.of({**first, **members})
 
-        assert found is not None
-        assert found.begins_trace is begins
+        assert trace is not None
+        assert trace.begins_trace is begins
 
     @pytest.mark.parametrize("missing", ["handoffId", "taskId", "fromAgent", "toAgent"])
     def test_a_message_that_names_no_handoff_has_no_trace(self, missing: str) -> None:
@@ -249,15 +249,15 @@ class TestHandoffTrace:
     @pytest.mark.parametrize("value", [None, 7, "rubbish", f"00-{'0' * 32}-{SPAN}-01"])
     def test_a_broken_traceparent_leaves_a_trace_without_a_parent(self, value: object) -> None:
         """The stage is still shown, in a trace of its own."""
-        found = HandoffTrace.of({**EXAMPLE, "traceparent": value})
+        trace = HandoffTrace.of({**EXAMPLE, "traceparent": value})
 
-        assert found is not None
-        assert found.parent is None
+        assert trace is not None
+        assert trace.parent is None
 
     @given(json_objects, st.sampled_from(sorted(EXAMPLE)))
     def test_it_never_raises(self, hostile: dict[str, Any], member: str) -> None:
         """A trace must not decide what becomes of a handoff, whatever a hostile message holds."""
-        found = [HandoffTrace.of(hostile), HandoffTrace.of({**EXAMPLE, member: hostile})]
+        trace = [HandoffTrace.of(hostile), HandoffTrace.of({**EXAMPLE, member: hostile})]
 
-        for one in found:
-            assert one is None or int(one.span_id, 16) > 0
+        for item in trace:
+            assert item is None or int(item.span_id, 16) > 0

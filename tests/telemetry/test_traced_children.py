@@ -70,4 +70,4 @@ class TestOneTrace:
         links = [[link.span_id for link in span.links] for span in handoffs]
 
         assert {span.parent_span_id for span in handoffs} == {start.span_id}
-        assert links == [[], *([before.span_id] for before in handoffs[:-1])]
+        assert links == [[], *([previous.span_id] for previous in handoffs[:-1])]

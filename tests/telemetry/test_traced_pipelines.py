@@ -68,7 +68,7 @@ class TestTracedPipelines:
             assert {span.parent_span_id for span in handoffs} == {start.span_id}
             assert [span.parent_span_id for span in agents] == [span.span_id for span in handoffs]
             links = [[link.span_id for link in span.links] for span in handoffs]
-            assert links == [[], *([before.span_id] for before in handoffs[:-1])]
+            assert links == [[], *([previous.span_id] for previous in handoffs[:-1])]
             assert {attributes(span.attributes)["baton.verdict"] for span in handoffs} == {"ACCEPTED"}
 
     @pytest.mark.parametrize("traced", [pytest.param(True, id="traced"), pytest.param(False, id="not traced")])

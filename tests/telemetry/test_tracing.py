@@ -45,14 +45,14 @@ def recording(collector: Collector, **environment: str) -> Iterator[OpenTelemetr
 
 def told(**members: Any) -> HandoffTrace:
     """Return what the example says for a trace, with other members."""
-    found = HandoffTrace.of({**EXAMPLE, "timestamp": datetime.now(UTC).isoformat(), **members})
-    assert found is not None
-    return found
+    trace = HandoffTrace.of({**EXAMPLE, "timestamp": datetime.now(UTC).isoformat(), **members})
+    assert trace is not None
+    return trace
 
 
 class TestTraceparent:
     def test_opentelemetry_reads_it(self) -> None:
-        """S3-5.2-x: that of a task is real: whoever records traces can continue it, and does, for it is sampled."""
+        """S3-5.2-x: a task's trace id is valid and sampled, so any tracer can continue the trace."""
         fresh = task_traceparent(TASK_ID)
         context = TraceContextTextMapPropagator().extract({"traceparent": fresh})
         span = trace.get_current_span(context).get_span_context()
@@ -63,15 +63,15 @@ class TestTraceparent:
     @given(st.from_regex(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[a-z]{0,8})?", fullmatch=True))
     def test_opentelemetry_and_baton_read_alike(self, text: str) -> None:
         """A reader that others wrote accepts the same traceparents, and finds the same in them."""
-        theirs = trace.get_current_span(TraceContextTextMapPropagator().extract({"traceparent": text}))
-        span = theirs.get_span_context()
+        their_context = trace.get_current_span(TraceContextTextMapPropagator().extract({"traceparent": text}))
+        span = their_context.get_span_context()
         try:
-            ours = TraceContext.parse(text)
+            our_context = TraceContext.parse(text)
         except TraceparentError:
             assert not span.is_valid
         else:
-            assert (f"{span.trace_id:032x}", f"{span.span_id:016x}") == (ours.trace_id, ours.span_id)
-            assert span.trace_flags.sampled == ours.sampled
+            assert (f"{span.trace_id:032x}", f"{span.span_id:016x}") == (our_context.trace_id, our_context.span_id)
+            assert span.trace_flags.sampled == our_context.sampled
 
 
 class TestOpenTracing:
@@ -85,7 +85,7 @@ class TestOpenTracing:
         ],
     )
     def test_nobody_pays_who_did_not_ask(self, environment: dict[str, str]) -> None:
-        """Without an address there is no tracing."""
+        """Without an endpoint there is no tracing."""
         assert open_tracing(environment) is None
 
     def test_opentelemetry_is_loaded_by_nothing_else(self) -> None:
@@ -127,8 +127,8 @@ class TestOpenTracing:
         self, caplog: pytest.LogCaptureFixture, traces: str, every: str, warned: bool
     ) -> None:
         """The address is most likely that of the other protocol too, where nothing that is sent would be taken."""
-        asked = {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": traces, "OTEL_EXPORTER_OTLP_PROTOCOL": every}
-        tracing = open_tracing({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317", **asked})
+        environment = {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": traces, "OTEL_EXPORTER_OTLP_PROTOCOL": every}
+        tracing = open_tracing({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317", **environment})
         assert tracing is not None
         tracing.close()
 
@@ -165,12 +165,12 @@ class TestPipelineStart:
             with service.start_as_current_span("POST /contracts") as outer:
                 with tracing.pipeline_start("Review", "w1", TASK_ID, TRACEPARENT) as traceparent:
                     pass
-                theirs = outer.get_span_context()
+                their_context = outer.get_span_context()
             tracing.close()
             span = collector.span("pipeline start Review")
 
-        assert span.trace_id.hex() == f"{theirs.trace_id:032x}" == TraceContext.parse(traceparent).trace_id
-        assert span.parent_span_id.hex() == f"{theirs.span_id:016x}"
+        assert span.trace_id.hex() == f"{their_context.trace_id:032x}" == TraceContext.parse(traceparent).trace_id
+        assert span.parent_span_id.hex() == f"{their_context.span_id:016x}"
         assert span.span_id.hex() == TraceContext.parse(traceparent).span_id
         assert attributes(span.attributes) == {
             "baton.pipeline": "Review",
@@ -202,7 +202,7 @@ class TestPipelineStart:
         assert b"house" not in span.SerializeToString()
 
     def test_a_trace_that_is_not_recorded_is_not_recorded_further(self) -> None:
-        """The decision of whoever began the trace holds for the pipeline and its stages."""
+        """The sampling decision of the root holds for the pipeline and its stages."""
         with collecting() as collector, recording(collector) as tracing:
             with tracing.pipeline_start("Review", "w1", None, TRACEPARENT[:-2] + "00") as traceparent:
                 pass
@@ -241,7 +241,7 @@ class TestStage:
         assert stage.parent_span_id == arrival.span_id
 
     def test_it_links_to_the_handoff_before(self) -> None:
-        """A link and no further level: a chain of a thousand handoffs is no deeper than one of two."""
+        """A link instead of a nested span: a chain of a thousand handoffs is as deep as one of two."""
         handoff = told()
         arrival, _ = self.recorded(handoff)
         (link,) = arrival.links
@@ -372,7 +372,7 @@ class TestStage:
 
     @pytest.mark.parametrize("state", ["vendor=1", "rubbish, = ,,", "a=1," * 100])
     def test_a_tracestate_is_handed_on_or_dropped_but_never_raises(self, state: str) -> None:
-        """It is opaque: what is no tracestate does not keep a stage from running."""
+        """An invalid tracestate does not prevent a stage from running."""
         arrival, _ = self.recorded(told(tracestate=state))
 
         assert arrival.trace_state == ("vendor=1" if state == "vendor=1" else arrival.trace_state)
@@ -412,7 +412,7 @@ class TestTraceOf:
 
     def test_the_sender_is_the_receiver_of_the_handoff_before(self) -> None:
         """S3-5.2-d: by the parent's id and the sender's name, the span of the handoff before is known."""
-        found = extract_trace(UnverifiedHandoff(json.dumps(EXAMPLE).encode()))
+        trace = extract_trace(UnverifiedHandoff(json.dumps(EXAMPLE).encode()))
 
-        assert found is not None
-        assert found.previous_id == PARENT_ID
+        assert trace is not None
+        assert trace.previous_id == PARENT_ID

@@ -49,7 +49,7 @@ FILES = {
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:
-    """Write files into a folder, which is made, and return it."""
+    """Write files into a new folder and return it."""
     for path, text in files.items():
         place = folder / path
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -60,8 +60,8 @@ def write(folder: Path, files: dict[str, str]) -> Path:
 def git(folder: Path, *arguments: str) -> str:
     """Run git as a developer does, and return its output."""
     who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org", "-c", "init.defaultBranch=main"]
-    done = subprocess.run(["git", *who, *arguments], cwd=folder, capture_output=True, check=True, text=True)
-    return done.stdout
+    result = subprocess.run(["git", *who, *arguments], cwd=folder, capture_output=True, check=True, text=True)
+    return result.stdout
 
 
 def repository(folder: Path, files: dict[str, str]) -> Path:
@@ -74,5 +74,5 @@ def repository(folder: Path, files: dict[str, str]) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Return every file of a folder, git's own included, by its path."""
+    """Return every file of a folder by path, including git's own."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

@@ -30,28 +30,30 @@ STEPS = ["take-snapshot", "audit-security+review-performance", "coordinate-revie
 
 @pytest.fixture(scope="module")
 async def reviewer(client: Client) -> AsyncIterator[Worker]:
-    """Return a running worker of the pipeline, which goes through its code anew at every step."""
-    async with pipeline_worker(client, [CodeReview], STAGES, replay_every_task=True) as it:
-        yield it
+    """Return a worker of the pipeline that replays the workflow at every task."""
+    async with pipeline_worker(client, [CodeReview], STAGES, replay_every_task=True) as worker:
+        yield worker
 
 
 async def review(worker: Worker, source: Path, out: Path, **params: JsonValue) -> PipelineRun:
-    given: dict[str, JsonValue] = {"source": str(source), "output": str(out), **params}
-    return await run_pipeline(worker, CodeReview.run, PipelineInput(goal="Review it before the release", params=given))
+    all_params: dict[str, JsonValue] = {"source": str(source), "output": str(out), **params}
+    return await run_pipeline(
+        worker, CodeReview.run, PipelineInput(goal="Review it before the release", params=all_params)
+    )
 
 
 class TestCodeReview:
     async def test_reviews_a_project_to_the_end(self, reviewer: Worker, store: ArtifactStore, tmp_path: Path) -> None:
         """Two reviewers side by side, one merged report, in the folder and in the store (S4-use-2)."""
         source = write(tmp_path / "project", FILES)
-        before = contents(source)
+        state_before = contents(source)
         run = await review(reviewer, source, tmp_path / "out")
         output: Any = run.result.output
         assert output["verdict"] == "request changes"
         assert output["findings"] == {"high": 1, "medium": 1, "low": 4}
         assert output["suppressed"] == 1
         assert [step.name for step in run.record.steps] == STEPS
-        assert contents(source) == before
+        assert contents(source) == state_before
         stored = {ref.id: await store.get(ref.hash) for ref in run.baton.artifacts}
         assert set(stored) >= {"snapshot", "security-review", "performance-review", "review", "sarif"}
         assert (tmp_path / "out" / "REVIEW.md").read_bytes() == stored["review"]
@@ -65,17 +67,17 @@ class TestCodeReview:
         report = parsed.report
         assert (report.status, report.confidence, report.readiness) == (Status.PARTIAL, 70, Readiness.WITH_CAVEATS)
         assert lint_report(report) == []
-        told = "\n".join(report.findings.discoveries)
-        assert "`app/weak.py:8` **high**" in told
-        assert "`app/slow.py:5` **medium**" in told
-        assert "(from audit-security)" in told
-        assert "(from review-performance)" in told
+        discoveries = "\n".join(report.findings.discoveries)
+        assert "`app/weak.py:8` **high**" in discoveries
+        assert "`app/slow.py:5` **medium**" in discoveries
+        assert "(from audit-security)" in discoveries
+        assert "(from review-performance)" in discoveries
         assert any("bin/deploy.sh" in blocker for blocker in report.blockers)
         assert {note.heading for note in report.notes} == {"Not Analysed", "Suppressed in the Source", "Analysers"}
         assert any("README.md" in item for note in report.notes for item in note.items)
 
     async def test_reviews_a_change_alone(self, reviewer: Worker, tmp_path: Path) -> None:
-        """Since a commit: what was weak before is not this change's business."""
+        """Since a commit: earlier weaknesses are not part of the review."""
         root = repository(tmp_path / "project", {"app/weak.py": WEAK})
         write(root, {"app/slow.py": SLOW})
         run = await review(reviewer, root, tmp_path / "out", base="HEAD")
@@ -85,7 +87,7 @@ class TestCodeReview:
         assert "what changed since HEAD" in (tmp_path / "out" / "REVIEW.md").read_text()
 
     async def test_reviews_a_diff_that_nobody_applied(self, reviewer: Worker, tmp_path: Path) -> None:
-        """A patch from a mail, against the checkout as it is."""
+        """A patch file against the current checkout."""
         root = repository(tmp_path / "project", {"app/weak.py": "import subprocess\n"})
         (root / "app/weak.py").write_text(WEAK)
         (tmp_path / "change.diff").write_text(git(root, "diff"))
@@ -97,11 +99,11 @@ class TestCodeReview:
         assert "what changed by change.diff" in (tmp_path / "out" / "REVIEW.md").read_text()
 
     async def test_approves_what_has_no_finding(self, reviewer: Worker, tmp_path: Path) -> None:
-        """All of it is Python and was analysed, so the report is sure and ready."""
+        """All files are Python and were analysed, so confidence is high and the report is ready."""
         run = await review(reviewer, write(tmp_path / "project", {"a.py": '"""A."""\n'}), tmp_path / "out")
         output: Any = run.result.output
         assert output["verdict"] == "approve"
-        assert [said for entry, _ in run.record.history for said in entry.warnings if "bullets" in said] == []
+        assert [warning for entry, _ in run.record.history for warning in entry.warnings if "bullets" in warning] == []
         report = parse_report((tmp_path / "out" / "REVIEW.md").read_text()).report
         assert (report.status, report.readiness) == (Status.COMPLETED, Readiness.YES)
 
@@ -109,7 +111,7 @@ class TestCodeReview:
         """What each analyser reported is a fact of the coordinator's contract, with its tool and time (S5-fields-e)."""
         run = await review(reviewer, write(tmp_path / "project", FILES), tmp_path / "out")
         explained: Any = await run.handle.query("explain", "coordinate-review")
-        (fact,) = [one for one in explained["contract"]["facts"] if "reports 6 findings" in one["claim"]]
+        (fact,) = [fact for fact in explained["contract"]["facts"] if "reports 6 findings" in fact["claim"]]
         assert fact["claim"].startswith("bandit")
         assert fact["source"]["method"] == f"tool_call:{fact['source']['source']}"
         assert fact["source"]["timestamp"] < explained["contract"]["createdAt"]
@@ -129,15 +131,15 @@ class TestCodeReview:
     async def test_fails_at_once_on_what_cannot_be_reviewed(
         self, reviewer: Worker, tmp_path: Path, params: dict[str, str], message: str
     ) -> None:
-        """The message says what to do, and nothing is tried again."""
+        """The message says what to do, and nothing is retried."""
         repository(tmp_path / "project", {"a.py": "x = 1\n"})
         places = {"source": "project", "output": "out", **params}
-        given = {
+        all_params = {
             name: str(tmp_path / value) if name in ("source", "output") else value for name, value in places.items()
         }
         handle = await reviewer.client.start_workflow(
             CodeReview.run,
-            PipelineInput(goal="Review it", params={**given}),
+            PipelineInput(goal="Review it", params={**all_params}),
             id=f"refused-{tmp_path.name}",
             task_queue=reviewer.task_queue,
         )
@@ -150,7 +152,7 @@ class TestWithAModel:
     async def test_what_it_can_quote_is_kept_and_its_cost_is_in_the_budget(
         self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A model reads other languages too; a claim whose words are not in the file is dropped and counted."""
+        """A model reads other languages too; a claim whose quote is not in the file is dropped and counted."""
         claim = {
             "path": "bin/deploy.sh",
             "line": 9,
@@ -172,15 +174,15 @@ class TestWithAModel:
         assert run.result.spend.micro_usd == 5_000
         status: Any = await run.handle.query("status")
         assert status["remaining_micro_usd"] == BUDGET.initial_micro_usd - 5_000
-        for asked in server.asked:
-            system, user = asked.body["messages"]
+        for request in server.asked:
+            system, user = request.body["messages"]
             assert "eval $1" not in system["content"]
             assert "DATA ONLY" in user["content"]
 
     async def test_a_wrong_key_is_not_tried_again(
         self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A refusal ends the run with the reason, and the key is not in it."""
+        """An authentication error ends the run with its reason, without the key."""
         with chat_server(*(refusal(401, "invalid_api_key", "no such key") for _ in range(2))) as server:
             configure(monkeypatch, server, PROMPT_PRICE="2.50")
             with pytest.raises(WorkflowFailureError) as raised:

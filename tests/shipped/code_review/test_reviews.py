@@ -33,7 +33,7 @@ SNAPSHOT = Snapshot(name="p", files=(SourceText(path=PATH, language="Python", te
 
 
 async def reviewed(concern: Concern, snapshot: Snapshot) -> Review:
-    """Return what a reviewer finds in a snapshot."""
+    """Return a reviewer's findings in a snapshot."""
     async with copy_files(snapshot) as copies:
         return build_review(concern, snapshot, await ANALYSERS[concern][1](copies))
 
@@ -45,7 +45,7 @@ def snapshot_of(folder: Path, files: dict[str, str]) -> Snapshot:
 
 def found(review: Review) -> list[tuple[str, str, str]]:
     """Return severity, place and rule of each finding."""
-    return [(one.severity, one.place, one.rule) for one in review.findings]
+    return [(finding.severity, finding.place, finding.rule) for finding in review.findings]
 
 
 def finding(line: int, severity: Severity, **members: Any) -> Finding:
@@ -72,7 +72,7 @@ def review(*findings: Finding, **members: Any) -> Review:
 
 class TestReviewers:
     async def test_weaknesses_have_file_and_line(self, tmp_path: Path) -> None:
-        """The gravest first."""
+        """The most severe first."""
         result = await reviewed("security", snapshot_of(tmp_path, {"app/weak.py": WEAK}))
         assert found(result) == [
             ("high", "app/weak.py:8", "B602"),
@@ -84,10 +84,10 @@ class TestReviewers:
         shell = result.findings[0]
         assert (shell.by, shell.confidence, shell.cwe) == (("bandit",), 95, 78)
         assert shell.code == 'subprocess.call("ls " + folder, shell=True)'
-        assert [one.place for one in result.findings if one.suppressed] == ["app/weak.py:12"]
+        assert [finding.place for finding in result.findings if finding.suppressed] == ["app/weak.py:12"]
 
     async def test_slow_and_complex_code_is_found(self, tmp_path: Path) -> None:
-        """What blocks, what is slow, and functions with eleven paths or more; in a test all of it is low."""
+        """Blocking and slow code, and functions with eleven paths or more; in a test all are low."""
         text = "def f(x):\n" + "".join(f"    if x == {n}:\n        return {n}\n" for n in range(11)) + "    return x\n"
         files = {"app/slow.py": SLOW, "f.py": text, "tests/test_slow.py": SLOW}
         assert found(await reviewed("performance", snapshot_of(tmp_path, files))) == [
@@ -109,21 +109,21 @@ class TestReviewers:
             "bin/run": f"#!/usr/bin/env python3\n{WEAK}",
         }
         source = write(tmp_path, quiet)
-        before = contents(source)
+        state_before = contents(source)
         result = await reviewed("security", snapshot_project(read_tree(source)))
-        shells = {one.place: one.suppressed for one in result.findings if one.rule == "B602"}
+        shells = {finding.place: finding.suppressed for finding in result.findings if finding.rule == "B602"}
         assert shells == {"app/-e.py:8": True, "app/other.py:8": False, "bin/run:9": False}
-        assert contents(source) == before
+        assert contents(source) == state_before
 
     async def test_no_password_is_repeated(self, tmp_path: Path) -> None:
         """A report, a log and a history are read by more people than the source."""
         text = 'PASSWORD = "correct horse"\nlogin(password="correct horse")\n\n\ndef f(token="correct horse"): ...\n'
         result = await reviewed("security", snapshot_of(tmp_path, {"app/weak.py": text}))
-        assert {one.rule for one in result.findings} == {"B105", "B106", "B107"}
+        assert {finding.rule for finding in result.findings} == {"B105", "B106", "B107"}
         assert "correct horse" not in result.model_dump_json()
 
     async def test_an_assertion_in_a_test_is_not_a_finding(self, tmp_path: Path) -> None:
-        """In a program it can be switched off, so there it is one."""
+        """In a program it is a finding, because it can be disabled."""
         text = "def test_it():\n    assert 1\n"
         result = await reviewed("security", snapshot_of(tmp_path, {"tests/test_it.py": text, "app/it.py": text}))
         assert found(result) == [("low", "app/it.py:2", "B101")]
@@ -131,7 +131,7 @@ class TestReviewers:
     async def test_what_was_not_analysed_is_named(self, tmp_path: Path) -> None:
         """A file that cannot be parsed, and files in other languages."""
         result = await reviewed("security", snapshot_of(tmp_path, FILES))
-        assert [(one.reason, one.examples) for one in result.unread] == [
+        assert [(entry.reason, entry.examples) for entry in result.unread] == [
             ("not to be parsed as Python", ("app/broken.py",)),
             ("in other languages, which these analysers do not read", ("bin/deploy.sh",)),
         ]
@@ -139,13 +139,13 @@ class TestReviewers:
         assert (await reviewed("security", snapshot_of(tmp_path / "go", {"main.go": "package main\n"}))).findings == ()
 
     async def test_of_a_change_only_its_lines_count(self) -> None:
-        """A finding in the lines around it is not its author's."""
+        """Findings on unchanged lines do not count."""
         file = SourceText(path="a.py", language="Python", text=WEAK, changed=((7, 8),))
         result = await reviewed("security", Snapshot(name="p", compared_with="since main", files=(file,)))
         assert found(result) == [("high", "a.py:8", "B602")]
 
     def test_a_model_must_quote_the_code(self) -> None:
-        """A claim is placed at the nearest line with its words; one without is dropped and counted."""
+        """A claim is placed at the nearest matching line; without a match it is dropped and counted."""
         text = "def f(x):\n    return eval(x)\n\n\ndef g(x):\n    return eval(x)\n"
         snapshot = Snapshot(name="p", files=(SourceText(path="a.go", language="Go", text=text),))
         claim = Claim(path="a.go", line=5, quote="return eval(x)", severity="high", message="Runs its input")
@@ -159,11 +159,14 @@ class TestReviewers:
         result = build_review(
             "security", snapshot, AnalyserResult("none", []), [claim.model_copy(update=change) for change in changes]
         )
-        assert [(one.line, one.rule) for one in result.findings] == [(2, "MODEL-security"), (6, "MODEL-security")]
+        assert [(finding.line, finding.rule) for finding in result.findings] == [
+            (2, "MODEL-security"),
+            (6, "MODEL-security"),
+        ]
         assert result.rejected == 3
 
     def test_missing_analysers_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """With what installs them."""
+        """The message says how to install them."""
         check_installed()
         monkeypatch.setattr("activities.code_review.agents.REQUIRED_PACKAGES", ("bandit", "no-such-analyser"))
         with pytest.raises(CodeReviewError, match=r"missing: no-such-analyser\. Install them with: pip install"):
@@ -172,7 +175,7 @@ class TestReviewers:
 
 class TestReports:
     def test_a_report_survives_markdown(self) -> None:
-        """`parse(render(x)) == x` with names and words that are hard on it, and no soft rule is broken."""
+        """`parse(render(x)) == x` with difficult names and texts, without lint warnings."""
         report = reviewer_report(review(finding(3, "high"), finding(1, "low")), SNAPSHOT)
         assert parse_report(render_report(report)).report == report
         assert lint_report(report) == []
@@ -181,11 +184,11 @@ class TestReports:
         assert "x = " not in render_report(short)
 
     def test_what_was_not_analysed_makes_it_unsure(self) -> None:
-        """Partial, less sure, with caveats, and the files named as an open question (S4-status-b)."""
+        """Partial status, lower confidence, caveats, and the files as an open question (S4-status-b)."""
         prose = Unread(reason="not a program", count=2)
         large = Unread(reason="too large", count=1, examples=("<b>*a*.py",), missed=True)
-        whole = reviewer_report(review(), SNAPSHOT.model_copy(update={"unread": (prose,)}))
-        assert (whole.status, whole.readiness, whole.confidence) == (Status.COMPLETED, Readiness.YES, 90)
+        report = reviewer_report(review(), SNAPSHOT.model_copy(update={"unread": (prose,)}))
+        assert (report.status, report.readiness, report.confidence) == (Status.COMPLETED, Readiness.YES, 90)
         part = reviewer_report(review(), SNAPSHOT.model_copy(update={"unread": (prose, large)}))
         assert (part.status, part.readiness, part.confidence) == (Status.PARTIAL, Readiness.WITH_CAVEATS, 70)
         assert part.blockers == [r"Not analysed: 1 × too large (\<b>\*a\*.py)"]
@@ -193,7 +196,7 @@ class TestReports:
         assert reviewer_report(review(unread=(go,)), SNAPSHOT).blockers == ["Not analysed: 7 × in Go (a.go, b.go, …)"]
 
     def test_the_verdict(self) -> None:
-        """By the gravest finding that is not suppressed; nothing is approved that was not analysed."""
+        """By the most severe finding that is not suppressed; unanalysed code is never approved."""
         go = (Unread(reason="in Go", count=1),)
         empty = SNAPSHOT.model_copy(update={"files": ()})
         hidden = finding(1, "high", suppressed=True)
@@ -215,12 +218,12 @@ class TestReports:
             assert parse_report(render_report(report)).report == report
 
     def test_the_merged_report_has_the_gravest_first_and_can_be_read_back(self) -> None:
-        """However much was found; what the source suppresses is listed apart."""
+        """For any number of findings; suppressed ones are listed separately."""
         slow = review(finding(8, "high"), concern="performance")
         many = review(*(finding(line, "low") for line in range(1, 3_000)), finding(9, "high", suppressed=True))
         report = merged_report(SNAPSHOT, [many, slow], "high", ["REVIEW.md"])
         assert parse_report(render_report(report)).report == report
-        severities = [one.split("**")[1] for one in report.findings.discoveries]
+        severities = [discovery.split("**")[1] for discovery in report.findings.discoveries]
         assert severities == sorted(severities, key=["high", "medium", "low"].index)
         notes = {note.heading: note.items for note in report.notes}
         assert notes["Further Findings"] == [
@@ -254,7 +257,11 @@ class TestSarif:
         assert "external/cwe/cwe-078" in rules["B602"]["properties"]["tags"]
         suppressed = {result["ruleId"] for result in security["results"] if "suppressions" in result}
         assert suppressed == {"B301"}
-        places = {one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for one in security["results"]}
+        places = {
+            result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for result in security["results"]
+        }
         assert "my%20app.py" in places
-        said = [one["message"]["text"] for one in security["invocations"][0]["toolExecutionNotifications"]]
-        assert any("bin/deploy.sh" in one for one in said)
+        texts = [
+            notification["message"]["text"] for notification in security["invocations"][0]["toolExecutionNotifications"]
+        ]
+        assert any("bin/deploy.sh" in item for item in texts)

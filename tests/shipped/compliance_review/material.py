@@ -21,15 +21,15 @@ OWN = {"id": "REC-1", "title": "Known people.", "kind": "recipients", "own": ["o
 
 def policy(*rules: dict[str, Any]) -> Policy:
     """Return a policy of rules, each with a title."""
-    given = [{"title": "A rule.", **rule} for rule in rules]
-    return parse_policy(canonical_json({"name": "Test", "version": "1", "rules": given}).decode(), "test")
+    members = [{"title": "A rule.", **rule} for rule in rules]
+    return parse_policy(canonical_json({"name": "Test", "version": "1", "rules": members}).decode(), "test")
 
 
 def known(*claims: Claim, **by: str) -> list[Fact]:
-    """Return facts as tools state them; their events are `e1`, `e2`, …, unless said otherwise."""
-    given = {"confidence": "high", **by}
+    """Return facts from tools, with the events `e1`, `e2` and so on."""
+    members = {"confidence": "high", **by}
     return [
-        Fact(f"e{at}", claim.sentence, given.get("source", claim.tool), given["confidence"])
+        Fact(f"e{at}", claim.sentence, members.get("source", claim.tool), members["confidence"])
         for at, claim in enumerate(claims, 1)
     ]
 
@@ -39,7 +39,7 @@ def case(rules: Policy, *claims: Claim) -> Case:
 
 
 def outcome(rule: dict[str, Any], *claims: Claim, **domains: int) -> RuleOutcome:
-    """Return what becomes of a rule; `e1` says where the e-mail goes, the other facts follow in order.
+    """Return the outcome of a rule; `e1` has the recipients, the other facts follow in order.
 
     Args:
         rule: The rule.

@@ -44,13 +44,13 @@ CLAIMS = st.one_of(
 class TestClaimOf:
     @given(CLAIMS)
     def test_gives_the_claim_back(self, claim: Claim) -> None:
-        """What a tool said is what the rules read, and it is one line that a prompt shows unchanged."""
+        """The rules parse the tool's claim, which is one line that a prompt shows unchanged."""
         assert parse_claim(claim.sentence) == claim
         assert single_line(claim.sentence) == claim.sentence
 
     @given(CLAIMS, st.text(min_size=1))
     def test_takes_no_more_than_the_sentence(self, claim: Claim, more: str) -> None:
-        """Words before or behind it make it no claim: nothing can be smuggled along."""
+        """Text before or after the sentence makes it invalid, so nothing can be added."""
         assert parse_claim(claim.sentence + more) is None
         assert parse_claim(more + claim.sentence) is None
 
@@ -66,9 +66,9 @@ class TestClaimOf:
         ],
     )
     def test_takes_nothing_else_for_a_claim(self, sentence: str) -> None:
-        """A sentence that nearly has a form says nothing."""
+        """A sentence that nearly matches a form is not a claim."""
         assert parse_claim(sentence) is None
 
     def test_knows_the_tool_of_each_kind(self) -> None:
-        """No kind may be said by just anybody."""
+        """Every kind of claim belongs to one tool."""
         assert all(kind.tool for kind in KINDS)

@@ -45,14 +45,14 @@ def plugin(stored: Path, safeguards: Safeguards) -> BatonPlugin:
 
 @pytest.fixture(scope="module")
 async def reviewer(server: DevServer, plugin: BatonPlugin) -> AsyncIterator[Worker]:
-    """Return a running worker of the pipeline, which goes through its code anew at every step."""
+    """Return a worker of the pipeline that replays the workflow at every task."""
     client = await Client.connect(server.address, plugins=[plugin])
-    async with pipeline_worker(client, [ComplianceReview], STAGES, replay_every_task=True) as it:
-        yield it
+    async with pipeline_worker(client, [ComplianceReview], STAGES, replay_every_task=True) as worker:
+        yield worker
 
 
 def fresh_records(folder: Path) -> Path:
-    """Return a copy of the registers with a quote of yesterday that was retrieved now."""
+    """Return a copy of the registers with yesterday's quote, retrieved now."""
     shutil.copytree(RECORDS, folder)
     quoted = (datetime.now(UTC).date() - timedelta(days=1)).isoformat()
     rows = f"customer,quote,quoted_on,amount,currency\nC-1007,Q-9,{quoted},48000,EUR\n"
@@ -61,20 +61,20 @@ def fresh_records(folder: Path) -> Path:
 
 
 async def review(worker: Worker, mailbox: Path, out: Path, **params: JsonValue) -> PipelineRun:
-    given: dict[str, JsonValue] = {
+    all_params: dict[str, JsonValue] = {
         "mailbox": str(mailbox),
         "policy": str(SAMPLES / "policy.toml"),
         "records": str(RECORDS),
         "output": str(out),
         **params,
     }
-    return await run_pipeline(worker, ComplianceReview.run, PipelineInput(goal="May this go out?", params=given))
+    return await run_pipeline(worker, ComplianceReview.run, PipelineInput(goal="May this go out?", params=all_params))
 
 
 async def searched(
     worker: Worker, run: PipelineRun, safeguards: Safeguards, stored: Path, logs: LogCapture, out: Path
 ) -> Surfaces:
-    """Return every place where something of a run can be."""
+    """Return every place that can hold data of a run."""
     async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
         store = LocalArtifactStore(stored)
         return await surfaces_of(worker.client, run.handle.id, logs=logs, ledger=ledger, artifacts=store, folders=[out])
@@ -95,7 +95,7 @@ class TestComplianceReview:
         assert (output["verdict"], output["violated"], output["unknown"]) == ("approved", [], [])
         assert [step.name for step in run.record.steps] == STEPS
         assert [step.attempts for step in run.record.steps] == [1, 1, 1]
-        assert [said for entry, _ in run.record.history for said in entry.warnings if "bullets" in said] == []
+        assert [warning for entry, _ in run.record.history for warning in entry.warnings if "bullets" in warning] == []
         assert "**Approved.**" in (tmp_path / "COMPLIANCE.md").read_text()
         for stage in STEPS:
             assert explain(run.record, stage).stage == stage
@@ -108,9 +108,9 @@ class TestComplianceReview:
         run = await review(reviewer, OFFER, tmp_path, request="Lena said that it is approved.")
         output: Any = run.result.output
         assert (output["verdict"], output["violated"], output["unknown"]) == ("needs_review", [], ["QUO-1"])
-        told = reviewed(tmp_path)
-        assert "stale:crm.lookup_pricing" in told.contract["excludedContext"]
-        assert not [fact for fact in told.contract["facts"] if "Q-2231" in fact["claim"]]
+        result = reviewed(tmp_path)
+        assert "stale:crm.lookup_pricing" in result.contract["excludedContext"]
+        assert not [fact for fact in result.contract["facts"] if "Q-2231" in fact["claim"]]
 
     async def test_lets_it_pass_once_the_quote_is_there(self, reviewer: Worker, tmp_path: Path) -> None:
         """The same e-mail with a fresh quote meets every rule."""
@@ -120,7 +120,7 @@ class TestComplianceReview:
         assert (output["verdict"], output["unknown"]) == ("approved", [])
 
     async def test_does_not_believe_a_person_or_a_thread(self, reviewer: Worker, tmp_path: Path) -> None:
-        """What the requester says crosses as unverified, and what it says in the words of a tool proves nothing.
+        """The requester's message crosses as unverified, even in the words of a tool.
 
         S5-fields-i, S5-prob-b.
         """
@@ -128,13 +128,13 @@ class TestComplianceReview:
         run = await review(reviewer, OFFER, tmp_path, request=spoof)
         output: Any = run.result.output
         assert output["unknown"] == ["QUO-1"]
-        told = reviewed(tmp_path)
-        (said,) = [fact for fact in told.contract["facts"] if fact["claim"] == spoof]
-        assert (said["confidence"], said["source"]["source"]) == ("unverified", "user")
-        assert said["eventId"] in told.decision.set_aside
+        result = reviewed(tmp_path)
+        (texts,) = [fact for fact in result.contract["facts"] if fact["claim"] == spoof]
+        assert (texts["confidence"], texts["source"]["source"]) == ("unverified", "user")
+        assert texts["eventId"] in result.decision.set_aside
 
     async def test_approves_nothing_where_a_register_fails(self, reviewer: Worker, tmp_path: Path) -> None:
-        """A tool that failed leaves no fact and the label `failed:`; the rule is not certain, so a person looks."""
+        """A failed tool leaves the label `failed:` and no fact; the rule is unknown, so a person has to look."""
         records = tmp_path / "records"
         shutil.copytree(RECORDS, records)
         (records / "prices.csv").write_text("customer\nC-1007")
@@ -144,7 +144,7 @@ class TestComplianceReview:
         assert "failed:crm.lookup_pricing" in reviewed(tmp_path / "out").contract["excludedContext"]
 
     async def test_approves_nothing_of_a_text_that_cannot_be_read(self, reviewer: Worker, tmp_path: Path) -> None:
-        """A text that is not in the charset it names is shown as somebody guesses, so a person has to look."""
+        """A text in the wrong charset is displayed differently by each program, so a person has to look."""
         mail = tmp_path / "mail.eml"
         mail.write_bytes(REPLY.read_bytes() + "We guarantee € 90000.\n".encode("cp1252"))
         run = await review(reviewer, mail, tmp_path / "out")
@@ -153,7 +153,7 @@ class TestComplianceReview:
         assert {"QUO-1", "PHR-1"} <= set(output["unknown"])
 
     async def test_leaves_somebody_elses_report(self, reviewer: Worker, tmp_path: Path) -> None:
-        """It is refused before anything is asked."""
+        """It is rejected before any tool is called."""
         (tmp_path / "COMPLIANCE.md").write_text("mine\n")
         params: dict[str, Any] = {
             "mailbox": str(REPLY),
@@ -176,18 +176,18 @@ class TestComplianceReview:
         run = await review(reviewer, mail, tmp_path / "out")
         output: Any = run.result.output
         assert output["violated"] == ["ACC-1"]
-        told = reviewed(tmp_path / "out")
-        (status,) = [one for one in told.used if one.tool == "crm.read_customer_status"]
-        assert status.event in told.decision.results("violated")[0].facts
+        result = reviewed(tmp_path / "out")
+        (status,) = [tool_use for tool_use in result.used if tool_use.tool == "crm.read_customer_status"]
+        assert status.event in result.decision.results("violated")[0].facts
 
     async def test_tells_what_the_agent_saw_and_what_not(self, reviewer: Worker, tmp_path: Path) -> None:
-        """For each fact its source, time, sureness and event; for each label why; the tools; the handoff.
+        """Source, time, confidence and event of each fact; the reason of each label; the tools; the handoff.
 
         S5-contract-b, S5-fields-f, S5-fields-j, S5-fields-k, S5-fields-p.
         """
         run = await review(reviewer, OFFER, tmp_path)
-        shown, told = (tmp_path / "COMPLIANCE.md").read_text(), reviewed(tmp_path)
-        contract = told.contract
+        markdown, result = (tmp_path / "COMPLIANCE.md").read_text(), reviewed(tmp_path)
+        contract = result.contract
         assert set(contract["excludedContext"]) == {
             "explicit:user_message",
             "type:brainstorm",
@@ -200,13 +200,13 @@ class TestComplianceReview:
         assert contract["task"] == "Evaluate whether the proposed outbound email violates internal policy."
         assert contract["outputSchema"] == {"schemaName": "ComplianceDecision", "version": "1.2"}
         for fact in contract["facts"]:
-            assert fact["eventId"] in shown
-            assert fact["source"]["source"] in shown
+            assert fact["eventId"] in markdown
+            assert fact["source"]["source"] in markdown
             assert fact["source"]["method"] == f"tool_call:{fact['source']['source']}"
         for label in (*contract["excludedContext"], *contract["allowedTools"], *contract["forbiddenTools"]):
-            assert f"`{label}`" in shown
-        assert contract["handoffId"] in shown
-        assert told.decision.handoff_id == contract["handoffId"]
+            assert f"`{label}`" in markdown
+        assert contract["handoffId"] in markdown
+        assert result.decision.handoff_id == contract["handoffId"]
         assert contract["traceId"] == run.result.task_id.replace("-", "")
 
     async def test_writes_no_address_anywhere(
@@ -215,12 +215,12 @@ class TestComplianceReview:
         """The addresses of mailbox and thread are in no event, no artifact, no file and no record (S5-prob-g)."""
         with LogCapture() as logs:
             run = await review(reviewer, OFFER, tmp_path / "out", request="Lena approved it.")
-        found = await searched(reviewer, run, safeguards, stored, logs, tmp_path / "out")
-        assert_seen("debating the budget approval", found.only("artifact/*"))  # the journal: what is kept is searched
+        matches = await searched(reviewer, run, safeguards, stored, logs, tmp_path / "out")
+        assert_seen("debating the budget approval", matches.only("artifact/*"))  # the journal: what is kept is searched
         for place in ("history/*", "ledger/*", "file/*"):
-            assert_seen("acme.example", found.only(place))
+            assert_seen("acme.example", matches.only(place))
         for marker in ("jane.doe@", "omar.reyes@", "lena.voss@", "Jane Doe"):
-            assert_not_seen(marker, found)
+            assert_not_seen(marker, matches)
 
     async def test_gives_the_agent_no_word_of_the_mailbox(
         self, reviewer: Worker, tmp_path: Path, safeguards: Safeguards, stored: Path
@@ -231,9 +231,11 @@ class TestComplianceReview:
         """
         with LogCapture() as logs:
             run = await review(reviewer, OFFER, tmp_path)
-        found = await searched(reviewer, run, safeguards, stored, logs, tmp_path)
-        journals = [name for name, content in found.pieces.items() if content.startswith(b'{"stage": "ResearchAgent"')]
-        assert_seen("skip the compliance check", found.only(*journals))
+        matches = await searched(reviewer, run, safeguards, stored, logs, tmp_path)
+        journals = [
+            name for name, content in matches.pieces.items() if content.startswith(b'{"stage": "ResearchAgent"')
+        ]
+        assert_seen("skip the compliance check", matches.only(*journals))
         for words in (
             "skip the compliance check",
             "only factor",
@@ -241,7 +243,7 @@ class TestComplianceReview:
             "twelve other",
             "as discussed",
         ):
-            assert_not_seen(words, found.without(*journals))
+            assert_not_seen(words, matches.without(*journals))
 
     @pytest.mark.parametrize(
         ("change", "message"),
@@ -254,7 +256,7 @@ class TestComplianceReview:
     async def test_fails_at_once_on_what_cannot_be_used(
         self, reviewer: Worker, tmp_path: Path, change: dict[str, Any], message: str
     ) -> None:
-        """A wrong parameter is not tried again: it does not become right by waiting."""
+        """A wrong parameter is not retried."""
         params: dict[str, Any] = {
             "mailbox": str(OFFER),
             "policy": str(SAMPLES / "policy.toml"),
@@ -275,7 +277,7 @@ class TestWithAModel:
     async def test_holds_an_email_back_for_a_concern(
         self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A model's concern that cites facts needs a person's look; one that cites none is dropped.
+        """A model's concern that cites facts needs a person's review; without citations it is dropped.
 
         It reads the contract inside the fence of the user turn, and neither e-mail nor thread (S5-contract-c).
         """
@@ -288,8 +290,8 @@ class TestWithAModel:
             run = await review(reviewer, REPLY, tmp_path)
         output: Any = run.result.output
         assert output["verdict"] == "needs_review"
-        (kept,) = reviewed(tmp_path).decision.concerns
-        assert (kept.by, kept.facts) == ("model", (status,))
+        (decision_concerns,) = reviewed(tmp_path).decision.concerns
+        assert (decision_concerns.by, decision_concerns.facts) == ("model", (status,))
         prompt = server.asked[0].body["messages"][1]["content"]
         assert "## Handoff Contract" in prompt
         assert "exports run every night" not in prompt

@@ -18,12 +18,12 @@ HOME = Recipients(domains={"own.example": 1})
 
 
 def phrases(rule: str, *found: int) -> Phrases:
-    """Return what was found of a rule's phrases."""
+    """Return the claim on a rule's phrases."""
     return Phrases(rule=rule, of=1, found=found)
 
 
 def decided(*claims: Any, concerns: tuple[Concern, ...] = ()) -> ComplianceDecision:
-    """Return the decision over some facts, those that all presuppose included."""
+    """Return the decision on facts, including the premises."""
     return decide(case(RULES, *premises(RULES), HOME, *claims), "h-1", concerns)
 
 
@@ -39,7 +39,7 @@ class TestDecide:
         ],
     )
     def test_gives_the_verdict(self, facts: list[Phrases], verdict: Verdict) -> None:
-        """Approved takes every rule to be met; whatever is not certain needs a person."""
+        """An approval requires every rule to be met; anything unknown needs a person."""
         assert decided(*facts).verdict == verdict
 
     def test_is_held_back_by_a_concern(self) -> None:
@@ -55,21 +55,21 @@ class TestDecide:
         ],
     )
     def test_presupposes_an_email_and_a_policy(self, premise: Message | InForce, rule: str) -> None:
-        """Without knowing what is decided on, and by what, nothing is approved."""
+        """Without a known e-mail and policy nothing is approved."""
         decision = decide(case(RULES, premise, HOME, phrases("PHR-1"), phrases("PHR-2")), "h-1")
         assert decision.verdict == "needs_review"
-        assert [one.rule for one in decision.results("unknown")] == [rule]
+        assert [result.rule for result in decision.results("unknown")] == [rule]
 
     def test_notices_that_the_policy_changed_meanwhile(self) -> None:
-        """Facts that were gathered for another policy approve nothing under this one."""
+        """Facts for another policy approve nothing under this one."""
         facts = (Message(digest=DIGEST), InForce(digest=DIGEST), HOME, phrases("PHR-1"), phrases("PHR-2"))
         decision = decide(case(RULES, *facts), "h-1")
-        assert [one.because for one in decision.results("unknown")] == ["The policy was changed meanwhile."]
+        assert [result.because for result in decision.results("unknown")] == ["The policy was changed meanwhile."]
 
     def test_names_what_it_set_aside(self) -> None:
-        """What a person said is named, and decides nothing."""
-        said = Fact("e9", "The boss approved it.", "user", "unverified")
-        evidence = Evidence([*known(*premises(RULES), HOME, phrases("PHR-1"), phrases("PHR-2")), said])
+        """A person's statement is listed, and decides nothing."""
+        user_claim = Fact("e9", "The boss approved it.", "user", "unverified")
+        evidence = Evidence([*known(*premises(RULES), HOME, phrases("PHR-1"), phrases("PHR-2")), user_claim])
         decision = decide(Case(RULES, evidence, TODAY), "h-1")
         assert (decision.verdict, decision.set_aside) == ("approved", ("e9",))
 
@@ -84,7 +84,7 @@ class TestSchema:
         ],
     )
     def test_is_fitted_by_every_decision(self, decision: ComplianceDecision) -> None:
-        """What is returned fits the schema under the name and version that the contract has (S5-fields-l)."""
+        """The output fits the schema of the contract's name and version (S5-fields-l)."""
         assert output_check(SCHEMAS, DECISION)(decision.model_dump(mode="json")) == []
 
     @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ class TestSchema:
         ],
     )
     def test_is_not_fitted_by_anything_else(self, change: dict[str, Any]) -> None:
-        """A decision that says something else, or more, is refused with the place."""
+        """A decision with other or additional members is rejected with the place."""
         output = {**decided().model_dump(mode="json"), **change}
         (finding,) = output_check(SCHEMAS, DECISION)(output)
         assert DECISION in finding

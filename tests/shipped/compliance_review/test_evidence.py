@@ -10,10 +10,10 @@ ACTIVE = Status(customer="C-7", status="active")
 
 class TestEvidence:
     def test_takes_what_the_right_tool_said_with_success(self) -> None:
-        """High confidence, the source that can say it, and words that a rule reads."""
-        found = Evidence(known(ACTIVE)).one(Status, customer="C-7")
-        assert found is not None
-        assert (found.claim, found.event) == (ACTIVE, "e1")
+        """High confidence, the right source, and a sentence that a rule can parse."""
+        backed = Evidence(known(ACTIVE)).one(Status, customer="C-7")
+        assert backed is not None
+        assert (backed.claim, backed.event) == (ACTIVE, "e1")
 
     @pytest.mark.parametrize(
         "fact",
@@ -26,20 +26,20 @@ class TestEvidence:
         ],
     )
     def test_sets_the_rest_aside(self, fact: Fact) -> None:
-        """It is named as set aside, and proves nothing (S5-fields-i)."""
+        """It is listed as set aside, and proves nothing (S5-fields-i)."""
         evidence = Evidence([fact])
         assert evidence.one(Status) is None
         assert evidence.set_aside == ("e1",)
 
     def test_believes_neither_of_two_that_contradict_each_other(self) -> None:
-        """Two tools' answers about the same thing that differ are no evidence for either."""
+        """Two contradictory answers prove neither."""
         evidence = Evidence(
             known(ACTIVE, Status(customer="C-7", status="closed"), Status(customer="C-8", status="active"))
         )
-        assert [found.claim.customer for found in evidence.all(Status)] == ["C-8"]
+        assert [backed.claim.customer for backed in evidence.all(Status)] == ["C-8"]
         assert evidence.set_aside == ("e1", "e2")
 
     @pytest.mark.parametrize("again", [ACTIVE, Recipients(domains={})])
     def test_takes_what_is_said_twice_once(self, again: Claim) -> None:
-        """An answer that was asked for twice is one fact."""
+        """The same answer from two calls is one fact."""
         assert len(Evidence(known(ACTIVE, again, ACTIVE)).all(Status)) == 1

@@ -19,13 +19,13 @@ OWN = frozenset({"northwind.example"})
 
 
 def read(path: Path) -> Mail:
-    """Return what is read of the proposed e-mail of a file."""
+    """Read the proposed e-mail of a file."""
     mailbox = read_mailbox(path)
     return read_mail(mailbox.proposed, mailbox.data)
 
 
 def read_bytes(data: bytes) -> Mail:
-    """Return what is read of an e-mail's bytes."""
+    """Read an e-mail from bytes."""
     return read_mail(email.message_from_bytes(data, policy=email.policy.default), data)
 
 
@@ -37,23 +37,23 @@ def eml(folder: Path, head: str, body: str = "Hello") -> Path:
 
 
 def words(mail: Mail) -> str:
-    """Return the words of an e-mail that can be read."""
+    """Return the text of a readable e-mail."""
     assert mail.text is not None
     return mail.text
 
 
 class TestReadMailbox:
     def test_is_the_named_the_marked_or_the_only_one(self, tmp_path: Path) -> None:
-        """A Message-ID comes before the header X-Unsent; the other messages are what came before."""
+        """A Message-ID takes precedence over X-Unsent; the other messages are the earlier ones."""
         mailbox = read_mailbox(OFFER)
         assert mailbox.proposed["subject"] == "Offer for the second year"
-        assert [one["subject"] for one in mailbox.earlier] == ["Renewal", "Re: Renewal"]
+        assert [message["subject"] for message in mailbox.earlier] == ["Renewal", "Re: Renewal"]
         for named in ("<a1@acme.example>", "a1@acme.example"):
             assert read_mailbox(OFFER, named).proposed["subject"] == "Renewal"
         assert read(eml(tmp_path, "To: a@acme.example")).domains == {"acme.example": 1}
 
     def test_refuses_what_it_cannot_be_sure_of(self, tmp_path: Path) -> None:
-        """Of two drafts none is taken; a line of the text is not the beginning of another message."""
+        """Two drafts are ambiguous; a line of the text does not start another message."""
         start = b"From ann@own.example Thu Jan  1 10:00:00 2026\nTo: a@b.example\n\n"
         for name, content, message in (
             ("a.txt", b"To: a@b.example", "expected .mbox or .eml"),
@@ -85,7 +85,7 @@ class TestReadMailbox:
 
 class TestRecipients:
     def test_are_counted_by_domain(self, tmp_path: Path) -> None:
-        """Copies count; an address that cannot be read is counted too and never passed over."""
+        """Copies count; an unreadable address is counted, never skipped."""
         two = {"acme.example": 1, "birch.example": 1}
         cases: tuple[tuple[str, dict[str, int], int], ...] = (
             ("To: a@acme.example, b@acme.example", {"acme.example": 2}, 0),
@@ -109,7 +109,7 @@ class TestRecipients:
             assert (mail.domains, mail.unreadable) == (domains, unreadable), head
 
     def test_leave_no_address_in_the_record(self) -> None:
-        """What is handed on of a mailbox names no person."""
+        """The record of a mailbox names no person."""
         mail = read(OFFER)
         assert "@" not in mail.model_dump_json() + repr(mail) + words(mail)
         assert "Jane" not in mail.model_dump_json() + repr(mail)
@@ -145,8 +145,8 @@ class TestContents:
             assert find_phrases(words(mail), ["for sure"])
 
     def test_a_text_in_its_charset_is_read_and_another_one_is_unreadable(self) -> None:
-        """Mail programs guess at a wrong charset; whatever they show, no phrase and no amount passes unread."""
-        said = "We guarantee € 12000 – für Sie.\n"
+        """Mail programs guess a wrong charset differently, so the text counts as unreadable."""
+        body = "We guarantee € 12000 – für Sie.\n"
         for head, charset, readable in (
             ("Content-Type: text/plain; charset=us-ascii", "utf-8", True),
             ("Content-Type: text/plain", "utf-8", True),
@@ -158,7 +158,7 @@ class TestContents:
             ("Content-Type: text/plain; charset=nobody-knows", "cp1252", False),
             ("Content-Type: text/plain; charset=gb2312", "gbk", False),
         ):
-            mail = read_bytes(head.encode() + b"\n\n" + said.encode(charset, "replace"))
+            mail = read_bytes(head.encode() + b"\n\n" + body.encode(charset, "replace"))
             if readable:
                 assert mail.amounts == (Amount(currency="EUR", cents=1_200_000),), head
                 assert find_phrases(words(mail), ["we guarantee"])
@@ -169,7 +169,7 @@ class TestContents:
 
     def test_amounts_are_read_as_they_are_written_elsewhere(self) -> None:
         """In other currencies and forms, and with the end of a line or a table's cell within."""
-        for said, currency, units in (
+        for amount_text, currency, units in (
             ("SEK 1 250 000", "SEK", 1_250_000),
             ("¥1,250,000", "JPY", 1_250_000),
             ("CHF 1’250.–", "CHF", 1_250),
@@ -178,13 +178,13 @@ class TestContents:
             ("for 12,000\nEUR a year", "EUR", 12_000),
             ("for USD 1.5\nmillion", "USD", 1_500_000),
         ):
-            mail = read_bytes(b"Content-Type: text/plain; charset=utf-8\n\n" + said.encode())
-            assert mail.amounts == (Amount(currency=currency, cents=int(units * 100)),), said
+            mail = read_bytes(b"Content-Type: text/plain; charset=utf-8\n\n" + amount_text.encode())
+            assert mail.amounts == (Amount(currency=currency, cents=int(units * 100)),), amount_text
         table = b"Content-Type: text/html\n\n<table><tr>\n<td>EUR</td>\n<td>48,000.00</td>\n</tr></table>"
         assert read_bytes(table).amounts == (Amount(currency="EUR", cents=4_800_000),)
 
     def test_the_digest_is_that_of_the_message(self, tmp_path: Path) -> None:
-        """The same message has the same digest; another word makes another one."""
+        """The same message has the same digest; a changed word changes it."""
         changed = tmp_path / "reply.eml"
         changed.write_bytes(REPLY.read_bytes().replace(b"two", b"six"))
         assert read(REPLY).digest == read(REPLY).digest != read(changed).digest
@@ -192,7 +192,7 @@ class TestContents:
 
 class TestPhrases:
     def test_are_found_in_whatever_form(self) -> None:
-        """Marks that a mail program puts for others, ligatures, capitals."""
+        """Replaced quotation marks and dashes, ligatures, capitals."""
         for text, phrase in (
             ("We gua\u200brantee it.", "we guarantee"),
             ("\uff37\uff45 guarantee it.", "we guarantee"),
@@ -208,7 +208,7 @@ class TestPhrases:
             assert find_phrases(text, [phrase]) == (), text
 
     def test_take_a_hostile_text_in_one_pass(self, tmp_path: Path) -> None:
-        """Blanks without end between the signs of a phrase, and long runs of signs of an address."""
+        """Many blanks within a phrase, and long runs of address characters."""
         began = time.perf_counter()
         assert find_phrases(("off" + " " * 50_000) * 4, ["off the record"]) == ()
         for run in ("a", ".", "a@", "a@b.", "a."):
@@ -228,7 +228,7 @@ class TestNotes:
         assert "(an address) says yes" in notes[3].text
 
     def test_from_outside_are_history_and_all_are_bounded(self) -> None:
-        """A message whose sender is not one of us is history as a whole; a thread of thousands of paragraphs is cut."""
+        """An outside message is history as a whole; a thread of thousands of paragraphs is cut."""
         for sender, text, kinds in (
             ("nobody in particular", "What if we skip the check?", ["history"]),
             ("a@northwind.example", "A note." + "\n" * 400_000 + "Another.", ["internal_note"] * 2),
@@ -248,7 +248,7 @@ class TestHostileMessages:
     @given(st.lists(st.tuples(NAMES, VALUES), max_size=6), st.binary(max_size=60))
     @settings(max_examples=200)
     def test_are_read_without_an_error(self, headers: list[tuple[str, str]], body: bytes) -> None:
-        """Whatever is in headers and body, there is a record of it, and no address or name in it."""
+        """Any headers and body give a record without addresses and names."""
         head = "".join(f"{name}: {value}\r\n" for name, value in headers).encode("utf-8", "replace")
         mail = read_bytes(head + b"\r\n" + body)
         assert "a@acme" not in mail.model_dump_json() + (mail.text or "")
@@ -265,7 +265,7 @@ class TestHostileMessages:
             assert mail.domains or mail.unreadable
 
     def test_nested_without_end_are_unreadable_or_refused(self, tmp_path: Path) -> None:
-        """With the reason, instead of a failure somewhere in the reader."""
+        """With the reason, instead of a crash of the parser."""
         many = "(" * 5_000
         mail = read(eml(tmp_path, f"From: ann@acme.example{many}\nTo: ann@acme.example{many}\nSubject: {many}"))
         assert (mail.domains, mail.unreadable) == ({}, 1)

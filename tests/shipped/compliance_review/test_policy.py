@@ -17,12 +17,12 @@ def toml(*rules: str) -> str:
 
 class TestReadPolicy:
     def test_takes_domains_however_people_write_them(self) -> None:
-        """They are the same in any case, and mail programs show those of other scripts as they are spoken."""
+        """Case does not matter, and domains may be in any script."""
         read = policy({"id": "R-1", "kind": "recipients", "own": ["Own.Example", "@b.example", "müller.example"]})
         assert getattr(read.rules[0], "own", ()) == ("own.example", "b.example", "xn--mller-kva.example")
 
     def test_gives_another_digest_to_other_rules(self, tmp_path: Path) -> None:
-        """A threshold that is moved is another policy."""
+        """A changed threshold is another policy."""
         moved = (SAMPLES / "policy.toml").read_text().replace("max_days = 30", "max_days = 90")
         (tmp_path / "policy.toml").write_text(moved)
         assert read_policy(tmp_path / "policy.toml").digest != read_policy(SAMPLES / "policy.toml").digest
@@ -45,7 +45,7 @@ class TestReadPolicy:
         ],
     )
     def test_names_what_is_wrong(self, tmp_path: Path, name: str, content: str | None, message: str) -> None:
-        """A policy that cannot be used is refused before anything is decided by half of it."""
+        """An invalid policy is rejected before any decision."""
         if content is not None:
             (tmp_path / name).write_text(content)
         with pytest.raises(ComplianceError, match=message):

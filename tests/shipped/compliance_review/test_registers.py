@@ -49,7 +49,7 @@ class TestLookUps:
         ],
     )
     def test_say_what_is_on_record(self, ask: Ask, claim: Claim) -> None:
-        """What is there is said, and that something is not there is said as well."""
+        """Both the presence and the absence of an entry are claims."""
         assert [answer.claim for answer in ask(SAMPLE)] == [claim]
 
     def test_a_domain_is_known_however_it_is_spelt(self, tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ class TestRetrieval:
         assert SAMPLE.lookup_customer("acme.example")[0].retrieved_at == NOON
 
     def test_is_when_it_was_copied_for_a_copy(self) -> None:
-        """A fact bears the time at which its data was retrieved, and not that at which it was asked for (S5-fm-b)."""
+        """A fact has the time at which its data was retrieved, not that of the call (S5-fm-b)."""
         assert SAMPLE.lookup_pricing("C-1007")[0].retrieved_at == datetime(2026, 6, 27, 8, 40, tzinfo=UTC)
 
 
@@ -94,7 +94,7 @@ class TestBrokenRegisters:
         ],
     )
     def test_say_nothing(self, tmp_path: Path, name: str, content: str, message: str) -> None:
-        """What cannot be read is an error of the tool, and never an answer of no; no cell is in the message."""
+        """An unreadable register is a tool error, never a negative answer; the message quotes no cell."""
         with pytest.raises(RegisterError, match=message) as raised:
             registers(tmp_path, name, content).lookup_customer("acme.example")
         assert "Jane" not in str(raised.value)

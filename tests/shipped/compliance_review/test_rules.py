@@ -1,4 +1,4 @@
-"""Every kind of rule: when it is met, when it is violated, and when nobody can say."""
+"""Every kind of rule: when it is met, violated or unknown."""
 
 from typing import Any
 
@@ -63,12 +63,12 @@ CASES = [
 class TestJudge:
     @pytest.mark.parametrize(("rule", "facts", "result"), CASES)
     def test_says_what_the_facts_say(self, rule: dict[str, Any], facts: list[Claim], result: Result) -> None:
-        """Met and violated rest on facts that are named; where one is missing, the rule is not certain."""
-        judged = outcome(rule, *facts)
-        assert judged.result == result
+        """Met and violated cite facts; if one is missing, the rule is unknown."""
+        rule_outcome = outcome(rule, *facts)
+        assert rule_outcome.result == result
         if result != "unknown":
-            assert set(judged.facts) <= {f"e{at}" for at in range(1, len(facts) + 2)}
-            assert judged.facts
+            assert set(rule_outcome.facts) <= {f"e{at}" for at in range(1, len(facts) + 2)}
+            assert rule_outcome.facts
 
     @pytest.mark.parametrize("rule", [RECIPIENTS, {"kind": "status"}, QUOTE, PHRASES])
     def test_is_not_certain_without_facts(self, rule: dict[str, Any]) -> None:
@@ -78,33 +78,33 @@ class TestJudge:
 
     @pytest.mark.parametrize("rule", [RECIPIENTS, {"kind": "status"}])
     def test_is_not_certain_where_an_address_is_unreadable(self, rule: dict[str, Any]) -> None:
-        """Whoever cannot be told may be anybody."""
+        """An unreadable address may belong to anyone."""
         rules = policy(OWN, {"id": "R-1", **rule})
         facts = known(Recipients(domains={"own.example": 1}, unreadable=1))
         assert judge(rules.rules[1], Case(rules, Evidence(facts), TODAY)).result == "unknown"
 
     def test_cites_the_facts_it_rests_on(self) -> None:
         """A violation names the events of the facts that show it, and no others (S5-prob-h)."""
-        judged = outcome(QUOTE, NAMED, ACME, quote(31), Status(customer="C-7", status="active"))
-        assert judged.facts == ("e1", "e3", "e2", "e4")
-        assert judged.because == "The quote over 30000.00 EUR is 31 days old, not 30."
+        rule_outcome = outcome(QUOTE, NAMED, ACME, quote(31), Status(customer="C-7", status="active"))
+        assert rule_outcome.facts == ("e1", "e3", "e2", "e4")
+        assert rule_outcome.because == "The quote over 30000.00 EUR is 31 days old, not 30."
 
     def test_is_violated_by_one_customer_of_two(self) -> None:
-        """Whom it goes to beside them does not help; the fault of the one is what is named."""
+        """Another valid recipient does not help; the reason names the violating one."""
         birch = Customer(domain="birch.example", customer="C-8", tier="enterprise")
         active, closed = Status(customer="C-7", status="active"), Status(customer="C-8", status="closed")
-        judged = outcome({"kind": "status"}, ACME, birch, active, closed, acme=1, birch=2)
-        assert judged.result == "violated"
-        assert judged.because == "The account of customer C-8 has the status closed."
-        assert judged.facts == ("e1", "e3", "e5")
+        rule_outcome = outcome({"kind": "status"}, ACME, birch, active, closed, acme=1, birch=2)
+        assert rule_outcome.result == "violated"
+        assert rule_outcome.because == "The account of customer C-8 has the status closed."
+        assert rule_outcome.facts == ("e1", "e3", "e5")
 
     def test_needs_no_customer_among_ourselves(self) -> None:
-        """An e-mail that stays in the house meets the rules about customers."""
+        """An internal e-mail meets the rules about customers."""
         assert outcome({"kind": "status"}, own=3).result == "met"
 
     def test_has_an_end(self) -> None:
-        """A rule that ended is not applied: a person has to say what holds."""
+        """An expired rule is unknown, and needs a person."""
         ended = {**QUOTE, "valid_until": days_ago(1).isoformat()}
-        judged = outcome(ended, NAMED, ACME, quote(2))
-        assert (judged.result, judged.because[:17]) == ("unknown", "The rule ended on")
+        rule_outcome = outcome(ended, NAMED, ACME, quote(2))
+        assert (rule_outcome.result, rule_outcome.because[:17]) == ("unknown", "The rule ended on")
         assert outcome({**QUOTE, "valid_until": TODAY.isoformat()}, NAMED, ACME, quote(2)).result == "met"

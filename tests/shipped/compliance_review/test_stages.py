@@ -26,8 +26,8 @@ PARAMS: dict[str, JsonValue] = {"policy": str(SAMPLES / "policy.toml"), "records
 
 async def researched(mailbox: Path, **params: JsonValue) -> Context:
     """Return the context of the research once it is done."""
-    given = {**PARAMS, "mailbox": str(mailbox), "output": "out", **params}
-    context = StageContext.for_test(Baton(goal="May this go out?"), stage="ResearchAgent", params=given)
+    all_params = {**PARAMS, "mailbox": str(mailbox), "output": "out", **params}
+    context = StageContext.for_test(Baton(goal="May this go out?"), stage="ResearchAgent", params=all_params)
     await gather_facts(context)
     return context
 
@@ -43,8 +43,8 @@ def contract_of(context: Context, *allowed: str) -> HandoffContract:
 
 async def decided(contract: HandoffContract, **params: JsonValue) -> tuple[StageResult, Context]:
     """Return what the compliance agent decides under a contract."""
-    given = {**PARAMS, **params}
-    context = StageContext.for_test(Baton(goal="May this go out?"), params=given, contract=contract)
+    all_params = {**PARAMS, **params}
+    context = StageContext.for_test(Baton(goal="May this go out?"), params=all_params, contract=contract)
     return await review_email(context), context
 
 
@@ -64,7 +64,7 @@ class TestGatherFacts:
             EventType.INTERNAL_NOTE,
             EventType.USER_MESSAGE,
         }
-        (history, request) = [one for one in context.session.events if one.type is EventType.USER_MESSAGE]
+        (history, request) = [event for event in context.session.events if event.type is EventType.USER_MESSAGE]
         assert history.exclude_from_handoff
         assert request.content == "Lena approved it; ask (an address)"
 
@@ -72,34 +72,34 @@ class TestGatherFacts:
         """The quote's event is as old as the register's copy of it (S5-fm-b)."""
         context = await researched(OFFER)
         (quote,) = [
-            one
-            for one in context.session.events
-            if (one.tool_name, one.type) == ("crm.lookup_pricing", EventType.TOOL_RESULT)
+            event
+            for event in context.session.events
+            if (event.tool_name, event.type) == ("crm.lookup_pricing", EventType.TOOL_RESULT)
         ]
         assert quote.at == datetime(2026, 6, 27, 8, 40, tzinfo=UTC)
 
     async def test_goes_on_where_a_register_is_missing(self, tmp_path: Path) -> None:
-        """A tool that failed says so in the session, and the others are asked all the same."""
+        """A failed tool is recorded in the session, and the others are still called."""
         (tmp_path / "customers.csv").write_bytes((RECORDS / "customers.csv").read_bytes())
         context = await researched(OFFER, records=str(tmp_path))
-        failed = [one.tool_name for one in context.session.events if one.success is False]
+        failed = [event.tool_name for event in context.session.events if event.success is False]
         assert failed == ["crm.lookup_pricing"]
 
     async def test_goes_on_where_a_tool_is_forbidden(self) -> None:
-        """A tool that the contract withholds is not called, and what it would have said is not known (S5-fields-k)."""
+        """A denied tool is not called, and its facts are unknown (S5-fields-k)."""
         contract = contract_of(await researched(OFFER)).model_copy(update={"allowed_tools": ["mailbox.read"]})
-        given = {**PARAMS, "mailbox": str(OFFER), "output": "out"}
-        context = StageContext.for_test(Baton(goal="?"), params=given, contract=contract)
+        all_params = {**PARAMS, "mailbox": str(OFFER), "output": "out"}
+        context = StageContext.for_test(Baton(goal="?"), params=all_params, contract=contract)
         await gather_facts(context)
-        answered = {one.tool_name for one in context.session.events if one.success}
-        denied = {one.content for one in context.session.events if one.success is False}
+        answered = {event.tool_name for event in context.session.events if event.success}
+        denied = {event.content for event in context.session.events if event.success is False}
         assert (answered, denied) == ({"mailbox.read"}, {"TOOL_DENIED"})
 
     async def test_asks_only_what_the_policy_wants_to_know(self) -> None:
         """A reply without amounts needs no quote."""
         context = await researched(REPLY)
-        asked = {one.tool_name for one in context.session.events if one.type is EventType.TOOL_CALL}
-        assert "crm.lookup_pricing" not in asked
+        called_tools = {event.tool_name for event in context.session.events if event.type is EventType.TOOL_CALL}
+        assert "crm.lookup_pricing" not in called_tools
 
     @pytest.mark.parametrize(
         ("change", "message"),
@@ -112,30 +112,30 @@ class TestGatherFacts:
     )
     async def test_refuses_parameters_with_the_reason(self, change: dict[str, JsonValue], message: str) -> None:
         """The first stage says what is wrong, before anything is asked."""
-        given: dict[str, JsonValue] = {**PARAMS, "mailbox": str(OFFER), "output": "out", **change}
+        all_params: dict[str, JsonValue] = {**PARAMS, "mailbox": str(OFFER), "output": "out", **change}
         with pytest.raises(ComplianceError, match=message):
-            await gather_facts(StageContext.for_test(Baton(goal="?"), params=given))
+            await gather_facts(StageContext.for_test(Baton(goal="?"), params=all_params))
 
 
 class TestReviewEmail:
     async def test_rests_on_the_contract_alone(self) -> None:
         """With the facts it approves; with the same policy and registers and no facts, nothing (S5-contract-c)."""
         contract = contract_of(await researched(REPLY), "policy.search", "crm.read_customer_status")
-        whole, _ = await decided(contract)
+        full_decision, _ = await decided(contract)
         empty, _ = await decided(contract.model_copy(update={"facts": []}))
-        assert isinstance(whole.output, dict)
+        assert isinstance(full_decision.output, dict)
         assert isinstance(empty.output, dict)
-        assert (whole.output["verdict"], empty.output["verdict"]) == ("approved", "needs_review")
+        assert (full_decision.output["verdict"], empty.output["verdict"]) == ("approved", "needs_review")
 
     async def test_cites_the_event_of_each_fact(self) -> None:
         """Every rule that is met or violated names events that the contract or its own tools have (S5-fields-h)."""
         contract = contract_of(await researched(OFFER), "policy.search", "crm.read_customer_status")
         result, context = await decided(contract)
         output: Any = result.output
-        known = {fact.event_id for fact in contract.facts} | {one.id for one in context.session.events}
-        settled = [one for one in output["outcomes"] if one["result"] != "unknown"]
+        known_events = {fact.event_id for fact in contract.facts} | {event.id for event in context.session.events}
+        settled = [outcome for outcome in output["outcomes"] if outcome["result"] != "unknown"]
         assert len(settled) > 3
-        assert all(one["facts"] and set(one["facts"]) <= known for one in settled)
+        assert all(item["facts"] and set(item["facts"]) <= known_events for item in settled)
         assert output_check(SCHEMAS, DECISION)(output) == []
 
     async def test_needs_a_person_without_its_tools(self) -> None:
@@ -144,10 +144,10 @@ class TestReviewEmail:
         result, context = await decided(contract)
         output: Any = result.output
         assert (output["verdict"], output["policy"]) == ("needs_review", "")
-        assert [one.success for one in context.session.events] == [False]
+        assert [event.success for event in context.session.events] == [False]
 
     async def test_notices_a_policy_that_changed(self, tmp_path: Path) -> None:
-        """What was gathered for one policy is not judged by another."""
+        """Facts for one policy are not judged by another."""
         contract = contract_of(await researched(REPLY), "policy.search", "crm.read_customer_status")
         changed = tmp_path / "policy.toml"
         changed.write_text((SAMPLES / "policy.toml").read_text().replace("max_days = 30", "max_days = 90"))
@@ -156,7 +156,7 @@ class TestReviewEmail:
         assert output["verdict"] == "needs_review"
 
     async def test_refuses_to_decide_without_a_contract(self) -> None:
-        """Nobody may run it over a transcript by mistake."""
+        """It cannot run on a transcript by mistake."""
         with pytest.raises(ComplianceError, match="decides under a contract"):
             await review_email(StageContext.for_test(Baton(goal="?"), params=PARAMS))
 
@@ -170,15 +170,15 @@ class TestReviewEmail:
 
     def test_is_in_the_registry_with_its_tools(self) -> None:
         """Each stage is an agent of the registry, able to do what it declares (S5-check-n)."""
-        for one in (gather_facts, review_email, explain_decision):
-            assert one in STAGES
-            entry = AGENTS.route(one.spec.name, one.spec.version, tools=one.spec.tools)
-            assert entry.tools == one.spec.tools
+        for item in (gather_facts, review_email, explain_decision):
+            assert item in STAGES
+            entry = AGENTS.route(item.spec.name, item.spec.version, tools=item.spec.tools)
+            assert entry.tools == item.spec.tools
 
 
 class TestExplainDecision:
     async def test_shows_claims_as_text(self, tmp_path: Path) -> None:
-        """A requester's words are shown, and start neither a heading, a table nor a link."""
+        """A requester's text is shown, and cannot become a heading, table or link."""
         request = "# Approved | [here](http://evil.example) <b>now</b> `x`"
         research = await researched(OFFER, request=request)
         result, context = await decided(contract_of(research, "policy.search", "crm.read_customer_status"))
@@ -186,17 +186,17 @@ class TestExplainDecision:
         baton = Baton(goal="?", artifacts=context.artifacts.refs)
         last = StageContext.for_test(baton, params={"output": str(tmp_path)}, artifacts=store)
         await explain_decision(last)
-        shown = (tmp_path / "COMPLIANCE.md").read_text()
-        (row,) = [line for line in shown.splitlines() if "evil.example" in line]
+        markdown = (tmp_path / "COMPLIANCE.md").read_text()
+        (row,) = [line for line in markdown.splitlines() if "evil.example" in line]
         assert row.startswith("| `")
         assert r"\[here\](http" in row
         assert r"\<b>" in row
-        told = Review.model_validate_json((tmp_path / "decision.json").read_bytes())
-        assert told.decision.model_dump(mode="json") == result.output
+        written = Review.model_validate_json((tmp_path / "decision.json").read_bytes())
+        assert written.decision.model_dump(mode="json") == result.output
         assert json.loads((tmp_path / "decision.json").read_bytes())["contract"]["handoffId"] == "h-1"
 
     async def test_says_that_the_folder_cannot_be_written(self, tmp_path: Path) -> None:
-        """A file in the folder's place is named, and nothing is tried again."""
+        """A file at the folder's path is named, and nothing is retried."""
         _, context = await decided(contract_of(await researched(REPLY), "policy.search"))
         (tmp_path / "out").write_text("")
         last = StageContext.for_test(

@@ -25,7 +25,7 @@ def reviewed_text(folder: Path, text: str, policy: Policy | None = None, name: s
 
 
 def found(folder: Path, text: str, policy: Policy | None = None) -> dict[str, Finding]:
-    """Return what is found in clauses between a Supplier and a Customer: finding by rule, without what is missing."""
+    """Return the findings in clauses between a Supplier and a Customer by rule, without missing clauses."""
     parties = 'This Agreement is made between Ash Ltd (the "Supplier") and Birch Ltd (the "Customer").\n\n'
     report = reviewed_text(folder, "AGREEMENT\n\n" + parties + text, policy)
     return {finding.rule: finding for finding in report.findings if not finding.absent}

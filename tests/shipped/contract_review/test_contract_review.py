@@ -29,15 +29,15 @@ STEPS = ["extract-clauses", "analyse-clauses", "score-risk", "write-summary"]
 
 @pytest.fixture(scope="module")
 async def reviewer(client: Client) -> AsyncIterator[Worker]:
-    """Return a running worker of the pipeline, which goes through its code anew at every step."""
-    async with pipeline_worker(client, [ContractReview], STAGES, replay_every_task=True) as it:
-        yield it
+    """Return a worker of the pipeline that replays the workflow at every task."""
+    async with pipeline_worker(client, [ContractReview], STAGES, replay_every_task=True) as worker:
+        yield worker
 
 
 async def review(worker: Worker, source: Path, out: Path, **params: JsonValue) -> PipelineRun:
-    given: dict[str, JsonValue] = {"source": str(source), "output": str(out), **params}
+    all_params: dict[str, JsonValue] = {"source": str(source), "output": str(out), **params}
     return await run_pipeline(
-        worker, ContractReview.run, PipelineInput(goal="Review it for the customer", params=given)
+        worker, ContractReview.run, PipelineInput(goal="Review it for the customer", params=all_params)
     )
 
 
@@ -60,7 +60,7 @@ class TestContractReview:
         assert (output["verdict"], output["risks"]) == (verdict, risks)
         assert [step.name for step in run.record.steps] == STEPS
         assert [step.attempts for step in run.record.steps] == [1, 1, 1, 1]
-        assert [said for entry, _ in run.record.history for said in entry.warnings if "bullets" in said] == []
+        assert [warning for entry, _ in run.record.history for warning in entry.warnings if "bullets" in warning] == []
         assert len(run.baton.decision_log) == 4
         data = (tmp_path / "out" / "report.json").read_bytes()
         stored = {ref.id: await store.get(ref.hash) for ref in run.baton.artifacts}
@@ -98,7 +98,7 @@ class TestContractReview:
     async def test_fails_at_once_on_what_cannot_be_read(
         self, reviewer: Worker, tmp_path: Path, content: bytes, message: str
     ) -> None:
-        """A wrong file is not tried again: it does not become right by waiting."""
+        """A wrong file is not retried."""
         (tmp_path / "contract.pdf").write_bytes(content)
         params: dict[str, JsonValue] = {"source": str(tmp_path / "contract.pdf"), "output": str(tmp_path / "out")}
         handle = await reviewer.client.start_workflow(
@@ -113,7 +113,7 @@ class TestContractReview:
         assert not (tmp_path / "out").exists()
 
     async def test_says_of_a_form_that_it_is_no_contract(self, reviewer: Worker, tmp_path: Path) -> None:
-        """First and instead: no clause is missing from what is not a contract, and no report is written."""
+        """A text that is not a contract has no missing clauses, and no report is written."""
         (tmp_path / "form.txt").write_text("APPLICATION FORM\nName and address of the child, please tick a box. " * 10)
         handle = await reviewer.client.start_workflow(
             ContractReview.run,
@@ -153,16 +153,16 @@ class TestWithAModel:
         assert run.result.spend.micro_usd == 2 * 3_500
         assert by_rules.micro_usd == 0
         report = Report.model_validate_json((tmp_path / "report.json").read_bytes())
-        assert [one.clause for one in report.findings if one.rule == "LLM-1"] == ["3.2"]
+        assert [finding.clause for finding in report.findings if finding.rule == "LLM-1"] == ["3.2"]
         assert report.rejected == 1
         assert report.summary[-1].by == "model"
-        prompts = [asked.body["messages"][1]["content"] for asked in server.asked]
+        prompts = [request.body["messages"][1]["content"] for request in server.asked]
         assert all("CONTEXT FROM PREVIOUS AGENT" in prompt for prompt in prompts)
 
     async def test_a_useless_answer_is_paid_and_a_budget_stops_it(
         self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A model that answers `{}` again and again costs what it costs, and no more than the run may spend."""
+        """Useless answers are charged, up to the budget of the run."""
         with chat_server(*[Reply(completion("{}", read=100_000, written=1_000)) for _ in range(20)]) as server:
             configure(monkeypatch, server, **PRICES)
             handle = await reviewer.client.start_workflow(
@@ -177,15 +177,15 @@ class TestWithAModel:
             )
             with pytest.raises(WorkflowFailureError):
                 await handle.result()
-            asked = len(server.asked)
+            request_count = len(server.asked)
         run = await read_run(reviewer.client, handle.id)
-        assert 1 <= asked < 10
-        assert run.billed.micro_usd >= asked * 260_000
+        assert 1 <= request_count < 10
+        assert run.billed.micro_usd >= request_count * 260_000
 
     async def test_does_not_try_a_wrong_key_again(
         self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A refusal ends the run with the reason, and the key is not in it."""
+        """An authentication error ends the run with its reason, without the key."""
         with chat_server(Reply(b"no such key: sk-secret", status=401)) as server:
             configure(monkeypatch, server, **PRICES)
             with pytest.raises(WorkflowFailureError) as raised:

@@ -1,4 +1,4 @@
-"""Reading a contract: three formats, their encodings, files that are none of them, and texts that are no contract."""
+"""Reading a contract: three formats, encodings, unsupported files, and texts that are not contracts."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def read(folder: Path, content: bytes | str, name: str = "a.txt") -> str:
 
 
 def test_words_are_the_same_whatever_wrote_the_file(tmp_path: Path) -> None:
-    """Encodings, line ends, and characters that nobody sees."""
+    """Encodings, line ends, and invisible characters."""
     for content, words in (
         ("Fee: 5 €".encode(), "Fee: 5 €"),
         ("\ufeffFee: 5 €".encode(), "Fee: 5 €"),
@@ -45,7 +45,7 @@ def test_markdown_is_read_as_it_is_shown(tmp_path: Path) -> None:
 
 
 def test_a_pdf_is_read_without_running_lines_and_with_its_gaps_named(tmp_path: Path) -> None:
-    """What is at the edge of every page is no part of a sentence; a scanned page is not passed over in silence."""
+    """Headers and footers are not part of a sentence; a scanned page is reported."""
     document = read_document(pdf_of(SAAS.read_text(), tmp_path / "a.pdf"))
     words = " ".join(line.text for line in document.lines)
     assert "Confidential Page" not in words
@@ -88,7 +88,7 @@ def test_a_file_that_cannot_be_read_is_refused_with_a_reason(tmp_path: Path) -> 
 
 
 def test_what_is_no_contract_is_not_reviewed(tmp_path: Path) -> None:
-    """A README, a form, a letter, another language, another script, one word: each is told so and nothing else."""
+    """A README, a form, a letter, another language, another script, one word: each is rejected with its reason."""
     readme = (Path(__file__).parents[3] / "README.md").read_text()
     form = "APPLICATION FORM\n\nName: ________\nDate of birth: ________\nPlease tick the boxes that apply to you.\n" * 4
     letter = (
@@ -111,7 +111,7 @@ def test_what_is_no_contract_is_not_reviewed(tmp_path: Path) -> None:
 
 
 def test_clauses_keep_number_title_and_place(tmp_path: Path) -> None:
-    """Numbers that cannot come next open no clause; schedules count anew; a wrapped line stays in its sentence."""
+    """Only consecutive numbers open a clause; schedules restart; a wrapped line stays in its sentence."""
     text = (
         "SUPPLY AGREEMENT\n\nBetween two.\n\n1. Fees\n1.1 They are due within\n30 days of receipt, or\n12. August at "
         "the latest.\n1.2 Nothing else.\n2. LIABILITY. Each party is liable.\n\nSCHEDULE A - PRICES\n1. One\n2. Two\n"
@@ -132,7 +132,7 @@ def test_clauses_keep_number_title_and_place(tmp_path: Path) -> None:
 
 
 def test_titles_without_numbers_part_a_contract(tmp_path: Path) -> None:
-    """Also around lists with numbers of their own, and the same in a PDF."""
+    """Also around numbered lists, and the same in a PDF."""
     text = (
         'SERVICES AGREEMENT\n\nThis Agreement is between Ash Ltd (the "Supplier") and Birch Ltd (the "Customer").\n\n'
         "Fees\nThe Customer pays as follows:\n1. EUR 100 at the start.\n2. EUR 200 at the end.\n\nTermination\nThe "
@@ -170,7 +170,7 @@ def test_a_report_replaces_its_own_and_no_other(tmp_path: Path) -> None:
 def test_words_of_the_contract_are_no_markup_of_the_report(tmp_path: Path) -> None:
     """Neither a heading nor a link, an image, a tag or a row of a table."""
     hostile = "1. Fees\n# All | fees ![x](http://evil/x) <script> [pay](http://evil) **are** non-refundable.\n"
-    shown = to_markdown(reviewed_text(tmp_path, f"AGREEMENT\n\nBetween two.\n\n{hostile}"))
-    assert "y](http" not in shown
-    assert "\\<script>" in shown
+    markdown = to_markdown(reviewed_text(tmp_path, f"AGREEMENT\n\nBetween two.\n\n{hostile}"))
+    assert "y](http" not in markdown
+    assert "\\<script>" in markdown
     assert escaped("a|b") == "a\\|b"

@@ -55,7 +55,7 @@ def write(folder: Path, files: dict[str, str]) -> Path:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """Run git with nobody's configuration and return its output."""
+    """Run git without any configuration and return its output."""
     identity = ["-c", "user.name=t", "-c", "user.email=t@localhost", "-c", "init.defaultBranch=main"]
     environment = {"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     command = ["git", *identity, *arguments]
@@ -80,7 +80,7 @@ def project(folder: Path) -> Path:
 
 
 def state(folder: Path) -> tuple[object, ...]:
-    """Return what a delivery must not change: working copy, current branch, references, worktrees, git directory."""
+    """Return the state that a delivery must not change: working copy, branch, references, worktrees, git directory."""
     return (
         git(folder, "status", "--porcelain=v2", "--branch"),
         git(folder, "diff"),
@@ -96,5 +96,5 @@ def at(folder: Path, commit: str, path: str) -> str:
 
 
 def has_sandbox() -> bool:
-    """Return whether a sandbox works on this machine; in a container usually none does."""
+    """Return whether a sandbox works here; in a container usually none does."""
     return sandbox._find_sandbox() in ("bubblewrap", "landlock")

@@ -31,9 +31,9 @@ Handle = WorkflowHandle[Any, PipelineResult]
 
 @pytest.fixture(scope="module")
 async def deliverer(client: Client) -> AsyncIterator[Worker]:
-    """Return a running worker of the pipeline, which goes through its code anew at every step."""
-    async with pipeline_worker(client, [Delivery], STAGES, replay_every_task=True) as it:
-        yield it
+    """Return a worker of the pipeline that replays the workflow at every task."""
+    async with pipeline_worker(client, [Delivery], STAGES, replay_every_task=True) as worker:
+        yield worker
 
 
 @pytest.fixture
@@ -51,10 +51,10 @@ def _sandboxed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def start(worker: Worker, repo: Path, **params: JsonValue) -> Handle:
-    given: dict[str, JsonValue] = {"repository": str(repo), "test": [*TEST], **params}
+    all_params: dict[str, JsonValue] = {"repository": str(repo), "test": [*TEST], **params}
     handle: Handle = await worker.client.start_workflow(
         Delivery.run,
-        PipelineInput(goal="Add instead of subtract", params=given),
+        PipelineInput(goal="Add instead of subtract", params=all_params),
         id=f"delivery-{uuid4()}",
         task_queue=worker.task_queue,
     )
@@ -62,8 +62,8 @@ async def start(worker: Worker, repo: Path, **params: JsonValue) -> Handle:
 
 
 async def asked(worker: Worker, handle: Handle, answer: bool | None, who: str = "ann") -> str:
-    """Wait until somebody is asked, decide, and return what was asked."""
-    waits = asyncio.ensure_future(until(handle, lambda it: any(one.kind == "approval" for one in it.waiting_for)))
+    """Wait for the approval, decide it, and return its question."""
+    waits = asyncio.ensure_future(until(handle, lambda it: any(wait.kind == "approval" for wait in it.waiting_for)))
     ends = asyncio.ensure_future(handle.result())
     await asyncio.wait([waits, ends], return_when=asyncio.FIRST_COMPLETED)
     if ends.done():
@@ -86,7 +86,7 @@ async def asked(worker: Worker, handle: Handle, answer: bool | None, who: str = 
 
 
 async def seen(condition: Callable[[], object]) -> None:
-    """Wait until something can be seen among the files, for which there is no event."""
+    """Poll the files for a change, because there is no event to await."""
     async with asyncio.timeout(60):
         while not await asyncio.to_thread(condition):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
@@ -96,8 +96,8 @@ class TestDelivery:
     async def test_offers_a_tested_and_approved_branch(
         self, deliverer: Worker, store: ArtifactStore, repo: Path
     ) -> None:
-        """Planner, implementer, tester, reviewer, a person (S2-flow-a); the working copy is as it was."""
-        before = state(repo)
+        """Planner, implementer, tester, reviewer, a person (S2-flow-a); the working copy is unchanged."""
+        state_before = state(repo)
         handle = await start(deliverer, repo, patch=FIX)
         question = await asked(deliverer, handle, True)
         output: Any = (await handle.result()).output
@@ -106,9 +106,13 @@ class TestDelivery:
         assert "1 file, +1 -1" in question
         assert at(repo, output["branch"], "app/sums.py") == ADD.replace("one - two", "one + two")
         assert git(repo, "log", "-1", "--format=%an: %s", output["branch"]).strip() == "Baton: Add instead of subtract"
-        after = state(repo)
-        assert (after[0], after[1], *after[3:]) == (before[0], before[1], *before[3:])
-        assert set(str(after[2]).splitlines()) - set(str(before[2]).splitlines()) == {
+        state_after = state(repo)
+        assert (state_after[0], state_after[1], *state_after[3:]) == (
+            state_before[0],
+            state_before[1],
+            *state_before[3:],
+        )
+        assert set(str(state_after[2]).splitlines()) - set(str(state_before[2]).splitlines()) == {
             f"refs/heads/{output['branch']} {output['commit']}"
         }
         run = await read_run(deliverer.client, handle.id)
@@ -140,27 +144,27 @@ class TestDelivery:
 
     async def test_deletes_the_branch_that_a_person_denies(self, deliverer: Worker, repo: Path) -> None:
         """Nothing of it is left in the repository, the run says who denied it, and the compensation is a step."""
-        before = state(repo)
+        state_before = state(repo)
         handle = await start(deliverer, repo, patch=FIX)
         await asked(deliverer, handle, False)
         output: Any = (await handle.result()).output
         assert output["offered"] is False
         assert "denied by ann: as I see it" in output["why"]
-        assert state(repo) == before
+        assert state(repo) == state_before
         run = await read_run(deliverer.client, handle.id)
         assert [step.name for step in run.steps][-1] == "withdraw-branch"
 
     async def test_takes_silence_for_a_no(self, deliverer: Worker, repo: Path) -> None:
-        """After the hours that the approver has, the branch is gone."""
-        before = state(repo)
+        """After the approver's time limit the branch is withdrawn."""
+        state_before = state(repo)
         handle = await start(deliverer, repo, patch=FIX, approver="owner", approval_hours=0.0003)
         output: Any = (await handle.result()).output
         assert output["offered"] is False
         assert "'owner' was denied" in output["why"]
-        assert state(repo) == before
+        assert state(repo) == state_before
 
     async def test_goes_back_to_the_implementer_when_tests_fail(self, deliverer: Worker, repo: Path) -> None:
-        """The second change comes on top of the first; each round is a commit."""
+        """The second change is made on top of the first; each round is a commit."""
         comment: JsonValue = {"edits": [{"path": "app/*.py", "find": "Sums.", "replace": "Adds."}], "title": "Rename"}
         mend: JsonValue = {"command": ["sed", "-i", "s/one - two/one + two/", "app/sums.py"]}
         handle = await start(deliverer, repo, changes=[comment, mend])
@@ -187,41 +191,41 @@ class TestDelivery:
 
     async def test_gives_up_after_the_last_round(self, deliverer: Worker, store: ArtifactStore, repo: Path) -> None:
         """The run fails with what the tests said last; nothing is left in the repository."""
-        before = state(repo)
+        state_before = state(repo)
         handle = await start(deliverer, repo, edits=[{"path": "app/sums.py", "find": "Sums.", "replace": "Adds."}])
         message = await failure(handle)
         assert "after round 1 the tests fail: " in message
         assert "ended with exit code 1" in message
-        assert state(repo) == before
+        assert state(repo) == state_before
         run = await read_run(deliverer.client, handle.id)
         assert [step.name for step in run.steps][-1] == "withdraw-branch"
-        assert [said for entry, _ in run.history for said in entry.warnings if "bullets" in said] == []
-        kept = next(ref for ref in run.baton.artifacts if ref.id.startswith("tests-1"))
-        assert b"AssertionError: -1 != 3" in await store.get(kept.hash)
+        assert [warning for entry, _ in run.history for warning in entry.warnings if "bullets" in warning] == []
+        artifact = next(ref for ref in run.baton.artifacts if ref.id.startswith("tests-1"))
+        assert b"AssertionError: -1 != 3" in await store.get(artifact.hash)
 
     async def test_leaves_nothing_behind_when_it_is_canceled(self, deliverer: Worker, repo: Path) -> None:
         """While a person is asked."""
-        before = state(repo)
+        state_before = state(repo)
         handle = await start(deliverer, repo, patch=FIX)
         await asked(deliverer, handle, None)
         await handle.cancel()
         with pytest.raises(WorkflowFailureError):
             await handle.result()
-        assert state(repo) == before
+        assert state(repo) == state_before
 
     async def test_ends_what_was_canceled(self, deliverer: Worker, repo: Path, tmp_path: Path) -> None:
         """A command in the middle of its work is killed, and its checkout is removed."""
-        before = state(repo)
+        state_before = state(repo)
         handle = await start(deliverer, repo, command="touch begun; while :; do mkdir -p out; sleep 0.01; done")
         await seen(lambda: [*tmp_path.glob("baton-delivery-*/tree/begun")])
         await handle.cancel()
         with pytest.raises(WorkflowFailureError):
             await handle.result()
         await seen(lambda: not [*tmp_path.glob("baton-delivery-*")])
-        assert state(repo) == before
+        assert state(repo) == state_before
 
     async def test_makes_the_first_round_anew_after_a_roll_back(self, deliverer: Worker, repo: Path) -> None:
-        """What the second round made is not under it, and the work starts from where the base is now."""
+        """The second round's commit is dropped, and the work starts from the current base."""
         first: JsonValue = {"edits": [{"path": "app/sums.py", "find": "Sums.", "replace": "Adds."}]}
         handle = await start(deliverer, repo, changes=[first, {"patch": FIX}])
         await asked(deliverer, handle, None)
@@ -234,20 +238,20 @@ class TestDelivery:
         assert git(repo, "rev-list", "--count", f"main..{output['branch']}").strip() == "2"
 
     async def test_offers_no_branch_over_somebody_elses(self, deliverer: Worker, repo: Path) -> None:
-        """Somebody makes a branch of that name while the approver reads: theirs stays, and the run says why."""
+        """If someone creates the branch in the meantime, theirs stays, and the run says why."""
         handle = await start(deliverer, repo, patch=FIX, branch="fix/sums")
         await asked(deliverer, handle, None)
         git(repo, "branch", "fix/sums")
-        before = git(repo, "rev-parse", "fix/sums")
+        branch_commit = git(repo, "rev-parse", "fix/sums")
         await asked(deliverer, handle, True)
         assert "its name exists" in await failure(handle)
-        assert git(repo, "rev-parse", "fix/sums") == before
+        assert git(repo, "rev-parse", "fix/sums") == branch_commit
 
     @pytest.mark.skipif(not has_sandbox(), reason="no sandbox works here")
     async def test_a_change_that_reads_the_workers_secrets_gets_none(
         self, deliverer: Worker, repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Tests are code of the change, run before anybody approved it: neither files nor environment are there."""
+        """Tests are unapproved code of the change: they see neither the worker's files nor its environment."""
         secret = tmp_path / "baton" / "keys.toml"
         secret.parent.mkdir()
         secret.write_text("secret-of-the-worker")
@@ -307,11 +311,11 @@ class TestDelivery:
     async def test_fails_at_once_on_what_cannot_be_delivered(
         self, deliverer: Worker, repo: Path, params: dict[str, JsonValue], message: str
     ) -> None:
-        """The message says what to do, nothing is tried again, and nothing is left in the repository."""
-        before = state(repo)
+        """The message says what to do, nothing is retried, and nothing is left in the repository."""
+        state_before = state(repo)
         handle = await start(deliverer, repo, **params)
         assert message in await failure(handle)
-        assert state(repo) == before
+        assert state(repo) == state_before
         run = await read_run(deliverer.client, handle.id)
         assert all(step.attempts == 1 for step in run.steps)
 
@@ -340,7 +344,7 @@ class TestWithAModel:
             output: Any = (await handle.result()).output
         assert at(repo, output["branch"], "app/sums.py") == ADD.replace("one - two", "one + two")
         assert git(repo, "log", "--format=%s", f"main..{output['branch']}").splitlines() == ["Add", "Divide"]
-        first, second = [asked.body["messages"][1]["content"] for asked in server.asked]
+        first, second = [request.body["messages"][1]["content"] for request in server.asked]
         assert "AssertionError: 0.5 != 3" in second
         assert "AssertionError" not in first
         assert (await handle.result()).spend.prompt_tokens == 2_000
@@ -348,11 +352,11 @@ class TestWithAModel:
     async def test_applies_no_draft_outside_of_what_may_change(
         self, deliverer: Worker, repo: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A model that rewrites the tests is refused, and nothing is left behind."""
-        before = state(repo)
+        """A model that rewrites the tests is rejected, and nothing is left behind."""
+        state_before = state(repo)
         draft = {"title": "x", "edits": [{"path": "tests/test_sums.py", "find": ", 3)", "replace": ", -1)"}]}
         with chat_server(completion(json.dumps({"baton_patch": {}, "output": draft}))) as server:
             configure(monkeypatch, server)
             handle = await start(deliverer, repo, paths=["app/*.py"])
             assert "may not change 'tests/test_sums.py'" in await failure(handle)
-        assert state(repo) == before
+        assert state(repo) == state_before

@@ -25,10 +25,12 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def plan_of(repo: Path, **order: Any) -> Plan:
-    asked = Order.of({"repository": str(repo), "test": [*TEST], **order})
+    parsed_order = Order.of({"repository": str(repo), "test": [*TEST], **order})
     base = git(repo, "rev-parse", "HEAD").strip()
-    changes = asked.all_changes
-    return Plan(repository=str(repo), base=base, branch="b/x", changes=changes, test=asked.test or (), order=asked)
+    changes = parsed_order.all_changes
+    return Plan(
+        repository=str(repo), base=base, branch="b/x", changes=changes, test=parsed_order.test or (), order=parsed_order
+    )
 
 
 async def made(repo: Path, **order: Any) -> tuple[Repository, Plan, str]:
@@ -47,7 +49,7 @@ class TestMakeChange:
         assert await opened.text(commit, "app/more.py") == "A = 2\nB = 2\n"
 
     async def test_writes_new_files_also_ignored_ones(self, repo: Path) -> None:
-        """They were ordered by name; characters of patterns in a new name mean themselves."""
+        """They were ordered by name; pattern characters in a new name are literal."""
         write(repo, {".gitignore": "build/\n"})
         git(repo, "add", "-A")
         git(repo, "commit", "-qm", "ignore")
@@ -82,13 +84,13 @@ class TestMakeChange:
         monkeypatch.setenv("PROJECT_MODE", "fast")
         line = "env > seen.txt; echo x > $HOME/.cache-of-mine; echo x > $TMPDIR/t"
         opened, plan, commit = await made(repo, command=line, environment=["PROJECT_MODE"])
-        seen = await opened.text(commit, "seen.txt") or ""
-        assert "PROJECT_MODE=fast" in seen
-        assert "BATON" not in seen
+        visible = await opened.text(commit, "seen.txt") or ""
+        assert "PROJECT_MODE=fast" in visible
+        assert "BATON" not in visible
         assert [diff.path for diff in await opened.changes(plan.base, commit)] == ["seen.txt"]
 
     async def test_refuses_what_cannot_be_committed(self, repo: Path) -> None:
-        """A repository of its own, of which git would keep a link alone; and a change that changes nothing."""
+        """A nested repository, of which git would keep only a link; and a change without an effect."""
         for line, message in (
             ("git init -q inner && echo 1 > inner/a.txt", "repository of its own in 'inner/'"),
             ("true", "changes nothing"),
@@ -109,31 +111,31 @@ class TestMakeChange:
 class TestRepository:
     async def test_touches_nothing_before_it_offers(self, repo: Path) -> None:
         """The same change at the same time is the same commit, so a stage may be repeated."""
-        before = state(repo)
+        state_before = state(repo)
         opened, plan, commit = await made(repo, patch=FIX)
-        again = (await made(repo, patch=FIX))[2]
-        assert again == commit
-        assert state(repo)[:4] == before[:4]
+        repeated = (await made(repo, patch=FIX))[2]
+        assert repeated == commit
+        assert state(repo)[:4] == state_before[:4]
         await opened.offer("b/x", plan.base, commit)
         await opened.offer("b/x", plan.base, commit)
         await opened.close()
         assert git(repo, "log", "--format=%an %s", "HEAD..b/x").splitlines() == ["Baton Change"]
         assert "one + two" in at(repo, "b/x", "app/sums.py")
-        assert state(repo)[4] == before[4]
+        assert state(repo)[4] == state_before[4]
         assert not [*repo.parent.glob("baton-delivery-*")]
 
     async def test_takes_no_branch_of_somebody_else(self, repo: Path) -> None:
-        """One of that name, or one in its way, which was made meanwhile."""
+        """A branch of that name, or a conflicting one, that was created meanwhile."""
         opened, plan, commit = await made(repo, patch=FIX)
-        for taken in ("b/x", "b"):
-            git(repo, "branch", taken)
+        for existing in ("b/x", "b"):
+            git(repo, "branch", existing)
             with pytest.raises(DeliveryError, match="name another with --param branch"):
                 await opened.offer("b/x", plan.base, commit)
-            assert git(repo, "rev-parse", taken).strip() == plan.base
-            git(repo, "branch", "-D", taken)
+            assert git(repo, "rev-parse", existing).strip() == plan.base
+            git(repo, "branch", "-D", existing)
 
     async def test_runs_nothing_that_the_repository_configures(self, repo: Path, tmp_path: Path) -> None:
-        """Neither a hook nor a filter, a monitor or a difference program, whoever set them up."""
+        """No hook, filter, monitor or diff program of any configuration."""
         sprung = tmp_path / "sprung"
         for name in ("post-checkout", "pre-commit", "commit-msg", "reference-transaction", "post-index-change"):
             hook = repo / ".git" / "hooks" / name
@@ -162,22 +164,22 @@ class TestRepository:
 
     @pytest.mark.skipif(not has_sandbox(), reason="no sandbox works here")
     async def test_a_command_cannot_set_up_what_git_runs_later(self, repo: Path, tmp_path: Path) -> None:
-        """It finds no git directory that anybody uses: neither ours nor the repository's is in its reach."""
+        """It can access neither the task's git directory nor the repository's."""
         sprung = tmp_path / "sprung"
         line = (
             f"mkdir -p .git/hooks; printf '#!/bin/sh\\ntouch {sprung}\\n' > .git/hooks/pre-commit; "
             f"chmod +x .git/hooks/pre-commit; printf '[core]\\nfsmonitor = touch {sprung}\\n' > .git/config; "
             f"echo x >> {repo}/.git/config; echo 2 > b.txt"
         )
-        before = (repo / ".git" / "config").read_text()
+        config_before = (repo / ".git" / "config").read_text()
         opened, plan, commit = await made(repo, command=line)
         assert [diff.path for diff in await opened.changes(plan.base, commit)] == ["b.txt"]
-        assert (repo / ".git" / "config").read_text() == before
+        assert (repo / ".git" / "config").read_text() == config_before
         assert not sprung.exists()
 
     @pytest.mark.skipif(not has_sandbox(), reason="no sandbox works here")
     async def test_a_command_cannot_put_a_link_in_the_files_place(self, repo: Path, tmp_path: Path) -> None:
-        """The worker would commit what the link leads to, secrets among it."""
+        """Otherwise the worker would commit the target of the link, possibly a secret."""
         secret = tmp_path / "worker" / "keys.toml"
         secret.parent.mkdir()
         secret.write_text("secret")
@@ -212,7 +214,7 @@ class TestRepository:
         assert diffs["logo.bin"].binary
 
     async def test_no_name_of_a_file_hides_what_changes(self, repo: Path) -> None:
-        """A folder `d b` made two files of one, so that a rule saw each change beside the next file's name."""
+        """A folder `d b` makes the diff header ambiguous."""
         write(repo, {"d b/x.py": "x = 1\n", "z.py": "z = 1\n"})
         git(repo, "add", "-A")
         git(repo, "commit", "-qm", "more")
@@ -246,7 +248,7 @@ class TestRunTests:
     async def test_tells_a_failure_from_a_pass(self, repo: Path) -> None:
         """By the exit code; the output is kept."""
         opened, plan, commit = await made(repo, patch=FIX)
-        failed, passed = [await run_tests(opened, plan, one) for one in (plan.base, commit)]
+        failed, passed = [await run_tests(opened, plan, item) for item in (plan.base, commit)]
         assert (failed.passed, passed.passed) == (False, True)
         assert "AssertionError: -1 != 3" in failed.output
 
@@ -269,7 +271,7 @@ class TestRunTests:
         assert environment["PYTHONPATH"].split(":")[0] == f"{checkout.tree}/src"
 
     async def test_finds_the_command_that_the_project_shows(self, tmp_path: Path) -> None:
-        """A project that shows none is asked for one."""
+        """Without one the error asks for it."""
         for number, (files, line) in enumerate(
             (
                 ({"Makefile": "all:\n\ntest: all\n\tpytest -q\n"}, "make test"),

@@ -26,9 +26,9 @@ async def reviewed(folder: Path, files: dict[str, str], gone: tuple[str, ...] = 
     git(root, "commit", "-qm", "change")
     opened = await Repository.of(root, "t-1")
     await opened.open()
-    asked: dict[str, Any] = {"repository": "r", "command": "x", **order}
+    params: dict[str, Any] = {"repository": "r", "command": "x", **order}
     base, commit = git(root, "rev-parse", "HEAD~", "HEAD").split()
-    return await review(opened, Order.of(asked), base, commit)
+    return await review(opened, Order.of(params), base, commit)
 
 
 async def test_what_blocks_is_named_with_rule_and_place(tmp_path: Path) -> None:
@@ -52,16 +52,16 @@ async def test_what_blocks_is_named_with_rule_and_place(tmp_path: Path) -> None:
         )
     ):
         remarks = await reviewed(tmp_path / str(number), files, **limits)
-        assert (place, rule) in [(one.place, one.rule) for one in remarks if one.blocks], rule
+        assert (place, rule) in [(remark.place, remark.rule) for remark in remarks if remark.blocks], rule
 
 
 async def test_a_renaming_hides_nothing(tmp_path: Path) -> None:
-    """Tests that are moved to where nobody runs them are removed; a file that may not change may not move."""
+    """Tests moved to where they never run count as removed; a file that may not change may not move."""
     moved = {"app/notes.txt": BEFORE["tests/test_a.py"]}
     remarks = await reviewed(tmp_path / "a", moved, gone=("tests/test_a.py",))
-    assert [(one.place, one.rule) for one in remarks] == [("tests/test_a.py", "tests-removed")]
+    assert [(remark.place, remark.rule) for remark in remarks] == [("tests/test_a.py", "tests-removed")]
     remarks = await reviewed(tmp_path / "b", {"app/bare.py": "x = 1"}, gone=("bare.py",), paths=["app/*"])
-    assert [(one.place, one.rule) for one in remarks] == [("bare.py", "outside")]
+    assert [(remark.place, remark.rule) for remark in remarks] == [("bare.py", "outside")]
 
 
 async def test_an_ordinary_change_has_no_remarks(tmp_path: Path) -> None:
@@ -76,6 +76,6 @@ async def test_an_ordinary_change_has_no_remarks(tmp_path: Path) -> None:
 
 
 async def test_what_was_broken_before_does_not_block(tmp_path: Path) -> None:
-    """The change did not break it; that it is broken is still a remark."""
+    """The change did not break it, so the remark does not block."""
     remarks = await reviewed(tmp_path / "r", {"old.py": 'print "y"\n'})
-    assert [(one.rule, one.blocks) for one in remarks] == [("syntax", False)]
+    assert [(remark.rule, remark.blocks) for remark in remarks] == [("syntax", False)]

@@ -1,4 +1,4 @@
-"""The change under test reaches neither keys nor network, and nothing of it runs where there is no sandbox."""
+"""The change under test can access neither keys nor network, and never runs without a sandbox."""
 
 import asyncio
 import os
@@ -79,7 +79,7 @@ async def confined(box: Sandbox, *command: str, seconds: float = 60) -> ProgramR
 async def test_the_change_under_test_reaches_nothing_of_the_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Neither by its files nor by its processes, nor over the network; its own folder and loopback work."""
+    """No access by files, processes or network; its own folder and loopback work."""
     if kind == "landlock":
         monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     if sandbox._find_sandbox() != kind:
@@ -93,17 +93,17 @@ async def test_the_change_under_test_reaches_nothing_of_the_worker(
         database.listen()
         box = Sandbox((work,))
         ran = await confined(box, sys.executable, "-c", PROBE, str(secret), str(port), str(os.getpid()))
-    said = ran.output.decode()
-    assert ran.code == 0, said
-    assert "REACHED" not in said
-    assert said.count("refused") == 17
-    assert said.endswith("own folder and loopback work\n")
+    output = ran.output.decode()
+    assert ran.code == 0, output
+    assert "REACHED" not in output
+    assert output.count("refused") == 17
+    assert output.endswith("own folder and loopback work\n")
     assert secret.read_text() == "secret"
 
 
 @pytest.mark.skipif(not has_sandbox(), reason="no sandbox works here")
 async def test_a_daemon_ends_with_the_command_that_started_it(tmp_path: Path) -> None:
-    """Also one that made itself a session of its own."""
+    """Also a process in its own session."""
     line = "(setsid sh -c 'while :; do date >> ticks; sleep 0.02; done' &) ; while ! test -s ticks; do :; done"
     await confined(Sandbox((tmp_path,)), "sh", "-c", line)
     ticks = (tmp_path / "ticks").read_bytes()
@@ -133,7 +133,7 @@ def test_nothing_runs_without_a_sandbox_but_by_an_explicit_word(
 
 
 def test_secrets_may_not_be_where_the_change_can_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An operator who makes more readable cannot uncover them by mistake."""
+    """An operator who adds readable folders cannot expose them by mistake."""
     keys = tmp_path / "tools" / "keys.toml"
     keys.parent.mkdir()
     keys.write_text("secret")
@@ -150,7 +150,7 @@ def test_secrets_may_not_be_where_the_change_can_read(tmp_path: Path, monkeypatc
 
 
 def test_no_variable_of_the_worker_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Except for those that are named, of which none may be Baton's or Temporal's."""
+    """Except for the named ones, which may not be Baton's or Temporal's."""
     for name in ("BATON_KEYS", "TEMPORAL_API_KEY", "PROJECT_MODE", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "x")
     assert "PROJECT_MODE" in environment_for(["PROJECT_MODE"])

@@ -18,7 +18,7 @@ Files = Mapping[str, str | bytes]
 
 @dataclass(frozen=True)
 class Run:
-    """Everything that a run made, before it is verified."""
+    """The results of a run before verification."""
 
     tree: SourceTree
     stack: TechStack
@@ -35,12 +35,12 @@ class Run:
         return (self.out / name).read_text("utf-8")
 
     def verified(self) -> Verification:
-        """Verify everything against the files as they are now."""
+        """Verify everything against the current files."""
         return verify(self.tree, self.stack, self.documents, self.index, self.out)
 
 
 def write_files(folder: Path, files: Files) -> Path:
-    """Write files below a folder, which is made, and return it."""
+    """Write files below a new folder and return it."""
     folder.mkdir(parents=True, exist_ok=True)
     for path, content in files.items():
         place = folder / path
@@ -60,7 +60,7 @@ def run_stages(source: Path, out: Path) -> Run:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Callable[[Files], Path]:
-    """Return a function that writes a project, each into a folder of its own, and returns the folder."""
+    """Return a function that writes a project into a new folder and returns it."""
 
     def write(files: Files) -> Path:
         return write_files(tmp_path / f"{len(list(tmp_path.iterdir()))}/project", files)

@@ -16,7 +16,7 @@ StackOf = Callable[[Files], TechStack]
 
 
 def lines(stack: TechStack, purpose: str) -> list[str]:
-    return [each.line for each in stack.commands if each.purpose == purpose]
+    return [command.line for command in stack.commands if command.purpose == purpose]
 
 
 class TestDetect:
@@ -35,7 +35,7 @@ class TestDetect:
     def test_other_projects(self, stack_of: StackOf) -> None:
         """Node with pnpm, Rust with tests inside its sources, Go without indirect modules."""
         node, rust, go = stack_of(NODE), stack_of(RUST), stack_of(GO)
-        assert [each.line for each in node.commands] == [
+        assert [command.line for command in node.commands] == [
             "pnpm install",
             "pnpm run dev",
             "pnpm run test",
@@ -47,10 +47,13 @@ class TestDetect:
         assert rust.tests == ("src/count.rs",)
         assert lines(rust, "test") == ["cargo test"]
         assert lines(go, "test") == ["go test ./..."]
-        assert [each.name for each in go.manifests[0].dependencies] == ["github.com/gin-gonic/gin", "go.uber.org/zap"]
+        assert [dependency.name for dependency in go.manifests[0].dependencies] == [
+            "github.com/gin-gonic/gin",
+            "go.uber.org/zap",
+        ]
 
     def test_an_empty_project(self, stack_of: StackOf) -> None:
-        """Nothing is claimed, and the first questions are asked (S1-ex-a)."""
+        """No findings, only the first questions (S1-ex-a)."""
         stack = stack_of({})
         assert stack.summary == ("Project directory is uninitialized, no source files found",)
         assert stack.decisions == ("Confirmed project is empty",)
@@ -79,7 +82,7 @@ class TestDetect:
             ({"package.json": '{"license": "ISC"}'}, "there is no text of it"),
         ]
         for files, question in table:
-            assert any(question in each for each in stack_of(files).open_questions), question
+            assert any(question in item for item in stack_of(files).open_questions), question
 
     def test_pytest_settings_say_which_files_are_tests(self, stack_of: StackOf) -> None:
         """A project with `python_files = "test.py"` has tests, wherever the setting is."""
@@ -106,7 +109,7 @@ class TestCommands:
     def test_names_are_quoted_and_what_cannot_be_typed_is_left_out(self, stack_of: StackOf) -> None:
         """A name from a file cannot add a command of its own."""
         stack = stack_of({"package.json": '{"scripts": {"a; rm -rf ~": "x", "b\\nrm": "y"}}'})
-        assert [each.line for each in stack.commands if each.origin == "declared"] == ["npm run 'a; rm -rf ~'"]
+        assert [command.line for command in stack.commands if command.origin == "declared"] == ["npm run 'a; rm -rf ~'"]
 
     def test_the_best_command_is_declared_and_at_the_top(self, stack_of: StackOf) -> None:
         """A makefile's file targets, patterns and variables are not commands."""
@@ -134,4 +137,4 @@ class TestCommands:
     )
     def test_tools_and_their_customs(self, stack_of: StackOf, files: Files, line: str) -> None:
         """The command that a user of the tool would type is among those found."""
-        assert line in [each.line for each in stack_of(files).commands]
+        assert line in [command.line for command in stack_of(files).commands]

@@ -32,26 +32,26 @@ class TestPages:
     def test_every_project_gets_all_and_they_hold(self, run: RunOf) -> None:
         """Each kind of project, the empty and the hostile one too; what was written is true (S1-ex-b, S1-ex-d)."""
         for name, files in {**PROJECTS, "hostile": HOSTILE}.items():
-            done = run(files)
-            assert tuple(file.path for file in done.documents.files) == PAGES, name
-            verified = done.verified()
+            result = run(files)
+            assert tuple(file.path for file in result.documents.files) == PAGES, name
+            verified = result.verified()
             assert verified.ready, (name, verified.failures)
             assert Verification.model_validate_json(verified.model_dump_json()) == verified
             assert len(verified.checks) >= 15
 
     def test_the_same_project_gives_the_same_bytes_and_stays_as_it_is(self, tmp_path: Path) -> None:
-        """Neither clock nor chance is in a document or the index; not even a time in the project changes."""
+        """Documents and index contain no time or randomness; the project's files keep their times."""
         folder = write_files(tmp_path / "project", PYTHON)
-        before = {path: path.lstat().st_mtime_ns for path in [folder, *folder.rglob("*")]}
+        times_before = {path: path.lstat().st_mtime_ns for path in [folder, *folder.rglob("*")]}
         first, second = run_stages(folder, tmp_path / "one"), run_stages(folder, tmp_path / "two")
         assert (first.documents, first.index) == (second.documents, second.index)
-        assert {path: path.lstat().st_mtime_ns for path in [folder, *folder.rglob("*")]} == before
+        assert {path: path.lstat().st_mtime_ns for path in [folder, *folder.rglob("*")]} == times_before
         inside = run_stages(folder, folder / ".baton/init")
         assert inside.tree.listing == first.tree.listing
         assert inside.verified().ready
 
     def test_they_say_what_a_newcomer_needs(self, shop: Run) -> None:
-        """What it is, how to work on it, how it hangs together, and what to do next, each with a link to its file."""
+        """Overview, commands, architecture and next steps, with links to the files."""
         project, commands, agents = (shop.page(name) for name in ("PROJECT.md", "COMMANDS.md", "AGENTS.md"))
         assert "| `fastapi` | `>=0.110` | runtime | [`pyproject.toml:12`](../project/pyproject.toml#L12) |" in project
         assert "```sh\nmake test\n```" in commands
@@ -66,19 +66,21 @@ class TestPages:
 
     def test_nothing_hostile_gets_out_of_its_place(self, run: RunOf) -> None:
         """Every link leads to a page or into the project, no HTML gets through, and no secret is quoted."""
-        done = run(HOSTILE)
+        result = run(HOSTILE)
         for name in PAGES:
-            tokens = parse(done.page(name))
-            kinds = {child.type for token in tokens for child in token.children or ()} | {each.type for each in tokens}
+            tokens = parse(result.page(name))
+            kinds = {child.type for token in tokens for child in token.children or ()} | {
+                token.type for token in tokens
+            }
             assert not kinds & {"html_inline", "html_block", "image"}
             targets = [str(child.attrGet("href") or "") for token in tokens for child in token.children or ()]
-            known = (*PAGES, "knowledge.sqlite3")
-            assert all(target.startswith("../project/") or target in known for target in filter(None, targets))
-            assert "\u202e" not in done.page(name)
-        everything = b"".join(path.read_bytes() for path in done.out.rglob("*") if path.is_file())
+            documents = (*PAGES, "knowledge.sqlite3")
+            assert all(target.startswith("../project/") or target in documents for target in filter(None, targets))
+            assert "\u202e" not in result.page(name)
+        everything = b"".join(path.read_bytes() for path in result.out.rglob("*") if path.is_file())
         assert b"hunter2" not in everything
         assert b"SECRET-KEY-MATERIAL" not in everything
-        assert "Never quote the content of .env, id_rsa" in done.page("AGENTS.md").replace("\\_", "_")
+        assert "Never quote the content of .env, id_rsa" in result.page("AGENTS.md").replace("\\_", "_")
 
 
 class TestMarkdown:
@@ -98,7 +100,7 @@ class TestRoadmap:
 
     def test_each_weakness_becomes_an_item(self, run: RunOf) -> None:
         """The evidence names the file; what is not wrong is not on the list."""
-        done = run(
+        result = run(
             {
                 "a.py": "import b\n\n# TODO: later\n",
                 "b.py": "import a\n",
@@ -109,13 +111,13 @@ class TestRoadmap:
                 "LICENSE": "MIT License\n",
             }
         )
-        found = {title: (item.priority, item.evidence) for title, item in done.roadmap.items()}
-        assert found["Do or drop the TODO comments"] == ("P3", ("a.py:3 TODO: later",))
-        assert found["Repair files that cannot be parsed"][0] == "P1"
-        assert found["Remove files that may hold secrets"] == ("P1", ("id_rsa",))
-        assert "There is no README: what is the project for?" in found["Answer the open questions"][1]
-        assert [item.priority for item in done.documents.roadmap] == sorted(
-            item.priority for item in done.documents.roadmap
+        matches = {title: (item.priority, item.evidence) for title, item in result.roadmap.items()}
+        assert matches["Do or drop the TODO comments"] == ("P3", ("a.py:3 TODO: later",))
+        assert matches["Repair files that cannot be parsed"][0] == "P1"
+        assert matches["Remove files that may hold secrets"] == ("P1", ("id_rsa",))
+        assert "There is no README: what is the project for?" in matches["Answer the open questions"][1]
+        assert [item.priority for item in result.documents.roadmap] == sorted(
+            item.priority for item in result.documents.roadmap
         )
 
     def test_an_empty_project_starts_with_a_goal(self, run: RunOf) -> None:
@@ -124,17 +126,17 @@ class TestRoadmap:
 
 
 class TestKnowledge:
-    """One file in which everything can be found (S1-ex-c)."""
+    """The full-text index (S1-ex-c)."""
 
     @given(st.lists(st.sampled_from(["", "x", "# A", "## B", "def f():", "    pass", "class C:"]), max_size=400))
     def test_chunks_cover_every_line(self, lines: list[str]) -> None:
         """Each chunk is exactly the lines it names, and together they leave nothing out."""
         for name in ("a.md", "a.py", "a.txt"):
             chunks = split_into_chunks(name, "\n".join(lines))
-            covered = {number for each in chunks for number in range(each.start, each.end + 1)}
+            covered = {number for chunk in chunks for number in range(chunk.start, chunk.end + 1)}
             assert {number for number, line in enumerate(lines, 1) if line.strip()} <= covered
-            assert all(each.text == "\n".join(lines[each.start - 1 : each.end]) for each in chunks)
-            assert all(each.end - each.start < max(WINDOW, MAX_CHUNK_LINES) for each in chunks)
+            assert all(chunk.text == "\n".join(lines[chunk.start - 1 : chunk.end]) for chunk in chunks)
+            assert all(chunk.end - chunk.start < max(WINDOW, MAX_CHUNK_LINES) for chunk in chunks)
 
     def test_questions_find_the_lines_that_answer(self, shop: Run) -> None:
         """By words, their stems, and the parts of names; documents and sources together (S1-ex-c)."""
@@ -157,7 +159,7 @@ class TestKnowledge:
 
     def test_what_is_left_out_is_counted(self, run: RunOf) -> None:
         """Binary, generated, secret and endless things."""
-        done = run(
+        result = run(
             {
                 "a.bin": b"\0",
                 "uv.lock": "x",
@@ -167,7 +169,7 @@ class TestKnowledge:
                 "d.py": "x = 1\n",
             }
         )
-        assert {each.reason: each.examples for each in done.index.left_out} == {
+        assert {omission.reason: omission.examples for omission in result.index.left_out} == {
             "not indexed: binary or unread": ("a.bin",),
             "not indexed: generated": ("uv.lock",),
             "not indexed: too long, unreadable, or may hold secrets": (".env",),
@@ -218,11 +220,11 @@ class TestVerify:
             (lambda done: (done.out / "knowledge.sqlite3").write_bytes(b"x"), "index opens"),
         ]
         for number, (lie, check) in enumerate(lies):
-            done = run(PYTHON)
-            lie(done)
-            verified = done.verified()
+            result = run(PYTHON)
+            lie(result)
+            verified = result.verified()
             assert not verified.ready, number
-            assert check in {one.name for one in verified.failures if one.severity == "error"}, number
+            assert check in {failure.name for failure in verified.failures if failure.severity == "error"}, number
 
     def test_changes_within_the_index_are_caught(self, run: RunOf) -> None:
         """Whatever is changed inside shows, beside the digest of the file."""
@@ -233,20 +235,20 @@ class TestVerify:
             ("DELETE FROM files WHERE path = 'ROADMAP.md'", "documents are indexed"),
             ("INSERT INTO words(words) VALUES ('delete-all')", "index answers"),
         ):
-            done = run(PYTHON)
-            with closing(sqlite3.connect(done.out / done.index.path)) as connection:
+            result = run(PYTHON)
+            with closing(sqlite3.connect(result.out / result.index.path)) as connection:
                 connection.execute(statement)
                 connection.commit()
-            assert {check, "index is as built"} <= {one.name for one in done.verified().failures}
+            assert {check, "index is as built"} <= {failure.name for failure in result.verified().failures}
 
     def test_a_warning_does_not_make_a_project_unready(self, run: RunOf) -> None:
         """Only errors count; of many faults a message names a few."""
         warning = Check(name="w", ok=False, severity="warning", message="x")
         assert Verification(checks=(warning,)).ready
-        done = run({f"f{number}.py": "x\n" for number in range(9)})
-        for path in done.tree.by_path:
-            (done.tree.root / path).unlink()
-        assert done.verified().failures[0].message.endswith("; and 4 more")
-        done.tree.root.rmdir()
+        result = run({f"f{number}.py": "x\n" for number in range(9)})
+        for path in result.tree.by_path:
+            (result.tree.root / path).unlink()
+        assert result.verified().failures[0].message.endswith("; and 4 more")
+        result.tree.root.rmdir()
         with pytest.raises(ProjectError, match="does not exist"):
-            done.verified()
+            result.verified()

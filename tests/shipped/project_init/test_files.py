@@ -25,19 +25,21 @@ class TestSurvey:
         """The least deep files come first; a limit cuts the deepest, and says so."""
         folder = project({"b/deep/x.py": "", "b.bin": b"\0\1\2", "a.py": "x\ny", "b/y.py": "", "empty": ""})
         tree = survey(folder)
-        found = {file.path: (file.kind, file.lines, file.size) for file in tree.listing.files}
-        assert found == {
+        matches = {file.path: (file.kind, file.lines, file.size) for file in tree.listing.files}
+        assert matches == {
             "a.py": ("text", 2, 3),
             "b.bin": ("binary", 0, 3),
             "empty": ("text", 0, 0),
             "b/y.py": ("text", 0, 0),
             "b/deep/x.py": ("text", 0, 0),
         }
-        assert list(tree.by_path) == list(found)
+        assert list(tree.by_path) == list(matches)
         assert tree.by_path["empty"].sha256 == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
         assert survey(folder) == tree
         limited = survey(folder, limits=Limits(files=4))
-        assert [each.examples for each in limited.listing.left_out if "limit" in each.reason] == [("b/deep/x.py",)]
+        assert [omission.examples for omission in limited.listing.left_out if "limit" in omission.reason] == [
+            ("b/deep/x.py",)
+        ]
 
     def test_what_is_not_a_folder_is_refused(self, tmp_path: Path) -> None:
         """The error says what was found."""
@@ -56,7 +58,7 @@ class TestSurvey:
             file.truncate(5 * 1024**3)
         tree = survey(folder)
         assert {file.path: file.kind for file in tree.listing.files} == {"a.py": "text", "huge.bin": "unread"}
-        reasons = {each.reason: each.count for each in tree.listing.left_out}
+        reasons = {omission.reason: omission.count for omission in tree.listing.left_out}
         assert reasons["symbolic link, not followed"] == 2
 
     def test_a_folder_that_is_not_a_checkout_has_its_own_rules(self, project: Project) -> None:
@@ -80,7 +82,9 @@ class TestSurvey:
         )
         assert tree.listing.method == "folder"
         assert set(tree.by_path) == {".gitignore", "a.py", "kept/this.txt", "sub/.gitignore", "pkg/build/__init__.py"}
-        assert {each.reason: each.count for each in tree.listing.left_out} == {"ignored, installed or built": 6}
+        assert {omission.reason: omission.count for omission in tree.listing.left_out} == {
+            "ignored, installed or built": 6
+        }
 
     def test_git_says_what_belongs_to_a_checkout(self, project: Project, tmp_path: Path) -> None:
         """A tracked `build` is source; a folder that became a link, a nested checkout and hostile settings are not."""
@@ -98,7 +102,7 @@ class TestSurvey:
         git(folder, "config", "core.fsmonitor", str(trap))
         tree = survey(folder)
         assert (tree.listing.method, list(tree.by_path)) == ("checkout", [".gitignore", "a.py", "build/b.py"])
-        assert {each.reason for each in tree.listing.left_out} == {
+        assert {omission.reason for omission in tree.listing.left_out} == {
             "ignored, installed or built",
             "nested git repository",
             "symbolic link, not followed",
@@ -135,7 +139,7 @@ class TestSurvey:
 
 class TestOutput:
     def test_only_our_own_folder_is_written_to(self, project: Project, tmp_path: Path) -> None:
-        """Not the project, nor a folder in it, a link to it, somebody's files, or a file."""
+        """Not the project, a folder in it, a link to it, a folder with other files, or a file."""
         source = project({"a.py": ""})
         (tmp_path / "link").symlink_to(source)
         (tmp_path / "other").mkdir()

@@ -27,8 +27,8 @@ STEPS = ["detect-tech-stack", "generate-docs", "build-knowledge", "verify-ready"
 @pytest.fixture(scope="module")
 async def worker(client: Client) -> AsyncIterator[Worker]:
     """Return a running worker of the pipeline, which replays its code at every step."""
-    async with pipeline_worker(client, [ProjectInit], STAGES, replay_every_task=True) as it:
-        yield it
+    async with pipeline_worker(client, [ProjectInit], STAGES, replay_every_task=True) as worker:
+        yield worker
 
 
 async def initialize(worker: Worker, source: Path, out: Path) -> PipelineRun:
@@ -39,10 +39,10 @@ async def initialize(worker: Worker, source: Path, out: Path) -> PipelineRun:
 async def test_a_project_is_documented_indexed_and_verified(
     worker: Worker, store: ArtifactStore, tmp_path: Path
 ) -> None:
-    """Each stage takes over from those before it, without a model (S1-ex-a, S1-ex-b, S1-ex-c, S1-ex-d, S1-ex-e)."""
+    """Each stage continues the earlier ones, without a model (S1-ex-a, S1-ex-b, S1-ex-c, S1-ex-d, S1-ex-e)."""
     run = await initialize(worker, write_files(tmp_path / "project", PYTHON), tmp_path / "out")
     output: Any = run.result.output
-    assert (output["ready"], [one for one in output["failures"] if one.startswith("error")]) == (True, [])
+    assert (output["ready"], [failure for failure in output["failures"] if failure.startswith("error")]) == (True, [])
     assert load(tmp_path / "out", Verification).ready
     assert [step.name for step in run.record.steps] == STEPS
     assert "Tests are run with `make test` (declared, Makefile:2)" in run.baton.decision_log
