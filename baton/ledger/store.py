@@ -371,7 +371,7 @@ class Ledger:
         limit = stamp(self._options.clock() - older_than)
         end, after = await self._reader.end(), await moved_through(self._database)
         moved: list[Segment] = []
-        flawed: list[str] = []
+        flawed: dict[int, str] = {}  # by position: after a conflict, a page is read again
         while page := await self._reader.page(after, end, segment_records):
             # Clocks can be ahead: a record is at least as old as the records after it.
             due = page[: max((n for n, record in enumerate(page, 1) if _recorded_at(record) <= limit), default=0)]
@@ -388,7 +388,7 @@ class Ledger:
                     raise
                 after = last_moved
         if flawed:
-            raise FlawedRecordsError(moved, flawed)
+            raise FlawedRecordsError(moved, list(flawed.values()))
         return moved
 
     async def export(

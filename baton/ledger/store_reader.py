@@ -164,13 +164,13 @@ async def moved_through(database: Database) -> int:
     return BEFORE_ALL if last is None else last
 
 
-def split_at_flawed(records: Sequence[AuditRecord], flawed: list[str]) -> Iterator[Sequence[AuditRecord]]:
+def split_at_flawed(records: Sequence[AuditRecord], flawed: dict[int, str]) -> Iterator[Sequence[AuditRecord]]:
     """Yield the runs of flawless records, and add a description of each flawed record to ``flawed``."""
     start = 0
     for index, record in enumerate(records):
         if (flaw := _find_flaw(record)) is not None:
             task_id = record.claims.task_id if record.claims else ""
-            flawed.append(f"record {record.position}, of task {task_id!r}, is flawed ({flaw})")
+            flawed[record.position] = f"record {record.position}, of task {task_id!r}, is flawed ({flaw})"
             if index > start:
                 yield records[start:index]
             start = index + 1

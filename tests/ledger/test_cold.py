@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import sqlite3
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -153,6 +153,49 @@ class TestMove:
         ranges = [(segment.first_position, segment.last_position) for segment in error.value.moved]
         assert (ranges, moved_again, content_rows(path)) == ([(1, 2), (3, 4), (6, 6), (7, 8)], [], 5)
         assert all(record.absence is None for record in traced.records)
+
+    async def test_a_flawed_record_is_reported_once_after_a_concurrent_move(
+        self, path: Path, later: LedgerOptions, aged: list[ChainHead]
+    ) -> None:
+        """Another process moves the records before it meanwhile, so its page is read twice."""
+        execute(
+            path,
+            "DROP TRIGGER handoff_audit_no_update",
+            "UPDATE handoff_audit SET recorded_at = '2020-01-01T00:00:00.000000Z' WHERE position = 5",
+        )
+        assert later.artifacts is not None
+        other = replace(later, artifacts=Failing(later.artifacts, calls=2))
+
+        async def move_four() -> None:
+            async with Ledger(path, other) as ledger:
+                with pytest.raises(ArtifactError):
+                    await ledger.move_to_cold(segment_records=4)
+
+        async with Ledger(path, replace(later, artifacts=Interrupted(later.artifacts, move_four))) as ledger:
+            with pytest.raises(FlawedRecordsError) as error:
+                await ledger.move_to_cold()
+
+        assert str(error.value).count("record 5, of task") == 1
+        assert [segment.first_position for segment in error.value.moved] == [6]
+
+
+class Interrupted:
+    """An artifact store during whose first call something else happens."""
+
+    def __init__(self, store: ArtifactStore, event: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self.store = store
+        self.events = [event]
+
+    async def put(self, data: bytes) -> str:
+        if self.events:
+            await self.events.pop()()
+        return await self.store.put(data)
+
+    async def get(self, sha256: str) -> bytes:
+        return await self.store.get(sha256)
+
+    async def has(self, sha256: str) -> bool:
+        return await self.store.has(sha256)
 
 
 class Failing:
