@@ -50,28 +50,28 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("given", "found"), GOOD.values(), ids=GOOD)
-def test_an_input_is_decoded(given: Any, found: Any) -> None:
+@pytest.mark.parametrize(("value", "decoded"), GOOD.values(), ids=GOOD)
+def test_an_input_is_decoded(value: Any, decoded: Any) -> None:
     """As its receiver expects it, also through a pipeline's JSON input."""
-    start = PipelineInput(goal="Write", inputs={"draft": given})
+    start = PipelineInput(goal="Write", inputs={"draft": value})
 
-    assert decode_inputs(encode_inputs({"draft": given})) == {"draft": found}
-    assert decode_inputs(PipelineInput.model_validate_json(start.model_dump_json()).inputs) == {"draft": found}
+    assert decode_inputs(encode_inputs({"draft": value})) == {"draft": decoded}
+    assert decode_inputs(PipelineInput.model_validate_json(start.model_dump_json()).inputs) == {"draft": decoded}
 
 
-@pytest.mark.parametrize(("given", "said"), BAD.values(), ids=BAD)
-def test_an_invalid_input_is_rejected(given: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(("inputs", "message"), BAD.values(), ids=BAD)
+def test_an_invalid_input_is_rejected(inputs: dict[str, Any], message: str) -> None:
     """The error names the input and the remedy."""
-    with pytest.raises(InputError) as refused:
-        encode_inputs(given)
-    assert said in str(refused.value)
+    with pytest.raises(InputError) as raised:
+        encode_inputs(inputs)
+    assert message in str(raised.value)
 
 
-@pytest.mark.parametrize("given", [StageResult(output="x"), "x", ["x"], []])
-def test_each_input_has_a_name(given: Any) -> None:
+@pytest.mark.parametrize("inputs", [StageResult(output="x"), "x", ["x"], []])
+def test_each_input_has_a_name(inputs: Any) -> None:
     """A stage's result needs a name as well."""
-    with pytest.raises(InputError, match=f"inputs is a {type(given).__name__}; give each a name"):
-        encode_inputs(given)
+    with pytest.raises(InputError, match=f"inputs is a {type(inputs).__name__}; give each a name"):
+        encode_inputs(inputs)
 
 
 def test_an_input_is_converted_to_a_type() -> None:
@@ -81,10 +81,10 @@ def test_an_input_is_converted_to_a_type() -> None:
     assert get_input(inputs, "style", Style) == Style(words=3)
     assert get_input(inputs, "plan", ArtifactRef) == REF
     for name, kind in (("plan", Style), ("secret", Style), ("other", Style)):
-        with pytest.raises(InputError) as refused:
+        with pytest.raises(InputError) as raised:
             get_input(inputs, name, kind)
-        assert name in str(refused.value)
-        assert "abc" not in str(refused.value)
+        assert name in str(raised.value)
+        assert "abc" not in str(raised.value)
 
 
 def test_a_pipelines_input_is_checked() -> None:

@@ -93,12 +93,12 @@ class Published:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        prompts = [await self.pipeline.stage(one) for one in (planner, implementer, tester, reviewer)]
+        prompts = [await self.pipeline.stage(each) for each in (planner, implementer, tester, reviewer)]
         return self.pipeline.result([prompt.output for prompt in prompts])
 
 
 @pytest.fixture(scope="module")
-async def told(server: DevServer) -> AsyncIterator[PipelineRun]:
+async def published_run(server: DevServer) -> AsyncIterator[PipelineRun]:
     client = await connected(server.address)
     async with pipeline_worker(client, [Published], [planner, implementer, tester, reviewer]) as worker:
         yield await run_pipeline(worker, Published.run, PipelineInput(goal="Add OAuth2 login flow"))
@@ -110,47 +110,52 @@ def prompts(run: PipelineRun) -> list[str]:
 
 
 class TestWhatTheNextAgentKnows:
-    async def test_it_reads_reasons_as_well(self, told: PipelineRun) -> None:
+    async def test_it_reads_reasons_as_well(self, published_run: PipelineRun) -> None:
         """The implementer gets the planner's decisions, constraints and questions (S1-prob-d, S2-prob-b)."""
-        for told_why in (
+        for reason in (
             "Chose JWT over sessions for statelessness",
             "No breaking changes",
             "Should refresh tokens expire?",
         ):
-            assert told_why in prompts(told)[1]
+            assert reason in prompts(published_run)[1]
 
-    async def test_it_reads_what_was_done(self, told: PipelineRun) -> None:
+    async def test_it_reads_what_was_done(self, published_run: PipelineRun) -> None:
         """The tester reads the results and answers, so it repeats neither (S1-prob-e, S2-prob-c)."""
-        assert "Auth routes created" in prompts(told)[2]
-        assert "Refresh tokens expire after a day" in prompts(told)[2]
-        assert "Should refresh tokens expire?" not in prompts(told)[2]
+        assert "Auth routes created" in prompts(published_run)[2]
+        assert "Refresh tokens expire after a day" in prompts(published_run)[2]
+        assert "Should refresh tokens expire?" not in prompts(published_run)[2]
 
-    async def test_a_contradiction_does_not_replace_the_decision(self, told: PipelineRun) -> None:
+    async def test_a_contradiction_does_not_replace_the_decision(self, published_run: PipelineRun) -> None:
         """The reviewer still reads the contradicted decision (S1-prob-f, S2-cmp-b)."""
-        assert prompts(told)[3].index("Chose JWT over sessions") < prompts(told)[3].index(
+        assert prompts(published_run)[3].index("Chose JWT over sessions") < prompts(published_run)[3].index(
             "Sessions would have been simpler"
         )
 
-    async def test_work_products_cost_no_prompt_tokens(self, told: PipelineRun) -> None:
+    async def test_work_products_cost_no_prompt_tokens(self, published_run: PipelineRun) -> None:
         """References stand for 90,000 tokens; the baton stays small (S1-cmp-a, S2-cmp-a, S2-prob-a, S2-ex-a)."""
         assert estimate_tokens(CODE) > 80_000
-        assert "code-1 (code, " in prompts(told)[3]
-        assert "function login" not in prompts(told)[3]
-        assert all(estimate_tokens(prompt) <= 2_000 for prompt in prompts(told))
+        assert "code-1 (code, " in prompts(published_run)[3]
+        assert "function login" not in prompts(published_run)[3]
+        assert all(estimate_tokens(prompt) <= 2_000 for prompt in prompts(published_run))
 
 
 class TestTheRelay:
-    async def test_each_stage_patches_the_baton(self, told: PipelineRun) -> None:
+    async def test_each_stage_patches_the_baton(self, published_run: PipelineRun) -> None:
         """One entry for each stage with its patch, in order (S1-concept-b, S1-cmp-e)."""
-        assert [entry.stage_id for entry, _ in told.record.history] == ["planner", "implementer", "tester", "reviewer"]
-        assert all(entry.patch for entry, _ in told.record.history)
+        assert [entry.stage_id for entry, _ in published_run.record.history] == [
+            "planner",
+            "implementer",
+            "tester",
+            "reviewer",
+        ]
+        assert all(entry.patch for entry, _ in published_run.record.history)
 
-    async def test_the_baton_passes_through_all_stages(self, told: PipelineRun) -> None:
+    async def test_the_baton_passes_through_all_stages(self, published_run: PipelineRun) -> None:
         """Each stage gets the baton that the previous one left (S1-loop-b, S2-how-4)."""
-        batons = [baton for _, baton in told.record.history]
-        for baton, prompt in zip(batons, prompts(told)[1:], strict=False):
+        batons = [baton for _, baton in published_run.record.history]
+        for baton, prompt in zip(batons, prompts(published_run)[1:], strict=False):
             assert all(bullet in prompt for bullet in baton.current_state)
-        assert told.result.final_baton().current_state == ["Reviewed", "Reads well", "Ready to merge"]
+        assert published_run.result.final_baton().current_state == ["Reviewed", "Reads well", "Ready to merge"]
 
 
 class TestTheFields:

@@ -169,7 +169,9 @@ class _Case:
         self.docket = Docket()
         self.baton = "b0"
         self.number = 0
-        self.made: list[tuple[Decision, Waiting]] = []  # each decision, with the question that its person looked at
+        self.decisions: list[
+            tuple[Decision, Waiting]
+        ] = []  # each decision, with the question that its person looked at
         self.answers: dict[str, Decided] = {}
 
     def run(self) -> None:
@@ -194,13 +196,13 @@ class _Case:
             decision = Decision(
                 approval=waiting.name, question=waiting.question, digest=waiting.digest, approved=yes, who=who
             )
-            self.made.append((decision, waiting))
+            self.decisions.append((decision, waiting))
 
     def send(self) -> None:
         """Send a decision: at once, late, twice, or after the question has ended."""
-        if not self.made:
+        if not self.decisions:
             return
-        decision, _ = self.random.choice(self.made)
+        decision, _ = self.random.choice(self.decisions)
         before = {one.question: one for one in self.docket.waiting(self.baton)}
         answered = dict(self.answers)
         reply = decide(self.docket, decision, self.baton)
@@ -214,9 +216,9 @@ class _Case:
 
     def forge(self) -> None:
         """Send a decision that was not made on the named question, mixed from another one or empty."""
-        if not self.made or not self.docket.titles():
+        if not self.decisions or not self.docket.titles():
             return
-        decision, seen = self.random.choice(self.made)
+        decision, seen = self.random.choice(self.decisions)
         open_now = self.random.choice(self.docket.waiting(self.baton))
         forged = decision.model_copy(
             update={"approval": open_now.name, "question": self.random.choice([open_now.question, None, "9:x"])}
@@ -266,7 +268,7 @@ class _Case:
             voters: list[Vote | Decided] = [*decided.votes] or [decided]
             counted = {
                 (decision.who, decision.approved)
-                for decision, seen in self.made
+                for decision, seen in self.decisions
                 if (seen.question, seen.digest, seen.name) == (id, decided.digest, decided.approval)
             }
             assert {(vote.who, vote.approved) for vote in voters} <= counted
@@ -286,7 +288,7 @@ def test_every_outcome_rests_on_decisions_on_its_question() -> None:
 
 class TestApprovalRequest:
     @pytest.mark.parametrize(
-        ("name", "given"),
+        ("name", "value"),
         [
             pytest.param("who", "ann", id="a lone name"),
             pytest.param("who", frozenset({"ann", "bob"}), id="names in no order"),
@@ -294,8 +296,8 @@ class TestApprovalRequest:
             pytest.param("shows", StageResult(output="the draft"), id="a lone result"),
         ],
     )
-    def test_anything_but_a_list_is_rejected(self, name: str, given: object) -> None:
+    def test_anything_but_a_list_is_rejected(self, name: str, value: object) -> None:
         """A string would become its letters, a result its members; and the order is signed."""
-        terms: dict[str, Any] = {name: given}
+        terms: dict[str, Any] = {name: value}
         with pytest.raises(TypeError, match=f"approval 'legal': {name} is a .*; expected a list"):
             ApprovalRequest("legal", timedelta(days=1), **terms)

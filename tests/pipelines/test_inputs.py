@@ -104,13 +104,13 @@ async def test_a_service_starts_a_pipeline_with_inputs(worker: Worker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pipeline", "said"),
+    ("pipeline", "message"),
     [
         pytest.param(they.misspells, "there is no input 'drfat'; given: 'draft'", id="an input that was not given"),
         pytest.param(they.misnames, "'the draft' cannot name an input", id="a name with a blank"),
     ],
 )
-async def test_a_wrong_name_fails_at_once(worker: Worker, pipeline: type, said: str) -> None:
+async def test_a_wrong_name_fails_at_once(worker: Worker, pipeline: type, message: str) -> None:
     """The stage is not retried, and the error lists the names."""
     with pytest.raises(WorkflowFailureError) as raised:
         await run_pipeline(worker, pipeline, START)
@@ -120,7 +120,7 @@ async def test_a_wrong_name_fails_at_once(worker: Worker, pipeline: type, said: 
     while cause is not None:
         texts.append(str(cause))
         cause = cause.__cause__
-    assert any(said in text for text in texts)
+    assert any(message in text for text in texts)
     assert InputError.__name__ in repr(raised.value.cause) or any(InputError.__name__ in text for text in texts)
 
 

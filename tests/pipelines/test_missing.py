@@ -278,7 +278,7 @@ class TestShown:
                     heard += [item.text for item in update.news if item.kind.value == "waits_for_worker"]
                     if heard:
                         break
-                said, told = [
+                shown, listed_runs = [
                     await asyncio.to_thread(
                         CliRunner().invoke, make_app(), words, env={"TEMPORAL_ADDRESS": server.address}
                     )
@@ -289,12 +289,12 @@ class TestShown:
         assert [(run.workflow_id, run.status) for run in listed] == [(handle.id, "SUSPENDED")]
         assert (doctor.mark, doctor.found.startswith("1 run")) == (Mark.FAIL, True)
         assert stopped.mark is Mark.FAIL
-        for view in (stopped.found, page, heard[0], " ".join(said.output.split())):
+        for view in (stopped.found, page, heard[0], " ".join(shown.output.split())):
             assert TOLD["stage"] in view, view
-        assert "SUSPENDED" in said.output
-        assert "1 run suspended" in told.output
+        assert "SUSPENDED" in shown.output
+        assert "1 run suspended" in listed_runs.output
         assert (card.status, TOLD["stage"] in card.sentence) == ("SUSPENDED", True)
-        assert "continues by itself once a worker has that" in " ".join(said.output.split())
+        assert "continues by itself once a worker has that" in " ".join(shown.output.split())
 
 
 @workflow.defn

@@ -39,7 +39,7 @@ async def is_on_record(file: Path, run: PipelineRun) -> bool:
         return bool((await ledger.trace(run.result.task_id)).records)
 
 
-def made(folder: Path) -> set[str]:
+def file_names(folder: Path) -> set[str]:
     """Return the names of the files in a folder."""
     return {path.name for path in folder.iterdir()}
 
@@ -57,7 +57,7 @@ class TestPlugin:
         assert (await read_run(client, handle.id)).baton.decision_log == ["noted"]
         await assert_replays(handle, [they.noted])
 
-        assert made(place) == set()
+        assert file_names(place) == set()
 
     async def test_its_worker_has_keys_and_a_ledger(self, server: DevServer, place: Path) -> None:
         """Created on first use where `worker.py` creates them; each reads the other's handoffs."""
@@ -71,7 +71,7 @@ class TestPlugin:
         [raw] = await sealed_handoffs(run.handle, client)
 
         assert b'"signature"' in raw
-        assert made(place / ".baton") >= {"keys.toml", "ledger.db", "vault.db"}
+        assert file_names(place / ".baton") >= {"keys.toml", "ledger.db", "vault.db"}
         assert await is_on_record(place / ".baton" / "ledger.db", run)
 
     async def test_the_environment_configures_them(
@@ -108,7 +108,7 @@ class TestPlugin:
             run = await run_pipeline(worker, they.noted, START)
 
         assert await sealed_handoffs(run.handle, client) == []
-        assert made(place) == set()
+        assert file_names(place) == set()
 
     async def test_production_rejects_generated_keys(
         self, server: DevServer, place: Path, monkeypatch: pytest.MonkeyPatch
@@ -121,7 +121,7 @@ class TestPlugin:
             Worker(client, task_queue="nobody", workflows=they.PIPELINES, activities=they.STAGES)
         await handle.terminate()
 
-        assert made(place) == set()
+        assert file_names(place) == set()
 
     def test_another_word_is_rejected(self) -> None:
         """It would be mistaken for the default, or for off."""
@@ -155,7 +155,7 @@ class TestKit:
         assert len(await sealed_handoffs(run.handle, client)) == 1
         assert len(run.record.anchors) == 1, "the ledger's receipt"
         await assert_replays(run.handle, [they.noted])
-        assert made(place) == set()
+        assert file_names(place) == set()
 
     async def test_a_replay_uses_the_clients_store(self, server: DevServer) -> None:
         """The handle's client has the plugin, so tests need not repeat it."""

@@ -29,13 +29,13 @@ def marked() -> Outcome:
 
 async def test_a_continued_run_is_suspended_and_resumes_with_code_that_fits(client: Client) -> None:
     """The reason names the field, the value's type and the expected one; `baton replay` finds it earlier."""
-    for given in (
+    for start in (
         PipelineInput(goal=GOAL, outcomes=[marked()], continued=1),
         PipelineInput(goal=GOAL, baton={"label": SECRET}, continued=1),
     ):
         queue = f"retyped-{uuid.uuid4()}"
         handle: Handle = await client.start_workflow(
-            "Retyped", given, id=queue, task_queue=queue, execution_timeout=LIMIT
+            "Retyped", start, id=queue, task_queue=queue, execution_timeout=LIMIT
         )
         async with pipeline_worker(client, [After], STAGES, task_queue=queue):
             run, _ = await until_suspended(client, handle, tries=2)

@@ -105,7 +105,7 @@ class TestRun:
         )
 
     @pytest.mark.parametrize(
-        ("given", "patch"),
+        ("returned", "patch"),
         [
             pytest.param(None, {}, id="nothing"),
             pytest.param({}, {}, id="an empty object"),
@@ -115,9 +115,9 @@ class TestRun:
             pytest.param({"desicion_log": ["d"]}, {"desicion_log": ["d"]}, id="a patch that will be refused"),
         ],
     )
-    async def test_every_form_of_answer_is_accepted(self, given: Any, patch: dict[str, Any]) -> None:
+    async def test_every_form_of_answer_is_accepted(self, returned: Any, patch: dict[str, Any]) -> None:
         """No patch is a valid answer, and the workflow judges patches (C-9, C-10)."""
-        result = await answer(given)
+        result = await answer(returned)
 
         assert (result.baton_patch, result.findings) == (patch, [])
 
@@ -158,10 +158,10 @@ class TestRun:
     async def test_a_value_that_is_not_json_is_a_finding(self, members: dict[str, Any], finding: str) -> None:
         """The agent can correct it; the worker has not failed (issue 33)."""
 
-        async def made(context: StageContext[Baton]) -> StageResult:
+        async def not_json(context: StageContext[Baton]) -> StageResult:
             return StageResult(**members)
 
-        [text] = (await answer(made)).findings
+        [text] = (await answer(not_json)).findings
         assert text.startswith(finding)
 
     async def test_another_invalid_record_is_an_exception(self) -> None:
@@ -174,16 +174,16 @@ class TestRun:
             await answer(bad)
 
     @pytest.mark.parametrize(
-        ("given", "where"),
+        ("returned", "where"),
         [
             pytest.param({"current_state": ["whole", "half \ud83d"]}, "current_state.1", id="in the patch"),
             pytest.param({"constraints": ["x"], "\udfffx": 1}, "a member", id="in a member's name"),
             pytest.param(StageResult(output={"said": ["half \ud83d"]}), "output.said.0", id="in the output"),
         ],
     )
-    async def test_half_a_surrogate_pair_is_a_finding(self, given: Any, where: str) -> None:
+    async def test_half_a_surrogate_pair_is_a_finding(self, returned: Any, where: str) -> None:
         """JSON cannot represent it, so the answer is rejected and the agent may correct it."""
-        result = await answer(given)
+        result = await answer(returned)
 
         assert [finding.partition(":")[0] for finding in result.findings] == [where]
         assert "half a surrogate pair" in result.findings[0]
@@ -258,13 +258,13 @@ class TestRun:
         assert caught.value.message == r"found half a pair: \ud800"
         assert (caught.value.type, caught.value.__cause__) == ("ValueError", None)
 
-    @pytest.mark.parametrize("given", ["text", 7, ["x"], Baton(goal="g")], ids=repr)
-    async def test_an_answer_of_another_type_is_not_retried(self, given: Any) -> None:
+    @pytest.mark.parametrize("returned", ["text", 7, ["x"], Baton(goal="g")], ids=repr)
+    async def test_an_answer_of_another_type_is_not_retried(self, returned: Any) -> None:
         """The message lists the allowed types."""
         with pytest.raises(
             ApplicationError, match="a stage returns a BatonPatch, a dict, a StageResult, a HandoffReport or None"
         ) as caught:
-            await answer(given)
+            await answer(returned)
 
         assert caught.value.non_retryable
         assert caught.value.type == "TypeError"

@@ -35,7 +35,7 @@ class Pace:
     """Controls when a stage may stream its next token."""
 
     waits_after: tuple[int, ...] = ()
-    said: int = 0
+    position: int = 0
     may_go_on: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def after(self, token: int) -> None:
@@ -49,12 +49,12 @@ def speaking(pace: Pace, tokens: list[str], name: str = "speak", *, fails_after:
 
     @stage(name=name, retries=SOON)
     async def speak(context: StageContext[Baton]) -> StageResult:
-        first = context.stream.snapshot(0).parts == () and not pace.said
+        first = context.stream.snapshot(0).parts == () and not pace.position
         for number, token in enumerate(tokens):
             context.stream.text(token)
             await pace.after(number)
             if first and number == fails_after:
-                pace.said = number
+                pace.position = number
                 raise ConnectionError("the model is gone")
         return StageResult(output="".join(tokens))
 
