@@ -114,5 +114,5 @@ class TestBudget:
         """The index has a quick run's stage too late."""
         run = await run_pipeline(worker, bill_child, PipelineInput(goal="Cost"))
         listed = json.loads(await baton("list", "--pipeline", "bill_child", "--limit", "100", "--json"))
-        listed_run = next(one for one in listed if one["workflow_id"] == run.handle.id)
+        listed_run = next(each for each in listed if each["workflow_id"] == run.handle.id)
         assert (listed_run["stage"], listed_run["run_id"]) == ("bill_cheap", run.record.run_id)

@@ -72,13 +72,13 @@ class TestReserve:
         ("act", "why"),
         [
             pytest.param(
-                lambda one: one.charge("2", "a", bill(1)), "nothing is reserved under '2'", id="charge unknown"
+                lambda own: own.charge("2", "a", bill(1)), "nothing is reserved under '2'", id="charge unknown"
             ),
-            pytest.param(lambda one: one.settle("2"), "nothing is reserved under '2'", id="settle unknown"),
-            pytest.param(lambda one: one.settle("1").settle("1"), "nothing is reserved under '1'", id="settle twice"),
-            pytest.param(lambda one: one.reserve("1", "x"), "'1' is already reserved", id="reserve twice"),
-            pytest.param(lambda one: one.reserve("2", "x", 5_000), "call shortage", id="reserve what is not there"),
-            pytest.param(lambda one: one.top_up(0), "expected more than zero", id="a top-up of nothing"),
+            pytest.param(lambda own: own.settle("2"), "nothing is reserved under '2'", id="settle unknown"),
+            pytest.param(lambda own: own.settle("1").settle("1"), "nothing is reserved under '1'", id="settle twice"),
+            pytest.param(lambda own: own.reserve("1", "x"), "'1' is already reserved", id="reserve twice"),
+            pytest.param(lambda start: start.reserve("2", "x", 5_000), "call shortage", id="reserve what is not there"),
+            pytest.param(lambda start: start.top_up(0), "expected more than zero", id="a top-up of nothing"),
         ],
     )
     def test_wrong_use_is_an_error(self, act: Any, why: str) -> None:

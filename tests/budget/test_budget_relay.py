@@ -279,13 +279,13 @@ class TestChain:
     @given(days, st.integers(0, 40_000))
     def test_the_limit_holds_across_the_chain(self, script: list[list[Job]], initial: int) -> None:
         """Without a top-up the chain stops before a job that it cannot afford (S3-9-c, S3-9-b)."""
-        one = Chain(Budget(initial_micro_usd=initial), may_top_up=False)
+        chain = Chain(Budget(initial_micro_usd=initial), may_top_up=False)
         try:
-            one.run(script)
+            chain.run(script)
         except OutOfMoneyError:
-            assert one.steps > 0
+            assert chain.steps > 0
 
-        assert one.total.micro_usd == one.budget.spent_micro_usd <= initial
+        assert chain.total.micro_usd == chain.budget.spent_micro_usd <= initial
 
     def test_every_kind_of_job_is_charged(self) -> None:
         """One of each: the charge does not depend on how the bill arrives (S3-11-e)."""
@@ -305,10 +305,10 @@ class TestChain:
 class TestDeduction:
     def test_the_message_reflects_what_the_sender_spent(self) -> None:
         """0.40 USD, and A spends 0.08: B receives 0.32 (S3-13.2-d, S3-9-a, S3-9-b)."""
-        one = Chain(Budget(initial_micro_usd=400_000))
-        given_to_a = one.budget.cost_tracking()
-        one.work("extract", Job("refused", (50_000, 30_000)))
-        wire = one.hand_on(0, given_to_a, HandoffStatus.ACCEPTED, 1).to_json_object()["costTracking"]
+        chain = Chain(Budget(initial_micro_usd=400_000))
+        given_to_a = chain.budget.cost_tracking()
+        chain.work("extract", Job("refused", (50_000, 30_000)))
+        wire = chain.hand_on(0, given_to_a, HandoffStatus.ACCEPTED, 1).to_json_object()["costTracking"]
 
         assert wire["costBudgetRemainingUSD"] == 0.32
         assert wire["costSpentSoFarUSD"] == 0.08

@@ -119,7 +119,7 @@ refs = st.lists(
         summary=st.none() | texts,
     ),
     max_size=3,
-    unique_by=lambda one: one.id,
+    unique_by=lambda ref: ref.id,
 )
 batons = st.builds(
     Baton,

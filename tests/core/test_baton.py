@@ -115,7 +115,7 @@ class TestBaton:
             Baton(goal="g", constraints=["a", "b"]),
         ]
 
-        assert len({one.digest for one in (baton, *others)}) == 5
+        assert len({each.digest for each in (baton, *others)}) == 5
         assert baton.digest.startswith("sha256:")
 
 

@@ -129,5 +129,5 @@ class TestSnapshots:
         entries = [entry(seq=n, patch={"decision_log": [f"d{n}"]}) for n in range(1, 41)]
         pairs = list(snapshots(Baton(goal="g"), entries))
 
-        assert [one for one, _ in pairs] == entries
+        assert [entry for entry, _ in pairs] == entries
         assert [len(baton.decision_log) for _, baton in pairs] == list(range(1, 41))

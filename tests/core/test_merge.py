@@ -97,7 +97,7 @@ class TestDifference:
 
 class TestSameJson:
     @pytest.mark.parametrize(
-        ("one", "other", "same"),
+        ("left", "right", "same"),
         [
             pytest.param(1, 1.0, True, id="one number, spelled twice"),
             pytest.param(1, True, False, id="a number and true"),
@@ -110,7 +110,7 @@ class TestSameJson:
             pytest.param([1], [1, 1], False, id="lists of two lengths"),
         ],
     )
-    def test_it_compares_like_json(self, one: Any, other: Any, same: bool) -> None:
+    def test_it_compares_like_json(self, left: Any, right: Any, same: bool) -> None:
         """Python treats true as 1, so a change between them would be lost."""
-        assert same_json(one, other) is same
-        assert same_json(other, one) is same
+        assert same_json(left, right) is same
+        assert same_json(right, left) is same

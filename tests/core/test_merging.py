@@ -119,5 +119,5 @@ class TestMergeBranches:
         branches = [(f"branch-{number}", patch) for number, patch in enumerate(patches)]
         merged, _ = merge_branches(branches, dict.fromkeys(Baton.FIELDS, MergeStrategy.LAST))
 
-        assert merged.get("decision_log", []) == [one for patch in patches for one in patch.get("decision_log", [])]
+        assert merged.get("decision_log", []) == [entry for patch in patches for entry in patch.get("decision_log", [])]
         assert merged.keys() | {"decision_log"} == {name for patch in patches for name in patch} | {"decision_log"}

@@ -27,11 +27,11 @@ def resumed(state: PipelineState) -> PipelineState:
     return other
 
 
-def same(one: PipelineState, other: PipelineState) -> bool:
+def same(left: PipelineState, right: PipelineState) -> bool:
     """Return whether two states are equal in everything that matters."""
     names = ("baton", "entries", "outcomes", "spend")
     return (
-        all(getattr(one, name) == getattr(other, name) for name in names) and one.stage_rules() == other.stage_rules()
+        all(getattr(left, name) == getattr(right, name) for name in names) and left.stage_rules() == right.stage_rules()
     )
 
 
@@ -92,10 +92,10 @@ class TestRecordStage:
         state.record_stage(returned("tidy", 2, between), AT)
         reused = returned("plan", 3, {"artifacts": [ref("a", "1").model_dump(mode="json")]})
 
-        for one in (state, resumed(state)):
+        for current in (state, resumed(state)):
             with pytest.raises(PatchError, match="'a' already names other bytes"):
-                one.record_stage(reused, AT)
-            one.record_stage(returned("plan", 3, {"artifacts": [ref("a").model_dump(mode="json")]}), AT)
+                current.record_stage(reused, AT)
+            current.record_stage(returned("plan", 3, {"artifacts": [ref("a").model_dump(mode="json")]}), AT)
 
     def test_artifacts_in_the_rules_are_immutable(self) -> None:
         """A pipeline may start with ids that are used elsewhere (C-11)."""
@@ -209,7 +209,7 @@ class TestRecordFanOut:
         state = state_of()
 
         with pytest.raises(PatchError):
-            state.record_fan_out(1, "a+b", [returned(f"b{n}", 1, one) for n, one in enumerate(patches)], AT)
+            state.record_fan_out(1, "a+b", [returned(f"b{n}", 1, patch) for n, patch in enumerate(patches)], AT)
         assert same(state, state_of())
 
 
@@ -287,7 +287,7 @@ def played(steps: list[tuple[str, Any]], check: Any = None) -> PipelineState:
             elif kind == "late":
                 state.record_stage(returned("s", seq, what), AT, base=state.initial)
             elif kind == "fan":
-                branches = [returned(f"b{n}", seq, one) for n, one in enumerate(what)]
+                branches = [returned(f"b{n}", seq, patch) for n, patch in enumerate(what)]
                 state.record_fan_out(seq, "fan", branches, AT, strategies=strategies)
             elif kind == "edit":
                 state.record_edit(what, AT, "ann", "")

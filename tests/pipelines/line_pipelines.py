@@ -142,10 +142,10 @@ class Races:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        racing = [asyncio.ensure_future(self.pipeline.stage(one)) for one in (charges, alpha)]
+        racing = [asyncio.ensure_future(self.pipeline.stage(each)) for each in (charges, alpha)]
         _, late = await workflow.wait(racing, return_when=asyncio.FIRST_COMPLETED)
-        for one in late:
-            one.cancel()
+        for task in late:
+            task.cancel()
         return self.pipeline.result()
 
 

@@ -211,8 +211,8 @@ class ThreeLines:
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
         async def line(*stages: Any) -> None:
-            for one in stages:
-                await self.pipeline.stage(one)
+            for stage in stages:
+                await self.pipeline.stage(stage)
 
         await asyncio.gather(line(check, tidy), line(tidy, document), line(sort, review))
         return self.pipeline.result()

@@ -96,7 +96,7 @@ class TestDocket:
             question(1, proof=True),
             question(2),
         ]
-        assert len({one.digest_with("b") for one in [base, *others]} | {base.digest_with("c")}) == len(others) + 2
+        assert len({each.digest_with("b") for each in [base, *others]} | {base.digest_with("c")}) == len(others) + 2
 
     @pytest.mark.parametrize(
         ("further", "who", "refused"),
@@ -203,14 +203,16 @@ class _Case:
         if not self.decisions:
             return
         decision, _ = self.random.choice(self.decisions)
-        before = {one.question: one for one in self.docket.waiting(self.baton)}
+        before = {each.question: each for each in self.docket.waiting(self.baton)}
         answered = dict(self.answers)
         reply = decide(self.docket, decision, self.baton)
         if isinstance(reply, Decided):
             assert (reply.question, reply.digest) == (decision.question, decision.digest)
             assert decide(self.docket, decision, self.baton) == reply, "the same decision is answered the same"
         else:
-            assert {one.question: one for one in self.docket.waiting(self.baton)} == before, "a refusal changes nothing"
+            assert {each.question: each for each in self.docket.waiting(self.baton)} == before, (
+                "a refusal changes nothing"
+            )
         self.note()
         assert {**self.answers, **answered} == self.answers, "an answer never changes"
 
@@ -247,7 +249,7 @@ class _Case:
     def restart(self) -> None:
         """Continue as new or roll back: a docket that knows some of the closed questions."""
         self.note()
-        remembered = {id: one for id, one in self.answers.items() if self.random.random() < 0.8}
+        remembered = {id: decided for id, decided in self.answers.items() if self.random.random() < 0.8}
         self.docket, self.answers = Docket(), remembered
         for one in remembered.values():
             self.docket.close(Decided.model_validate_json(one.model_dump_json()))

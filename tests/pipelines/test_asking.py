@@ -95,7 +95,7 @@ class TestShown:
         assert handle.id in listed
         assert "Publish?" in listed
         rows = await office.operator.json("inbox", "list")
-        [row] = [one for one in rows if one["workflow_id"] == handle.id]
+        [row] = [each for each in rows if each["workflow_id"] == handle.id]
         assert (row["kind"], row["name"], row["asks"]) == ("approval", "release manager", "Publish?")
         stderr = await office.operator.refused("inbox", "show", handle.id)
         assert f"It waits for approval 'release manager': `baton show {handle.id} --asked` shows it" in stderr
@@ -237,5 +237,5 @@ class TestPeople:
         task_id = (await overview(handle)).task_id
         async with Ledger(office.safeguards.ledger, LedgerOptions(create=False)) as ledger:
             trace = await ledger.trace(task_id)
-        [record] = [one for one in trace.records if one.fields.kind == Kind.DECISION]
+        [record] = [each for each in trace.records if each.fields.kind == Kind.DECISION]
         return list(record.body["votes"])

@@ -92,7 +92,7 @@ async def test_a_compensation_without_money_is_noted_and_the_others_run(worker: 
     assert names(run) == ["book", "pay", "call_off", "tell"]
     [note] = (await overview(handle)).notes
     assert note.startswith("compensation 'refund' failed, see to it by hand: 'refund' needs 0.0005 USD")
-    assert [one.text for one in run.notes] == [note], "its history tells it without a worker"
+    assert [each.text for each in run.notes] == [note], "its history tells it without a worker"
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))
 
 

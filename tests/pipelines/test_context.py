@@ -252,9 +252,9 @@ class TestCharge:
             stage_context.charge(Spend(micro_usd=7))
             return stage_context
 
-        one = environment.run(second_run)
+        third = environment.run(second_run)
 
-        assert (one.charged.micro_usd, heartbeats) == (507, [("page 3", *one.cost_details())])
+        assert (third.charged.micro_usd, heartbeats) == (507, [("page 3", *third.cost_details())])
 
 
 class TestOutsideAWorker:

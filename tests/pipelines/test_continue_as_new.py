@@ -51,7 +51,7 @@ class TestContinuing:
         run_filter = RunFilter(id_prefix=handle.id)
         while not (listed := await with_details(client, await list_runs(client, run_filter, 10))):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
-        assert [(one.run_id, one.began) for one in listed] == [(run.run_id, run.first_began)]
+        assert [(each.run_id, each.began) for each in listed] == [(run.run_id, run.first_began)]
         assert run.state.entries[: len(first.state.entries)] == first.state.entries
         assert run.state.outcomes[: len(first.state.outcomes)] == first.state.outcomes
 

@@ -163,7 +163,7 @@ class TestDecide:
         """Otherwise a decision would be ambiguous."""
         handle = await start(worker, AsksTwice.run)
 
-        assert (await failure(handle)).startswith("an approval 'release manager' is open already")
+        assert (await failure(handle)).startswith("an approval 'release manager' is already open")
 
     @pytest.mark.parametrize("title", ['May "it" go?', "C:\\release", "two\nlines", "Freigabe für März", "x" * 160])
     async def test_a_title_is_read_verbatim(self, client: Client, worker: Worker, title: str) -> None:

@@ -59,8 +59,8 @@ async def together(client: Client, queue: str, handle: Handle, *decisions: Hando
 async def inboxed(client: Client, handle: Handle) -> WaitingHandoff:
     """Return the handoff that a run's own code asks about."""
     while True:
-        for one in await run_inbox(client, handle.id):
-            return one
+        for pending in await run_inbox(client, handle.id):
+            return pending
         await asyncio.sleep(0.02)
 
 
@@ -138,8 +138,8 @@ async def test_an_edit_is_checked_against_a_pending_edit(client: Client) -> None
         handle = await start(short, TaintedBranches.run)
         pending = await waiting(handle, 2)
     both = [
-        decision(one, "edit", edit={"constraints": [who]}, who=who)
-        for one, who in zip(pending, ("ann", "bob"), strict=True)
+        decision(handoff, "edit", edit={"constraints": [who]}, who=who)
+        for handoff, who in zip(pending, ("ann", "bob"), strict=True)
     ]
     replies = await together(client, queue, handle, *both)
 
@@ -175,8 +175,8 @@ async def test_several_people_may_top_up(client: Client, worker: Worker, safegua
     handle = await in_branches(client, worker.task_queue, 100_000)
     pending = await waiting(handle, 2)
     tops = [
-        decision(one, "top_up", micro_usd=amount, who=who, since=one.since)
-        for one, who, amount in zip(pending, ("ann", "bob"), (200_000, 150_000), strict=True)
+        decision(handoff, "top_up", micro_usd=amount, who=who, since=handoff.since)
+        for handoff, who, amount in zip(pending, ("ann", "bob"), (200_000, 150_000), strict=True)
     ]
     await asyncio.gather(*(resolve_handoff(client, handle.id, top_up) for top_up in [*tops, *tops]))
     result = await handle.result()

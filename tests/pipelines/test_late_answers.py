@@ -96,16 +96,16 @@ async def test_concurrent_commands_have_a_replayable_order(server: DevServer, sa
             with suppress(
                 RPCError, WorkflowQueryFailedError, WorkflowUpdateFailedError
             ):  # somebody else was faster, or the time is up
-                for one in await run.query(QUERY_WAITING):
-                    if one["kind"] != "approval":
+                for waiting in await run.query(QUERY_WAITING):
+                    if waiting["kind"] != "approval":
                         continue
-                    seen = {"question": one["question"], "digest": one["digest"]}
-                    yes = Decision(approval=one["name"], approved=True, who="ann", why="it is well", **seen)
+                    seen = {"question": waiting["question"], "digest": waiting["digest"]}
+                    yes = Decision(approval=waiting["name"], approved=True, who="ann", why="it is well", **seen)
                     await (run.signal(DECIDE, yes) if chance.random() < 0.5 else run.execute_update(DECIDE, yes))
 
     async def one_run() -> list[Handle]:
         receiver = await start(worker, WorksAndReceives.run, times=6, senders=senders)
-        beside = [asyncio.create_task(one) for one in (ask(receiver, QUERY_STATUS, []), decide(receiver))]
+        beside = [asyncio.create_task(coroutine) for coroutine in (ask(receiver, QUERY_STATUS, []), decide(receiver))]
         sent = []
         for _ in range(senders):
             await asyncio.sleep(chance.random() / 2)

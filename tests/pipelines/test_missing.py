@@ -146,7 +146,7 @@ class TestMissing:
             for record in caplog.records
             if TOLD[what] in record.getMessage() and "waits for a worker" in record.getMessage()
         ]
-        assert {one.name for one in lines} == {"baton.worker", "temporalio.workflow"}
+        assert {record.name for record in lines} == {"baton.worker", "temporalio.workflow"}
         assert [record for record in caplog.records if record.exc_info and record.levelname != "DEBUG"] == []
 
     @pytest.mark.parametrize("what", ["variable", "module"])

@@ -187,8 +187,8 @@ class TestShortening:
         prompt = assemble(Material(BATON, texts=texts), allowed, estimator, NONCE)
 
         assert prompt.tokens == estimator(prompt.text) <= allowed
-        for one, part in zip(texts, prompt.parts[1:], strict=True):
-            assert any(page.endswith(one.text or "") for _, page in prompt.pages) or part.why in prompt.text
+        for source, part in zip(texts, prompt.parts[1:], strict=True):
+            assert any(page.endswith(source.text or "") for _, page in prompt.pages) or part.why in prompt.text
 
 
 class TestRefused:

@@ -143,8 +143,8 @@ class TestStage:
             rest = await pieces(client, handle, cursor)
             assert text_of(heard[: place + 1]) + text_of(rest) == "".join(TOKENS)
             untold = (*SPOKEN, NewsKind.STEP_STARTED)  # who reads later is not told of each begin
-            after = [one.kind for one, _ in heard[place + 1 :] if one.kind not in untold]
-            assert [one.kind for one, _ in rest if one.kind not in untold] == after
+            after = [item.kind for item, _ in heard[place + 1 :] if item.kind not in untold]
+            assert [item.kind for item, _ in rest if item.kind not in untold] == after
 
     async def test_a_failed_attempt_restarts_the_stream(self, client: Client) -> None:
         """The reader learns that the earlier text does not count."""
