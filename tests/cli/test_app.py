@@ -105,7 +105,7 @@ class TestHelp:
         result = baton("--help")
 
         assert result.exit_code == 0
-        assert [one.name for one in COMMANDS if (one.group or one.name) not in result.output] == []
+        assert [command.name for command in COMMANDS if (command.group or command.name) not in result.output] == []
         assert all(
             code in result.output
             for code in ("0 success", "1 the operation", "2 wrong usage", "3 no server", "4 unverified", "130 Ctrl-C")

@@ -51,9 +51,9 @@ class Browser:
 
 def token_in(page: str) -> str:
     """Return the forgery token of the first form of a page."""
-    found = re.search(r'name="csrf" value="([0-9a-f]+)"', page)
-    assert found is not None
-    return found[1]
+    match = re.search(r'name="csrf" value="([0-9a-f]+)"', page)
+    assert match is not None
+    return match[1]
 
 
 def parameters(address: str) -> dict[str, str]:
@@ -64,8 +64,8 @@ def parameters(address: str) -> dict[str, str]:
 @pytest.fixture(scope="session")
 async def server() -> AsyncIterator[DevServer]:
     """Return a server of the console's own: its pages show every run that there is."""
-    async with local_server() as it:
-        yield it
+    async with local_server() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
@@ -96,8 +96,8 @@ async def client(server: DevServer, console_store: ArtifactStore, safeguards: Sa
 @pytest.fixture(scope="session")
 async def worker(client: Client) -> AsyncIterator[Worker]:
     """Return a running worker."""
-    async with pipeline_worker(client, PIPELINES, STAGES) as it:
-        yield it
+    async with pipeline_worker(client, PIPELINES, STAGES) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
@@ -117,15 +117,15 @@ async def sources(
     )
     place = safeguards.vault
     assert place is not None
-    made = Sources(
+    console_sources = Sources(
         connect,
         console_store,
         Places("http://127.0.0.1:8233", client.namespace),
         evidence,
         lambda: Vault(place, safeguards.keyring),
     )
-    yield made
-    await made.close()
+    yield console_sources
+    await console_sources.close()
 
 
 @pytest.fixture(scope="session")

@@ -71,7 +71,7 @@ class TestLinks:
     """The link that a terminal prints."""
 
     async def test_a_link_signs_in_once(self) -> None:
-        """Who finds it later, in a history or a log, is not signed in by it."""
+        """A link found later in a history or a log is worthless."""
         browser, links = _linked()
         used = links.path
         await browser.sign_in()
@@ -82,15 +82,15 @@ class TestLinks:
         assert (await browser.get("/")).text.startswith("ann OPERATOR ")
         assert links.path != used
 
-    async def test_looking_ahead_does_not_use_it_up(self) -> None:
-        """A mail scanner or a preview asks by HEAD."""
+    async def test_a_preview_does_not_use_it_up(self) -> None:
+        """A mail scanner or a preview sends HEAD."""
         browser, links = _linked()
         await browser.http.head(links.path)
 
         await browser.sign_in()
 
     async def test_the_cookie_is_for_this_console_alone(self) -> None:
-        """Scripts cannot read it, other sites' forms do not send it, another port's console has its own."""
+        """Scripts cannot read it, other sites' forms do not send it, and another port's console has its own."""
         browser, links = _linked()
         answer = await browser.http.get(links.path, follow_redirects=False)
         cookie = answer.headers["set-cookie"]
@@ -99,8 +99,8 @@ class TestLinks:
         assert {"HttpOnly", "SameSite=lax"} <= {part.strip() for part in cookie.split(";")}
         assert links.path.partition("=")[2] not in cookie
 
-    async def test_nothing_is_answered_without_a_session(self, sources: Sources) -> None:
-        """Every page of the console, and those of the other modules, stand behind the guard."""
+    async def test_every_page_requires_a_session(self, sources: Sources) -> None:
+        """Those of all modules."""
         app = console_app(sources, Access(links=Links("ann")))
         paths = {route.path for route in app.routes if isinstance(route, Route)} - {"/enter", "/healthz"}
         stranger = Browser(app)
@@ -113,8 +113,8 @@ class TestHosts:
     """By which names and from which pages the console is asked."""
 
     @pytest.mark.parametrize("host", ["evil.example:8234", "127.0.0.1.evil.example", "", "[::1", "10.0.0.9:8234"])
-    async def test_a_name_that_was_made_to_lead_here_is_refused(self, host: str) -> None:
-        """DNS rebinding: the browser takes the page of the other site for one of that name."""
+    async def test_another_host_name_is_refused(self, host: str) -> None:
+        """DNS rebinding would give another site's page the console's origin."""
         browser, _ = _linked()
         await browser.sign_in()
 
@@ -122,7 +122,7 @@ class TestHosts:
 
     @pytest.mark.parametrize("host", ["localhost:8234", "127.0.0.1:8234", "[::1]:8234"])
     async def test_this_machine_has_three_names(self, host: str) -> None:
-        """Each is the console's own."""
+        """Each is accepted."""
         browser, _ = _linked()
 
         assert (await browser.get("/", host=host)).status_code == 401
@@ -138,7 +138,7 @@ class TestHosts:
         ],
     )
     async def test_a_form_of_another_site_does_nothing(self, headers: dict[str, str]) -> None:
-        """Even with the session and a right token."""
+        """Even with the session and a valid token."""
         browser, _ = _linked()
         await browser.sign_in()
         token = (await browser.get("/")).text.split()[-1]
@@ -146,7 +146,7 @@ class TestHosts:
         assert (await browser.http.post("/act", data={"csrf": token}, headers=headers)).status_code == 403
 
     async def test_a_form_needs_the_token_of_its_session(self) -> None:
-        """Of another session, altered or missing, it does nothing."""
+        """A token that is missing, changed or from another session is refused."""
         browser, _ = _linked()
         await browser.sign_in()
         token = (await browser.get("/")).text.split()[-1]
@@ -158,8 +158,8 @@ class TestHosts:
             assert (await browser.post("/act", {"csrf": wrong, "what": "it"})).status_code == 403
         assert (await browser.post("/act", {"csrf": token, "what": "it"})).text == "done it"
 
-    async def test_every_answer_has_the_headers(self) -> None:
-        """Pages, refusals and redirects alike: nothing inline, nothing from elsewhere, in no frame, kept nowhere."""
+    async def test_every_response_has_the_security_headers(self) -> None:
+        """Pages, refusals and redirects."""
         browser, links = _linked()
         answers = [await browser.get("/"), await browser.http.get(links.path, follow_redirects=False)]
 
@@ -176,19 +176,19 @@ class TestRoles:
         ("role", "answers"),
         [(Role.VIEWER, (403, 403, 403)), (Role.DECIDER, (200, 200, 403)), (Role.OPERATOR, (200, 200, 200))],
     )
-    async def test_each_may_do_what_those_below_it_may(self, role: Role, answers: tuple[int, int, int]) -> None:
+    async def test_each_role_includes_those_below_it(self, role: Role, answers: tuple[int, int, int]) -> None:
         """The page of deciders, an action of deciders, an action of operators."""
         browser, _ = _linked(role)
         await browser.sign_in()
         token = (await browser.get("/")).text.split()[-1]
         fields = {"csrf": token}
-        found = [
+        statuses = [
             await browser.get("/deciders"),
             await browser.post("/act", fields),
             await browser.post("/operate", fields),
         ]
 
-        assert tuple(answer.status_code for answer in found) == answers
+        assert tuple(answer.status_code for answer in statuses) == answers
 
 
 class TestProxy:
@@ -198,26 +198,26 @@ class TestProxy:
         ("groups", "role"), [("", "VIEWER"), ("release", "DECIDER"), ("other, sre ,release", "OPERATOR")]
     )
     async def test_the_highest_role_of_their_groups_counts(self, groups: str, role: str) -> None:
-        """The name is the proxy's."""
+        """The name comes from the proxy."""
         headers = {"x-forwarded-user": "bob", "x-forwarded-groups": groups}
 
         assert (await _proxied().get("/", headers=headers)).text.startswith(f"bob {role} ")
 
-    async def test_headers_of_others_mean_nothing(self) -> None:
-        """Who calls the console itself, past the proxy, is nobody."""
+    async def test_headers_from_other_addresses_are_ignored(self) -> None:
+        """A caller who bypasses the proxy is not authenticated."""
         headers = {"x-forwarded-user": "bob", "x-forwarded-groups": "sre", "x-forwarded-for": "10.0.0.5"}
 
         assert (await _proxied("192.0.2.7").get("/", headers=headers)).status_code == 403
 
     @pytest.mark.parametrize("names", [[], ["bob", "eve"], [" "], ["bo\x7fb"]])
-    async def test_a_name_that_is_not_one_is_nobody(self, names: list[str]) -> None:
-        """A second header is one that the proxy let through."""
+    async def test_an_invalid_name_is_not_authenticated(self, names: list[str]) -> None:
+        """A second header may come from the caller."""
         headers = [("x-forwarded-user", name) for name in names]
 
         assert (await _proxied().get("/", headers=headers)).status_code == 403
 
-    async def test_a_wrong_address_is_told_at_once(self) -> None:
-        """Not when the first person is refused."""
+    async def test_an_invalid_proxy_address_is_an_error_at_once(self) -> None:
+        """Not only when somebody is refused."""
         with pytest.raises(BatonError, match="proxy"):
             Proxy.at(["proxy.local"], "u", "g", {})
 
@@ -225,8 +225,8 @@ class TestProxy:
 class TestRates:
     """How often one may ask."""
 
-    def test_a_bucket_fills_with_time(self) -> None:
-        """So many at once, and so many a second after that, each caller apart."""
+    def test_a_bucket_refills_with_time(self) -> None:
+        """A burst, then a rate per second, for each caller."""
         now = [0.0]
         rates, rate = Rates(lambda: now[0]), Rate(2, 1)
 
@@ -235,8 +235,8 @@ class TestRates:
         now[0] = 1.0
         assert [rates.take("ann", rate) for _ in range(2)] == [True, False]
 
-    async def test_guessing_links_is_slowed_down(self) -> None:
-        """Ten keys at once, and no more; one who is signed in is not hindered."""
+    async def test_guessing_links_is_rate_limited(self) -> None:
+        """After ten keys; a signed-in user is not affected."""
         browser, _ = _linked()
         await browser.sign_in()
         stranger = Browser(browser.app)
@@ -245,8 +245,8 @@ class TestRates:
         assert answers[-1] == 429
         assert (await browser.get("/")).status_code == 200
 
-    async def test_nobody_keeps_the_owner_of_a_link_out(self, sources: Sources) -> None:
-        """Neither a neighbour at the same address who guesses, nor a page of theirs whose session is over."""
+    async def test_nobody_can_lock_out_the_owner_of_a_link(self, sources: Sources) -> None:
+        """Neither someone who guesses from the same address, nor a page whose session is over."""
         links = Links("ann")
         app = console_app(sources, Access(links=links))
         stranger = Browser(app)
@@ -257,8 +257,8 @@ class TestRates:
         assert (await (await Browser(app, links).sign_in()).get("/")).status_code == 200
 
 
-async def test_the_shipped_console_says_that_it_serves(sources: Sources, client: Client) -> None:
-    """A health check has no session, and is told nothing else."""
+async def test_the_health_check_needs_no_session(sources: Sources, client: Client) -> None:
+    """It reveals nothing else."""
     browser = Browser(console_app(sources, Access(links=Links("ann"))))
 
     assert (await browser.get("/healthz", host="10.0.0.7")).text == "ok"

@@ -61,27 +61,29 @@ saved: dict[str, Any] = {}
         pytest.param("x" * 200_000, id="a long text, whole"),
     ],
 )
-async def test_what_is_decided_on_is_readable_there(page: str, readable: str) -> None:
+async def test_every_exhibit_is_readable(page: str, readable: str) -> None:
     """Artifacts too, not only their names."""
     assert readable in page
 
 
-async def test_everything_can_be_saved(page: str) -> None:
-    """As it is, under its own name; only the picture is shown in place."""
-    shown = [one for one in saved.values() if "content-disposition" not in one.headers]
-    contents = [one.content for one in saved.values()]
+async def test_every_exhibit_can_be_saved(page: str) -> None:
+    """Unchanged and under its name; only an image is displayed."""
+    inline = [response for response in saved.values() if "content-disposition" not in response.headers]
+    contents = [response.content for response in saved.values()]
 
     assert len(saved) == len({*saved}) == 10
-    assert [(one.headers["content-type"], one.content) for one in shown] == [("image/png", png())]
+    assert [(response.headers["content-type"], response.content) for response in inline] == [("image/png", png())]
     assert NOTES.encode() in contents
     assert CHANGES.encode() in contents
-    assert {one.headers["content-security-policy"] for one in saved.values()} == {"default-src 'none'; sandbox"}
+    assert {response.headers["content-security-policy"] for response in saved.values()} == {
+        "default-src 'none'; sandbox"
+    }
 
 
-async def test_a_signed_decision_is_a_whole_command(page: str) -> None:
-    """The key stays where it is; the page has no form, and names run, approval and the fields of the answer."""
-    commands = [html.unescape(one) for one in re.findall(r'<code class="command"[^>]*>([^<]*)</code>', page)]
-    words = [shlex.split(one) for one in commands if "--key" in one]
+async def test_a_signed_decision_is_a_complete_command(page: str) -> None:
+    """The key stays on its machine; the command names run, approval and answer fields."""
+    commands = [html.unescape(command) for command in re.findall(r'<code class="command"[^>]*>([^<]*)</code>', page)]
+    words = [shlex.split(command) for command in commands if "--key" in command]
 
     assert words == [
         ["baton", verb, "shows all", "it's all here", "--key", "KEY_FILE", "--why", "…"] for verb in ("approve", "deny")
@@ -89,6 +91,6 @@ async def test_a_signed_decision_is_a_whole_command(page: str) -> None:
     assert 'class="decide' not in page
 
 
-def test_an_approval_can_show_no_more_than_the_page_has() -> None:
-    """So that what is decided on is always there whole."""
+def test_an_approval_shows_no_more_than_the_page_can() -> None:
+    """Exhibits are always complete."""
     assert MAX_EXHIBIT_BYTES <= MAX_CHARACTERS

@@ -21,7 +21,7 @@ def _environment(server: DevServer) -> dict[str, str]:
 
 
 async def test_the_link_that_it_prints_signs_in_and_ends_with_it(server: DevServer, tmp_path: Path) -> None:
-    """The next link is printed once this was used; SIGTERM ends the console."""
+    """The next link is printed after its use; SIGTERM ends the console."""
     process = await asyncio.create_subprocess_exec(
         *BATON,
         "console",
@@ -33,20 +33,20 @@ async def test_the_link_that_it_prints_signs_in_and_ends_with_it(server: DevServ
         stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None
-    told = json.loads(await process.stdout.readline())
+    announcement = json.loads(await process.stdout.readline())
     async with httpx.AsyncClient(follow_redirects=True) as http:
-        page = await http.get(told["link"])
+        page = await http.get(announcement["link"])
     following = json.loads(await process.stdout.readline())
     process.terminate()
 
     assert page.status_code == 200
     assert "<bdi>ann</bdi>" in page.text
-    assert following["link"] != told["link"]
+    assert following["link"] != announcement["link"]
     assert await process.wait() == 0
 
 
 async def test_a_report_is_written_once(server: DevServer, worker: Worker, tmp_path: Path) -> None:
-    """A file that is there is not written over without --force."""
+    """An existing file is not overwritten without --force."""
     handle = await started(worker, checks, "command-1", "Check by command")
     await handle.result()
     command = (*BATON, "report", handle.id, "-o", "run.html")

@@ -69,7 +69,7 @@ class TestFields:
     """What a page shows of a schema."""
 
     def test_each_kind_of_value_has_a_kind_of_field(self) -> None:
-        """Choices, numbers, texts and lists are typed; what is none of these is JSON; objects are groups."""
+        """Choices, numbers, texts and lists are typed; anything else is JSON; objects are groups."""
         kinds = {field.name.removeprefix("answer/"): field.kind for field in SchemaForm(SCHEMA, "answer").fields()}
         assert kinds == {
             "amount": FieldKind.NUMBER,
@@ -94,8 +94,8 @@ class TestFields:
             "billing/number": FieldKind.NUMBER,
         }
 
-    def test_a_field_says_what_the_model_says(self) -> None:
-        """Title, description, limits, choices, and whether it has to be filled in."""
+    def test_a_field_has_the_models_metadata(self) -> None:
+        """Title, description, limits, choices, and whether it is required."""
         fields = {field.name: field for field in SchemaForm(SCHEMA, "answer").fields()}
         amount = fields["answer/amount"]
         assert (amount.label, amount.help, amount.required) == ("Amount", "How much", True)
@@ -109,7 +109,7 @@ class TestFields:
         assert not fields["answer/billing/street"].required
 
     def test_fields_hold_the_defaults_or_a_value(self) -> None:
-        """Of an earlier answer what it holds; else what the model begins with."""
+        """The value of an earlier answer, or the model's defaults."""
         texts = {field.name: field.text for field in SchemaForm(SCHEMA, "answer").fields()}
         assert (texts["answer/ratio"], texts["answer/kind"], texts["answer/counts"]) == ("0.5", '"x"', "1\n2")
         earlier = SchemaForm(SCHEMA, "answer", {"amount": 7, "address": {"street": "Oak"}, "tags": ["a\nb"]})
@@ -117,14 +117,14 @@ class TestFields:
         assert (fields["answer/amount"].text, fields["answer/address/street"].text) == ("7", "Oak")
         assert fields["answer/tags"].kind is FieldKind.JSON  # an entry of two lines would become two entries
 
-    def test_names_with_the_separator_stay_apart(self) -> None:
-        """A schema's names are data."""
+    def test_names_with_the_separator_stay_distinct(self) -> None:
+        """A schema's names are untrusted."""
         schema = {"properties": {"a/b": {"type": "string"}, "a": {"properties": {"b": {"type": "string"}}}}}
         form = SchemaForm(schema, "answer")
-        given = {field.name: field.id for field in form.fields()}
-        assert len(given) == 2
-        assert len(set(given.values())) == 2
-        assert form.filled(dict.fromkeys(given, "x")).value == {"a/b": "x", "a": {"b": "x"}}
+        ids = {field.name: field.id for field in form.fields()}
+        assert len(ids) == 2
+        assert len(set(ids.values())) == 2
+        assert form.filled(dict.fromkeys(ids, "x")).value == {"a/b": "x", "a": {"b": "x"}}
 
     @pytest.mark.parametrize(
         "schema",
@@ -135,7 +135,7 @@ class TestFields:
         ],
     )
     def test_a_schema_without_a_form_is_edited_as_json(self, schema: dict[str, Any]) -> None:
-        """Every answer can be given, if not comfortably."""
+        """Any answer can be given."""
         form = SchemaForm(schema, "answer")
         assert [(field.name, field.kind) for field in form.fields()] == [("answer", FieldKind.JSON)]
         assert form.filled({"answer": '{"a": [1]}'}).value == {"a": [1]}
@@ -151,16 +151,16 @@ class TestFields:
         ],
     )
     def test_hostile_schemas_make_a_form_of_few_fields(self, member: Any) -> None:
-        """A pipeline's schema is not trusted to be one."""
+        """A pipeline's schema is untrusted."""
         schema = {"properties": {"a": member}, "$defs": {"Loop": {"properties": {"next": {"$ref": "#/$defs/Loop"}}}}}
         assert 0 < len(SchemaForm(schema, "answer").fields()) < 5
 
 
-class TestFilled:
+class TestFormResult:
     """What a submitted form sends."""
 
-    def test_the_shown_form_sends_what_the_model_takes(self) -> None:
-        """Nothing but the required fields filled in: the model's defaults hold."""
+    def test_an_untouched_form_sends_the_models_defaults(self) -> None:
+        """With only the required fields filled in."""
         form = SchemaForm(SCHEMA, "answer")
         filled = form.filled(as_shown(form))
         assert filled.faults == {}
@@ -174,8 +174,8 @@ class TestFilled:
             address=Address(street="Elm"),
         )
 
-    def test_every_kind_of_value_comes_through(self) -> None:
-        """A whole record, shown as a form and sent again, is the same record."""
+    def test_every_kind_of_value_survives(self) -> None:
+        """A record shown as a form and sent again is the same record."""
         order = Order(
             amount=1,
             agreed=False,
@@ -200,8 +200,8 @@ class TestFilled:
         assert filled.faults == {}
         assert Order.model_validate_json(json.dumps(filled.value)) == order
 
-    def test_a_default_that_was_cleared_is_not_sent_again(self) -> None:
-        """Whoever empties a field means it."""
+    def test_a_cleared_default_stays_cleared(self) -> None:
+        """Clearing a field is intentional."""
         form = SchemaForm(SCHEMA, "answer")
         cleared = form.filled({**as_shown(form), "answer/note": "", "answer/code": "", "answer/counts": " "})
         assert (cleared.value["note"], cleared.value["code"], cleared.value["counts"]) == (None, "", [])
@@ -221,17 +221,17 @@ class TestFilled:
             pytest.param("further", "[" * 100_000, id="nested too deep"),
         ],
     )
-    def test_what_cannot_be_taken_is_a_fault_of_its_field(self, name: str, text: str) -> None:
-        """The other fields keep their values, and the form can be shown again."""
+    def test_an_invalid_input_is_a_fault_of_its_field(self, name: str, text: str) -> None:
+        """The other fields keep their inputs, and the form can be shown again."""
         form = SchemaForm(SCHEMA, "answer")
-        given = {**as_shown(form), f"answer/{name}": text}
-        filled = form.filled(given)
+        inputs = {**as_shown(form), f"answer/{name}": text}
+        filled = form.filled(inputs)
         assert [*filled.faults] == [f"answer/{name}"]
-        again = {field.name: field for field in form.fields(given, filled.faults)}
-        assert (again[f"answer/{name}"].text, bool(again[f"answer/{name}"].fault)) == (text, True)
-        assert again["answer/day"].text == "2026-11-27"
+        fields = {field.name: field for field in form.fields(inputs, filled.faults)}
+        assert (fields[f"answer/{name}"].text, bool(fields[f"answer/{name}"].fault)) == (text, True)
+        assert fields["answer/day"].text == "2026-11-27"
 
     def test_json_has_no_constants_of_other_languages(self) -> None:
-        """What Python reads as a number and JSON does not."""
+        """Such as NaN, which Python accepts."""
         with pytest.raises(ValueError, match="Infinity is not JSON"):
             parse_json('{"a": Infinity}')

@@ -17,8 +17,8 @@ def _branch(page: str) -> str:
     return page.partition('id="step-1"')[2].partition("</tr>")[0]
 
 
-async def test_a_handoff_is_a_branch_that_leads_to_the_run_that_it_went_to(browser: Browser, client: Client) -> None:
-    """Its step has the message and the answer; the report, which is read without a console, has no link."""
+async def test_a_handoff_is_a_branch_with_a_link_to_its_receiver(browser: Browser, client: Client) -> None:
+    """Its step has the message and the answer; the report has no link, since it works without a console."""
     async with pipeline_worker(client, [HandsOff, Receives], []) as worker:
         start = PipelineInput(goal="Hand on", params={"to": "risk & 7", "starts": "Receives"})
         handle = await client.start_workflow(HandsOff.run, start, id="hands-on-1", task_queue=worker.task_queue)
@@ -37,8 +37,8 @@ async def test_a_handoff_is_a_branch_that_leads_to_the_run_that_it_went_to(brows
     assert "href" not in _branch(saved)
 
 
-async def test_a_handoff_that_nobody_answered_yet_is_a_branch_too(browser: Browser, client: Client) -> None:
-    """Its step is not in the history yet, so it stands last."""
+async def test_an_unanswered_handoff_is_a_branch_too(browser: Browser, client: Client) -> None:
+    """It comes last, since its step is not in the history yet."""
     async with pipeline_worker(client, [HandsOff], []) as worker:
         start = PipelineInput(goal="Hand on", params={"to": "nobody"})
         handle = await client.start_workflow(HandsOff.run, start, id="hands-on-2", task_queue=worker.task_queue)

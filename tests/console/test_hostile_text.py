@@ -118,8 +118,14 @@ class _Page(HTMLParser):
         self.links += is_link
         for name, value in attrs:
             address = name in ("href", "src", "action", "formaction", "data")
-            ours = ("http://", "https://") if is_link else ("/", "#", "data:image/png", "http://127.0.0.1:8233/")
-            if name.startswith("on") or name in ("style", "srcdoc") or (address and not (value or "").startswith(ours)):
+            own_addresses = (
+                ("http://", "https://") if is_link else ("/", "#", "data:image/png", "http://127.0.0.1:8233/")
+            )
+            if (
+                name.startswith("on")
+                or name in ("style", "srcdoc")
+                or (address and not (value or "").startswith(own_addresses))
+            ):
                 self.wrong.append(f"{tag} {name}={value}")
         if tag not in _VOID:
             self.open.append(tag)
@@ -152,8 +158,8 @@ async def plain(server: DevServer, console_store: ArtifactStore) -> AsyncIterato
     client = await Client.connect(
         server.address, plugins=[BatonPlugin(WorkerParts(artifacts=console_store), safeguards="off")]
     )
-    async with pipeline_worker(client, PIPELINES, STAGES) as it:
-        yield it
+    async with pipeline_worker(client, PIPELINES, STAGES) as worker:
+        yield worker
 
 
 async def _stands_still(handle: Handle) -> None:
@@ -164,8 +170,10 @@ async def _stands_still(handle: Handle) -> None:
 
 
 @pytest.mark.parametrize("text", NAUGHTY)
-async def test_no_page_executes_or_breaks(browser: Browser, plain: Worker, sources: Sources, text: str) -> None:
-    """Goal, patch, output, artifact, question, exhibit and names alike; each page has the elements it always has."""
+async def test_no_page_executes_or_breaks_on_hostile_text(
+    browser: Browser, plain: Worker, sources: Sources, text: str
+) -> None:
+    """In goal, patch, output, artifact, question, exhibit and names; each page keeps its elements."""
     id = f"hostile-{sha256(text.encode()).hexdigest()[:8]}-{text[:40]}"
     await _stands_still(await started(plain, echoes, id, text, text=text))
     named = {"id": id}
@@ -186,9 +194,9 @@ async def test_no_page_executes_or_breaks(browser: Browser, plain: Worker, sourc
     assert answer.status_code == 200
     _assert_harmless(answer.text, scripts=2)
     [exhibit, *_] = re.findall(r'href="(/approval/exhibit[^"]*)"', answer.text)
-    shown = await browser.get(unescape(exhibit))
-    assert shown.headers["content-disposition"].startswith("attachment; filename*=UTF-8''")
-    assert shown.content.decode() == text
+    response = await browser.get(unescape(exhibit))
+    assert response.headers["content-disposition"].startswith("attachment; filename*=UTF-8''")
+    assert response.content.decode() == text
     answer = await browser.http.get("/run/artifact/raw", params={**named, "artifact": "echo"})
     assert answer.headers["content-disposition"].startswith("attachment; filename*=UTF-8''")
     assert answer.content.decode() == text
@@ -197,7 +205,7 @@ async def test_no_page_executes_or_breaks(browser: Browser, plain: Worker, sourc
 
 @pytest.mark.parametrize("path", ["/run?id=", "/run/step?step=1&id=", "/audit?task=", "/run/compare?id=", "/nowhere/"])
 async def test_addresses_are_text_too(browser: Browser, path: str) -> None:
-    """What a page says of an address that names nothing."""
+    """In the page for an address that names nothing."""
     answer = await browser.get(f"{path}%3Cscript%3Ealert(1)%3C%2Fscript%3E%E2%80%AE")
 
     assert answer.status_code == (200 if "/audit" in path else 404)
@@ -209,14 +217,14 @@ class TestContent:
 
     @pytest.mark.parametrize("text", [*NAUGHTY, *MARKDOWN])
     def test_markdown_is_harmless(self, text: str) -> None:
-        """No picture, no HTML of its author's; links to the web alone, each followed by the host that it leads to."""
-        made = str(markdown(text))
-        page = _assert_harmless(made, scripts=0)
+        """No images, no HTML; only web links, each followed by its host."""
+        markup = str(markdown(text))
+        page = _assert_harmless(markup, scripts=0)
 
         assert {"img", "script", "style", "input"} & page.counts.keys() == set()
         assert page.counts.get("a", 0) == page.links
-        for address in re.findall(r'href="([^"]*)"', made):
-            assert f"</a> ({urlsplit(address).netloc})" in made
+        for address in re.findall(r'href="([^"]*)"', markup):
+            assert f"</a> ({urlsplit(address).netloc})" in markup
 
     @pytest.mark.parametrize(
         "address",
@@ -238,12 +246,12 @@ class TestContent:
         ],
     )
     def test_other_addresses_are_text(self, address: str) -> None:
-        """Also what names somebody else before the host."""
+        """Also one with a user name before the host."""
         assert "<a" not in str(markdown(f"[x]({address}) <{address}>"))
 
     @pytest.mark.parametrize("sign", ["[", "**a_", "*a ", "`a", "<a "])
-    def test_what_takes_long_to_parse_stays_text(self, sign: str) -> None:
-        """The console serves nobody while it parses."""
+    def test_text_that_is_slow_to_parse_stays_text(self, sign: str) -> None:
+        """The console is blocked while it parses."""
         assert text_content(sign * 20_000, "markdown").form == "text"
 
     @pytest.mark.parametrize(
@@ -256,7 +264,7 @@ class TestContent:
             pytest.param("**bold**", "markdown", id="a text"),
         ],
     )
-    def test_values_are_shown_as_they_are_best_read(self, value: Any, form: str) -> None:
+    def test_each_value_has_a_readable_form(self, value: Any, form: str) -> None:
         """An agent's output may be any JSON."""
         assert value_content(value).form == form
 
@@ -276,8 +284,8 @@ class TestContent:
             pytest.param(b"[" * 900 + b"1" + b",1" * 90_000 + b"]" * 900, "text", id="spaces without end"),
         ],
     )
-    def test_what_is_not_what_it_claims_is_text(self, data: bytes, form: str) -> None:
-        """Whatever its name says."""
+    def test_content_that_does_not_match_its_name_is_text(self, data: bytes, form: str) -> None:
+        """Whatever the name says."""
         assert make_content(data, type="sarif", path="x.png").form == form
 
     @pytest.mark.parametrize(
@@ -290,16 +298,16 @@ class TestContent:
             pytest.param("--- a\n" + "\n" * 200_000, "diff", id="a diff of empty lines"),
         ],
     )
-    def test_what_would_become_far_larger_stays_text(self, text: str, hint: str) -> None:
-        """A page is as long as what it shows."""
+    def test_content_that_would_grow_on_rendering_stays_text(self, text: str, hint: str) -> None:
+        """The size of a page is proportional to what it shows."""
         assert text_content(text, hint).form == "text"
 
-    def test_no_cell_is_cut_off(self) -> None:
-        """A row may have more cells than the first one names."""
+    def test_no_cell_is_lost(self) -> None:
+        """A row may have more cells than the header."""
         assert text_content("a\nb,hidden\n", "csv").rows == [["b", "hidden"]]
 
     def test_words_of_all_scripts_stay(self) -> None:
-        """Joiners, accents and directions by script are no attack."""
+        """Joiners, accents and script directions are not an attack."""
         text = "é ñ Ω שלום مرحبا 你好 👩\u200d👧"
 
         assert visible(text) == text

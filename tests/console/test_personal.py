@@ -47,31 +47,31 @@ async def _openings(sources: Sources, run: RunRecord) -> list[tuple[str | None, 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.DECIDER])
 async def test_others_see_it_sealed(sources: Sources, worker: Worker, role: Role) -> None:
-    """They see of whom there is what; the form of an operator does nothing for them."""
+    """They see whose data there is; the operator's form is refused."""
     run = await _registered(worker, f"sealed-{role.name}")
     browser = await _signed_in(sources, role)
     page = f"/run/personal?id={run.workflow_id}"
-    shown = (await browser.get(page)).text
+    response = (await browser.get(page)).text
     refused = await browser.post(page, {"csrf": "", "why": _WHY})
 
-    assert "email" in shown
-    assert "sealed" in shown
-    assert "<form" not in shown.split("<h1>")[1]
+    assert "email" in response
+    assert "sealed" in response
+    assert "<form" not in response.split("<h1>")[1]
     assert refused.status_code == 403
     assert "requires the role operator" in refused.text
-    assert _MARKER not in shown + refused.text
+    assert _MARKER not in response + refused.text
     assert await _openings(sources, run) == []
 
 
-async def test_an_operator_opens_it_and_the_trace_says_so(
+async def test_an_operator_opens_it_and_the_trace_has_the_record(
     sources: Sources, browser: Browser, worker: Worker, console_folder: Path, tmp_path: Path
 ) -> None:
-    """Who, why and which fields are in the task's chain, which still verifies; the value is not."""
+    """Who, why and which fields, in a chain that still verifies, without the values."""
     run = await _registered(worker, "opened-1")
     page = f"/run/personal?id={run.workflow_id}"
     run_page = (await browser.get(f"/run?id={run.workflow_id}")).text
     before = (await browser.get(page)).text
-    shown = await browser.post(page, {"csrf": token_in(before), "why": _WHY})
+    response = await browser.post(page, {"csrf": token_in(before), "why": _WHY})
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "baton", "audit", "trace", str(run.task_id)),
         *("--ledger", str(console_folder / "ledger.db"), "--json"),
@@ -79,19 +79,19 @@ async def test_an_operator_opens_it_and_the_trace_says_so(
         env={**os.environ, "BATON_KEYS": str(console_folder / DEVELOPMENT_FILE)},
         stdout=asyncio.subprocess.PIPE,
     )
-    told = (await process.communicate())[0].decode()
+    report = (await process.communicate())[0].decode()
     audit = (await browser.get(f"/audit?task={run.task_id}")).text
 
     assert "/run/personal?" in run_page
     assert _MARKER not in run_page + before
-    assert html.escape(EMAIL) in shown.text
-    assert EMAIL not in shown.text
+    assert html.escape(EMAIL) in response.text
+    assert EMAIL not in response.text
     assert await _openings(sources, run) == [("ann", _WHY, {"opened": {who: ["email"] for who in run.personal_data}})]
     assert process.returncode == 0
-    assert "PERSONAL_DATA_OPENED" in told
-    assert _WHY in told
+    assert "PERSONAL_DATA_OPENED" in report
+    assert _WHY in report
     assert html.escape(_WHY) in audit
-    assert _MARKER not in told + audit
+    assert _MARKER not in report + audit
 
 
 async def test_without_a_reason_nothing_is_opened(sources: Sources, browser: Browser, worker: Worker) -> None:
@@ -121,7 +121,7 @@ def _without_keys(safeguards: Safeguards) -> Ledger:
 async def test_what_cannot_be_recorded_is_not_opened(
     sources: Sources, worker: Worker, safeguards: Safeguards, broken: Callable[[Safeguards], Ledger]
 ) -> None:
-    """A ledger that is gone, and one that takes no record of a writer without its keys."""
+    """The ledger is missing, or takes no record from a writer without its keys."""
     run = await _registered(worker, f"opened{broken.__name__}")
     assert sources.evidence is not None
     evidence: Evidence = replace(sources.evidence, open=lambda: broken(safeguards))
@@ -138,17 +138,17 @@ async def test_what_cannot_be_recorded_is_not_opened(
     assert await _openings(sources, run) == []
 
 
-async def test_of_who_was_erased_the_mark_is_shown(
+async def test_an_erased_person_is_shown_as_erased(
     sources: Sources, browser: Browser, worker: Worker, safeguards: Safeguards
 ) -> None:
-    """Nothing was opened, so nothing says that it was."""
+    """Nothing was opened, so there is no record of an opening."""
     run = await _registered(worker, "opened-erased")
     assert safeguards.vault is not None
     async with Vault(safeguards.vault, safeguards.keyring) as vault:
         await vault.erase(f"jane-{run.task_id}", "request-9", "dpo")
         page = f"/run/personal?id={run.workflow_id}"
-        shown = await browser.post(page, {"csrf": token_in((await browser.get(page)).text), "why": _WHY})
+        response = await browser.post(page, {"csrf": token_in((await browser.get(page)).text), "why": _WHY})
 
-    assert "request-9" in shown.text
-    assert _MARKER not in shown.text
+    assert "request-9" in response.text
+    assert _MARKER not in response.text
     assert await _openings(sources, run) == []

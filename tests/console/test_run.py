@@ -50,8 +50,8 @@ def _text(page: str) -> str:
 class TestRun:
     """How a run stands, and its relay."""
 
-    async def test_it_says_how_it_stands_and_what_helps(self, browser: Browser, waiting: Handle) -> None:
-        """For whom it waits, until when, by which command one decides."""
+    async def test_it_shows_the_status_and_the_next_command(self, browser: Browser, waiting: Handle) -> None:
+        """For whom it waits, until when, and the command that decides."""
         text = _text(await _page(browser, "/run", id=waiting.id))
 
         assert "Waits for the decision 'release manager', by ann, group:release, until " in text
@@ -60,7 +60,7 @@ class TestRun:
     async def test_the_relay_has_every_step_with_attempts_spend_and_children(
         self, browser: Browser, waiting: Handle, record: RunRecord
     ) -> None:
-        """Each step a bar in time, the child a branch with a link."""
+        """Each step is a bar in time, a child is a branch with a link."""
         page = await _page(browser, "/run", id=waiting.id)
         text = _text(page)
         child = record.children[0][0]
@@ -73,7 +73,7 @@ class TestRun:
         assert "check" in _text(await _page(browser, "/run", id=child))
 
     async def test_a_failed_run_says_why_and_how_to_repair_it(self, browser: Browser, worker: Worker) -> None:
-        """At which step, by which command."""
+        """With the step and the command."""
         handle = await started(worker, failing, "run-fails", "Fail")
         await _ended(handle)
         text = _text(await _page(browser, "/run", id=handle.id))
@@ -82,8 +82,8 @@ class TestRun:
         assert "the model is gone" in text
         assert "baton rollback run-fails --to 2 --why '…'" in text
 
-    async def test_a_long_run_is_shown_in_parts(self, browser: Browser, worker: Worker) -> None:
-        """The newest steps first of all; the address names another part."""
+    async def test_a_long_run_is_paged(self, browser: Browser, worker: Worker) -> None:
+        """The newest steps first; the address names another page."""
         handle = await started(worker, long, "run-long", "Take steps", steps=120)
         await handle.result()
         newest = await _page(browser, "/run", id=handle.id)
@@ -93,8 +93,8 @@ class TestRun:
         assert 'id="step-1"' in first.text
         assert 'id="step-101"' not in first.text
 
-    async def test_it_leads_to_the_temporal_ui_and_back(self, browser: Browser, record: RunRecord) -> None:
-        """Back by the same address at the console's host."""
+    async def test_it_links_to_the_temporal_ui_and_back(self, browser: Browser, record: RunRecord) -> None:
+        """Back by the same path at the console's host."""
         page = await _page(browser, "/run", id=record.workflow_id)
         [link] = re.findall(r'href="(http://127.0.0.1:8233/[^"]+)"', page)
         back = await browser.get(urlsplit(link).path)
@@ -103,8 +103,8 @@ class TestRun:
         assert "run-waits" in back.text
         assert back.url.path == "/run"
 
-    async def test_what_is_not_there_is_said(self, browser: Browser, waiting: Handle) -> None:
-        """A run, a step, an artifact: not a stack trace."""
+    async def test_a_missing_run_step_or_artifact_is_a_message(self, browser: Browser, waiting: Handle) -> None:
+        """Not a stack trace."""
         for path in ("/run?id=no-such", f"/run/artifact?id={waiting.id}&artifact=none", "/run", "/nowhere"):
             assert (await browser.get(path)).status_code == 404
         assert (await browser.get(f"/run/step?id={waiting.id}&step=99")).status_code == 409
@@ -119,10 +119,10 @@ async def _ended(handle: Handle) -> None:
 class TestStep:
     """A step, opened."""
 
-    async def test_an_agents_step_tells_what_it_saw_did_and_was_refused(
+    async def test_an_agents_step_shows_what_it_saw_and_did(
         self, browser: Browser, waiting: Handle, record: RunRecord
     ) -> None:
-        """The context window by its parts, the refused attempt, inputs, output, the handoff's record."""
+        """The context window by parts, the rejected attempt, inputs, output, the handoff's record."""
         page = await _page(browser, "/run/step", id=waiting.id, step=2)
         text = _text(page)
         parts = record.prompts[2, "draft"]
@@ -136,20 +136,18 @@ class TestStep:
         assert "Handoff from research to draft" in text
         assert "accepted handoff record" in text
 
-    async def test_tool_calls_stand_there_with_what_they_answered(self, browser: Browser, waiting: Handle) -> None:
-        """As the session recorded them."""
+    async def test_tool_calls_are_shown_with_their_results(self, browser: Browser, waiting: Handle) -> None:
+        """As recorded in the session."""
         text = _text(await _page(browser, "/run/step", id=waiting.id, step=1))
 
         assert "read_log call, 7 tokens" in text
         assert "line 0 line 1" in text
 
-    async def test_artifacts_and_output_are_readable_where_they_were_made(
-        self, browser: Browser, waiting: Handle
-    ) -> None:
-        """Each artifact as it is best read, the Markdown of an output as such, and all of it to be saved."""
+    async def test_artifacts_and_output_are_readable_on_their_step(self, browser: Browser, waiting: Handle) -> None:
+        """Each in its best form, with a download."""
         drafted = await _page(browser, "/run/step", id=waiting.id, step=2)
         collected = await _page(browser, "/run/step", id=waiting.id, step=3)
-        saved = [html.unescape(one) for one in re.findall(r'href="(/run/(?:output|artifact/raw)[^"]*)"', collected)]
+        saved = [html.unescape(link) for link in re.findall(r'href="(/run/(?:output|artifact/raw)[^"]*)"', collected)]
         output = re.search(r'href="(/run/output[^"]*)"', drafted)
 
         assert "<h4>Release notes</h4>" in drafted
@@ -160,7 +158,7 @@ class TestStep:
         assert output is not None
         assert (await browser.get(html.unescape(output[1]))).json() == {"text": NOTES}
 
-    async def test_branches_of_a_fan_out_stand_apart(self, browser: Browser, waiting: Handle) -> None:
+    async def test_branches_of_a_fan_out_are_separate(self, browser: Browser, waiting: Handle) -> None:
         """Each with its own output."""
         page = await _page(browser, "/run/step", id=waiting.id, step=4)
 
@@ -171,10 +169,10 @@ class TestStep:
 class TestEdit:
     """What a person changed before a step that was executed again."""
 
-    async def test_it_is_told_apart_from_what_the_step_changed(
+    async def test_it_is_separate_from_the_steps_changes(
         self, browser: Browser, client: Client, worker: Worker, sources: Sources
     ) -> None:
-        """Who edited and why has a row of its own; the step has its own change alone; the heading has the new goal."""
+        """An edit has its own row with who and why; the heading has the new goal."""
         handle = await started(worker, checks, "edit-0", "Check")
         await handle.result()
         patch = {"goal": "Check again", "constraints": ["No network"]}
@@ -195,24 +193,26 @@ class TestEdit:
 class TestCompare:
     """Two points side by side."""
 
-    async def test_what_went_and_what_came_is_marked(self, browser: Browser, waiting: Handle) -> None:
-        """Of one run, from one step to another."""
+    async def test_removals_and_additions_are_marked(self, browser: Browser, waiting: Handle) -> None:
+        """From one step to another of a run."""
         page = await _page(browser, "/run/compare", id=waiting.id, a=1, b=2)
 
         assert "<del><bdi>Log read</bdi></del>" in page
         assert "<ins><bdi>Notes drafted 1</bdi></ins>" in page
         assert "fields alike" in page
 
-    async def test_a_point_of_another_run(self, browser: Browser, waiting: Handle, worker: Worker) -> None:
-        """Here both were given the same until then, but for the goal."""
+    async def test_a_point_of_another_run_can_be_compared(
+        self, browser: Browser, waiting: Handle, worker: Worker
+    ) -> None:
+        """Here the runs differ only in their goals."""
         other = await started(worker, checks, "run-other", "Check")
         await other.result()
         page = await _page(browser, "/run/compare", id=waiting.id, a="start", b="start", other=other.id)
 
         assert "<ins><bdi>Check</bdi></ins>" in page
 
-    async def test_a_point_that_is_none_is_refused(self, browser: Browser, waiting: Handle) -> None:
-        """It says which steps there are."""
+    async def test_an_unknown_point_is_refused(self, browser: Browser, waiting: Handle) -> None:
+        """The message lists the steps."""
         answer = await browser.get(f"/run/compare?id={waiting.id}&a=x'y")
 
         assert answer.status_code == 409
@@ -233,12 +233,14 @@ class TestArtifacts:
             pytest.param("data", "&#34;b&#34;: null", id="JSON, indented"),
         ],
     )
-    async def test_each_form_is_readable(self, browser: Browser, waiting: Handle, id: str, expected: str) -> None:
-        """By what it is, not by what it is called alone."""
+    async def test_each_kind_of_artifact_is_readable(
+        self, browser: Browser, waiting: Handle, id: str, expected: str
+    ) -> None:
+        """By its content, not only by its name."""
         assert expected in await _page(browser, "/run/artifact", id=waiting.id, artifact=id)
 
     async def test_the_bytes_are_saved_and_never_opened(self, browser: Browser, waiting: Handle) -> None:
-        """Only pictures are shown in place, and those in a sandbox."""
+        """Only images are displayed, in a sandbox."""
         saved = await browser.get(f"/run/artifact/raw?id={waiting.id}&artifact=notes&show=1")
         picture = await browser.get(f"/run/artifact/raw?id={waiting.id}&artifact=picture&show=1")
 
@@ -254,10 +256,8 @@ class TestArtifacts:
 class TestLive:
     """What a page is told while a run happens."""
 
-    async def test_a_change_is_told_and_after_a_lost_connection_only_what_is_new(
-        self, sources: Sources, worker: Worker
-    ) -> None:
-        """The cursor is where the page was; the stream ends with the run."""
+    async def test_changes_are_streamed_and_a_reconnect_resumes(self, sources: Sources, worker: Worker) -> None:
+        """At the page's cursor; the stream ends with the run."""
 
         def followed(cursor: str) -> AsyncIterator[Change]:
             return changes(cursor, lambda: run_mark(sources, handle.id, None), 0.1, has_ended)
@@ -279,10 +279,8 @@ class TestLive:
 class TestAudit:
     """The records of a task."""
 
-    async def test_the_verdict_says_what_it_is_based_on(
-        self, browser: Browser, waiting: Handle, record: RunRecord
-    ) -> None:
-        """Signatures, what was kept outside, and every record with its message."""
+    async def test_the_verdict_has_its_basis(self, browser: Browser, waiting: Handle, record: RunRecord) -> None:
+        """Signatures, anchors, and every record with its message."""
         page = await _page(browser, "/audit", task=record.task_id, id=waiting.id)
         text = _text(page)
 
@@ -295,23 +293,23 @@ class TestAudit:
     async def test_the_evidence_verifies_without_the_ledger(
         self, browser: Browser, record: RunRecord, tmp_path: Any, sources: Sources
     ) -> None:
-        """As `baton audit verify` does it."""
+        """As with `baton audit verify`."""
         answer = await browser.get(f"/audit/evidence?task={record.task_id}")
         file = tmp_path / "evidence.zst"
         file.write_bytes(answer.content)
         assert sources.evidence is not None
-        found = verify_bundle(file, ledger=sources.evidence.name, verifier=sources.evidence.verifier)
+        report = verify_bundle(file, ledger=sources.evidence.name, verifier=sources.evidence.verifier)
 
         assert answer.headers["content-disposition"].startswith("attachment; ")
-        assert found.task_ids == (record.task_id,) or list(found.task_ids) == [record.task_id]
-        assert found.verdict.value.startswith("valid")
+        assert report.task_ids == (record.task_id,) or list(report.task_ids) == [record.task_id]
+        assert report.verdict.value.startswith("valid")
 
 
 class TestReport:
     """A run as one file."""
 
-    async def test_it_is_whole_and_loads_nothing(self, sources: Sources, waiting: Handle) -> None:
-        """No script, no link, no address but pictures in itself; its policy allows its own style alone."""
+    async def test_it_is_complete_and_loads_nothing(self, sources: Sources, waiting: Handle) -> None:
+        """No scripts or links; images are embedded, and its policy allows only its own style."""
         text = await report(sources, waiting.id)
         addresses = re.findall(r'(?:src|href|action)="([^"]*)"', text)
 
@@ -322,7 +320,7 @@ class TestReport:
         assert "<h4>Release notes</h4>" in text
         assert "Attempt 1 was refused" in text
 
-    async def test_the_page_offers_it_to_be_saved(self, browser: Browser, waiting: Handle) -> None:
+    async def test_the_page_offers_the_download(self, browser: Browser, waiting: Handle) -> None:
         """Under the run's name."""
         answer = await browser.get(f"/run/report?id={waiting.id}")
 

@@ -28,10 +28,8 @@ async def _until(browser: Browser, query: str, *texts: str) -> str:
 class TestRuns:
     """What stands in the list, and in which order."""
 
-    async def test_what_needs_you_comes_first_and_says_what_it_waits_for(
-        self, browser: Browser, worker: Worker
-    ) -> None:
-        """With the question, for whom, until when, and what was spent."""
+    async def test_runs_that_need_you_come_first(self, browser: Browser, worker: Worker) -> None:
+        """With the question, for whom, until when, and the spend."""
         waits = await started(worker, release, "list-waits", "Notes of the list")
         await until_waiting(waits, "release manager")
         fails = await started(worker, failing, "list-fails", "Fail in the list")
@@ -45,8 +43,8 @@ class TestRuns:
         assert "ann, group:release" in needs
         assert "$0.05" in needs
 
-    async def test_a_text_of_the_goal_finds_a_run(self, browser: Browser, worker: Worker) -> None:
-        """So do a part of the id and the task; what is not found is said so."""
+    async def test_a_search_finds_text_of_the_goal(self, browser: Browser, worker: Worker) -> None:
+        """And parts of the id and the task; an empty result says so."""
         handle = await started(worker, failing, "search-7", "Count the Hedgehogs of the north")
         del handle
 
@@ -54,10 +52,10 @@ class TestRuns:
         assert "search-7" in await _until(browser, "?q=RCH-7", "search-7")
         assert "No run is like this" in await _listed(browser, "?q=unicorns")
 
-    async def test_a_long_list_is_searched_as_far_as_asked(self, browser: Browser, worker: Worker) -> None:
-        """Goals of the first runs, ids of all; the page says so and leads further."""
-        ended = await started(worker, checks, "deep-7", "Count the Wolverines")
-        await ended.result()
+    async def test_a_long_list_is_searched_to_the_requested_depth(self, browser: Browser, worker: Worker) -> None:
+        """Goals of the first runs and ids of all; the page says so and offers more."""
+        handle = await started(worker, checks, "deep-7", "Count the Wolverines")
+        await handle.result()
         waits = await started(worker, release, "deep-waits", "Stand before it")
         await until_waiting(waits, "release manager")
         await _until(browser, "?q=wolverines", "deep-7")
@@ -71,8 +69,8 @@ class TestRuns:
         assert "deep-7" in await _listed(browser, "?q=deep-7&searched=1")
         assert "deep-7" in await _listed(browser, "?q=wolverines&searched=5000")
 
-    async def test_filters_stand_in_the_address(self, browser: Browser, worker: Worker) -> None:
-        """A link to a filtered list shows the same list to others."""
+    async def test_filters_are_in_the_address(self, browser: Browser, worker: Worker) -> None:
+        """A link to a filtered list can be shared."""
         await started(worker, failing, "filter-1", "Fail")
         page = await _until(browser, "?status=FAILED&pipeline=failing", "filter-1")
 

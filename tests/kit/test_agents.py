@@ -66,7 +66,10 @@ class TestScriptedAgent:
 
         assert result.baton_patch == {"current_state": ["c-1 pays 20 USD"]}
         assert stage_context.charged == Spend(micro_usd=500)
-        assert [one.type for one in stage_context.session.events][:2] == [EventType.TOOL_CALL, EventType.TOOL_RESULT]
+        assert [event.type for event in stage_context.session.events][:2] == [
+            EventType.TOOL_CALL,
+            EventType.TOOL_RESULT,
+        ]
 
     async def test_an_unusable_text_is_rejected_by_the_stage(self) -> None:
         """As when a real model answers in prose."""
@@ -190,5 +193,6 @@ class TestRecordedAgent:
 def told(stage_context: StageContext[Baton]) -> list[tuple[str, str, str | None, bool | None, str | None]]:
     """Return the events of a session without their times."""
     return [
-        (one.type.value, one.content, one.tool_name, one.success, one.call_id) for one in stage_context.session.events
+        (event.type.value, event.content, event.tool_name, event.success, event.call_id)
+        for event in stage_context.session.events
     ]

@@ -37,7 +37,7 @@ class TestAssertReplaysFolder:
         assert lines[0] == "3 of 3 histories do not replay:"
         assert "linear.json: the code does not replay" in lines[1]
         assert lines[2].startswith("- notes.json is not a history: ")
-        assert any("old/approval.json belongs to pipeline 'Gated', which was not passed" in one for one in lines)
+        assert any("old/approval.json belongs to pipeline 'Gated', which was not passed" in line for line in lines)
 
     async def test_an_empty_folder_fails(self, tmp_path: Path) -> None:
         """The message says how to get a history."""

@@ -41,7 +41,7 @@ async def hand_on(ledger: Ledger, payload: dict[str, Any], task_id: str = TASK, 
 async def keys_in(vault: Vault) -> int:
     """Return how many keys the vault's file holds: an erased subject is refused by its mark also if its keys stayed."""
     count = "SELECT count(*) FROM wrapped_key WHERE bytes <> zeroblob(length(bytes))"
-    return await vault._file.read(lambda one: int(one.execute(count).fetchone()[0]))
+    return await vault._file.read(lambda connection: int(connection.execute(count).fetchone()[0]))
 
 
 class TestErase:
@@ -52,7 +52,10 @@ class TestErase:
         payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
         await hand_on(ledger, payload)
         wrapped = [
-            row[0] for row in await vault._file.read(lambda one: list(one.execute("SELECT bytes FROM wrapped_key")))
+            row[0]
+            for row in await vault._file.read(
+                lambda connection: list(connection.execute("SELECT bytes FROM wrapped_key"))
+            )
         ]
         assert found_in(tmp_path, wrapped) == 1
 
@@ -75,7 +78,7 @@ class TestErase:
                     connection.execute("INSERT INTO data_key VALUES (?, ?, ?, 1, ?, 0)", row)
                     keys[slot or 0] = key
 
-            await vault._file.write(lambda one: one.execute("INSERT INTO index_key VALUES ('k')"))
+            await vault._file.write(lambda connection: connection.execute("INSERT INTO index_key VALUES ('k')"))
             await vault._file.write(fill)
             gone = [slot for slot in keys if slot % 3]
             for slot in gone:
@@ -143,7 +146,7 @@ class TestErase:
             assert await keys_in(vault) == 0
             first, last = (await ledger.trace(TASK, verifier=keyring.public())).records
             assert (first.absence, last.fields.status) == (None, "ERASED")
-            assert [type(one) for one in (await vault.open(first.body["personalDataPayload"], TASK)).values()] == [
+            assert [type(value) for value in (await vault.open(first.body["personalDataPayload"], TASK)).values()] == [
                 Erased
             ]
         assert found_in(tmp_path, [MARKER.encode(), SUBJECT.encode()]) == 0
@@ -172,7 +175,7 @@ class TestErase:
         await vault.erase(SUBJECT, "r-1")
 
         assert await keys_in(vault) == 0
-        assert [type(one) for one in (await vault.open(copied, TASK)).values()] == [Erased]
+        assert [type(value) for value in (await vault.open(copied, TASK)).values()] == [Erased]
 
     async def test_an_old_copy_of_the_vault_still_opens_it(
         self, vault: Vault, path: Path, tmp_path: Path, keyring: Keyring
@@ -245,7 +248,9 @@ class TestErase:
         async with Vault(path, keyring) as vault:
             await vault.seal(SUBJECT, TASK, {"email": MARKER})
             rows = [(f"t-{number % 1_000}", f"f{number // 1_000}") for number in range(100_000)]
-            await vault._file.write(lambda one: one.executemany("INSERT INTO place VALUES (1, ?, ?)", rows))
+            await vault._file.write(
+                lambda connection: connection.executemany("INSERT INTO place VALUES (1, ?, ?)", rows)
+            )
             writes: list[str] = []
 
             def trace(connection: sqlite3.Connection) -> None:
@@ -283,7 +288,7 @@ class TestRecords:
             with pytest.raises(ErasureUnrecordedError, match="erase again"):
                 await vault.erase(SUBJECT, "r-1")
             assert await keys_in(vault) == 0
-            assert [type(one) for one in (await vault.open(payload, TASK)).values()] == [Erased]
+            assert [type(value) for value in (await vault.open(payload, TASK)).values()] == [Erased]
             assert await ledger.head(TASK) is None
 
             repeated = await vault.erase(SUBJECT, "r-1")
@@ -331,7 +336,7 @@ class TestRestore:
         shutil.copy(tmp_path / "backup.db", path)
 
         async with Vault(path, keyring, options) as vault:
-            assert [type(one) for one in (await vault.open(payload, TASK)).values()] == [Erased]
+            assert [type(value) for value in (await vault.open(payload, TASK)).values()] == [Erased]
             assert await vault.finish_erasures() == 1
             assert await ledger.head(TASK) == head
 
@@ -384,7 +389,9 @@ class TestRestore:
         """Only a proved erasure becomes a mark (C-24)."""
         payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
         await vault.erase(SUBJECT, "r-1")
-        await vault._file.write(lambda one: one.execute("UPDATE erasure SET notice = replace(notice, 'r-1', 'r-2')"))
+        await vault._file.write(
+            lambda connection: connection.execute("UPDATE erasure SET notice = replace(notice, 'r-1', 'r-2')")
+        )
 
         with pytest.raises(VaultError, match="has no valid proof"):
             await vault.open(payload, TASK)

@@ -29,10 +29,10 @@ class TestHold:
         assert (await vault.erase(SUBJECT, "r-1", "dpo")).status == "ERASED"
 
         trace = await ledger.trace(TASK, verifier=keyring.public())
-        assert [one.fields.status for one in trace.records] == ["REFUSED", "ERASED"]
+        assert [record.fields.status for record in trace.records] == ["REFUSED", "ERASED"]
         assert trace.records[0].fields.reason == "LEGAL_HOLD"
         assert trace.report.verdict is Verdict.UNANCHORED
-        assert all(b"12/2026" not in one.message for one in trace.records)
+        assert all(b"12/2026" not in record.message for record in trace.records)
 
     async def test_the_journal_names_actors(self, vault: Vault) -> None:
         """Of holds, refusals and erasures (S3-12.3-a)."""
@@ -42,7 +42,7 @@ class TestHold:
         await vault.erase(SUBJECT, "r-2", "dpo")
 
         rows = await vault._file.read(
-            lambda one: list(one.execute("SELECT event, actor, request_id, why FROM journal"))
+            lambda connection: list(connection.execute("SELECT event, actor, request_id, why FROM journal"))
         )
         assert rows == [
             ("HELD", "counsel", None, "case"),

@@ -68,7 +68,7 @@ class TestPersonalDataAccess:
         desk = PersonalDataAccess(vault, "greet", ["email"], TASK, await vault.seal("ann", TASK, {"email": "ann@x"}))
         await vault.erase("ann", "r-1")
 
-        assert [type(one) for one in (await desk.read()).values()] == [Erased]
+        assert [type(value) for value in (await desk.read()).values()] == [Erased]
         with pytest.raises(SubjectErasedError):
             await desk.write("ann", {"email": "ann@x"})
 

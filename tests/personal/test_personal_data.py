@@ -122,6 +122,6 @@ class TestPersonal:
             assert result.output == [{"handed": 0}, [0]]
             task = await ledger.trace(result.task_id, verifier=safeguards.keyring.public())
             assert task.report.verdict == "valid, completeness not checked"
-            assert "erasure" in [one.fields.kind for one in task.records]
+            assert "erasure" in [record.fields.kind for record in task.records]
         await assert_in_clear_nowhere(worker.client, handle.id, folder)
         await assert_replays(handle, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))

@@ -28,7 +28,9 @@ class TestCrash:
         keyring = Keyring.development(tmp_path)
         async with Vault(tmp_path / "vault.db", keyring) as vault:
             payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
-            wrapped = await vault._file.read(lambda one: one.execute("SELECT bytes FROM wrapped_key").fetchone()[0])
+            wrapped = await vault._file.read(
+                lambda connection: connection.execute("SELECT bytes FROM wrapped_key").fetchone()[0]
+            )
 
         dead = started("tests.personal.eraser", str(tmp_path), how, SUBJECT)
         dead.communicate()
@@ -39,7 +41,7 @@ class TestCrash:
             Ledger(tmp_path / "ledger.db", LedgerOptions(signer=keyring.signer(), policy=SEALED_ONLY)) as ledger,
             Vault(tmp_path / "vault.db", keyring, VaultOptions(ledger=ledger)) as vault,
         ):
-            assert [type(one) for one in (await vault.open(payload, TASK)).values()] == [Erased]
+            assert [type(value) for value in (await vault.open(payload, TASK)).values()] == [Erased]
             assert wrapped not in everything_in(tmp_path)
             report = await vault.erase(SUBJECT, "another request")
 
@@ -63,7 +65,7 @@ class TestSeveralProcesses:
             *payloads, last = rest.splitlines()
             assert (other.returncode, last) == (0, "refused")
             for payload in (first, *map(json.loads, payloads)):
-                assert [type(one) for one in (await vault.open(payload, TASK)).values()] == [Erased]
+                assert [type(value) for value in (await vault.open(payload, TASK)).values()] == [Erased]
 
     async def test_processes_that_start_together_create_one_key(self, tmp_path: Path) -> None:
         """A new subject of two processes is one subject, and every use is counted (C-24)."""
@@ -71,9 +73,11 @@ class TestSeveralProcesses:
         processes = [started("tests.personal.eraser", str(tmp_path), "seal", SUBJECT, "20") for _ in range(3)]
         lines = [line for one in processes for line in one.communicate()[0].splitlines()]
 
-        assert [one.returncode for one in processes] == [0, 0, 0]
+        assert [process.returncode for process in processes] == [0, 0, 0]
         async with Vault(tmp_path / "vault.db", keyring) as vault:
-            rows = await vault._file.read(lambda one: list(one.execute("SELECT generation, used FROM data_key")))
+            rows = await vault._file.read(
+                lambda connection: list(connection.execute("SELECT generation, used FROM data_key"))
+            )
             assert rows == [(1, 60)]
             opened = [list((await vault.open(json.loads(line), TASK)).values()) for line in lines]
             assert Counter(str(one) for (one,) in opened) == Counter({str({"at": at}): 3 for at in range(20)})

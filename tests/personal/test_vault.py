@@ -100,7 +100,7 @@ class TestSeal:
             assert kids["d"] == kids["g"]
             assert list((await vault.open(third, TASK)).values()) == [dict(zip("abcdefg", range(1, 8), strict=True))]
             assert (await vault.erase(SUBJECT, "r-1")).removed["keys"] == 2
-            assert not any(isinstance(one, dict) for one in (await vault.open(third, TASK)).values())
+            assert not any(isinstance(value, dict) for value in (await vault.open(third, TASK)).values())
 
 
 def _flip(text: str) -> str:
@@ -161,7 +161,9 @@ class TestMoving:
         await vault.seal("a", TASK, {"email": "a@x"})
         payload = await vault.seal("b", TASK, {"email": "b@x"})
         await vault._file.write(
-            lambda one: one.execute("UPDATE wrapped_key SET bytes = (SELECT bytes FROM wrapped_key WHERE id = 1)")
+            lambda connection: connection.execute(
+                "UPDATE wrapped_key SET bytes = (SELECT bytes FROM wrapped_key WHERE id = 1)"
+            )
         )
 
         with pytest.raises(DataKeyMissingError, match="does not unwrap"):
@@ -262,7 +264,9 @@ class TestRotation:
             payloads = [await vault.seal(f"s-{number}", TASK, {"n": number}) for number in range(8)]
         async with Vault(path, rotated(keyring, Purpose.WRAP)) as vault:
             assert await vault.rewrap() == 8
-            assert [list((await vault.open(one, TASK)).values()) for one in payloads] == [[{"n": n}] for n in range(8)]
+            assert [list((await vault.open(payload, TASK)).values()) for payload in payloads] == [
+                [{"n": n}] for n in range(8)
+            ]
 
     async def test_a_subject_keeps_its_pseudonym_when_the_index_key_is_rotated(
         self, path: Path, keyring: Keyring

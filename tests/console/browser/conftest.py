@@ -46,12 +46,12 @@ def chromium() -> str:
         )
     install = ["install", "-qy", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300", "chromium"]
     for words in (["update", "-q"], install):  # another of pytest's processes may be at it too
-        done = subprocess.run(
+        process = subprocess.run(
             ["apt-get", *words], check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300
         )
     installed = shutil.which("chromium")
     if installed is None:
-        pytest.skip(f"left out: the browser tests, because apt-get could not install Chromium: {done.stderr[-300:]}")
+        pytest.skip(f"left out: the browser tests, because apt-get could not install Chromium: {process.stderr[-300:]}")
     return installed
 
 
@@ -92,8 +92,8 @@ async def desk_client(server: DevServer, safeguards: Safeguards) -> Client:
 async def desk_worker(server: DevServer, desk_safeguards: Safeguards) -> AsyncIterator[Worker]:
     """Return a running worker of what is decided about."""
     client = await desk_client(server, desk_safeguards)
-    async with pipeline_worker(client, DESK, DESK_STAGES) as it:
-        yield it
+    async with pipeline_worker(client, DESK, DESK_STAGES) as running:
+        yield running
 
 
 @dataclass
@@ -154,16 +154,16 @@ class Office:
         context.set_default_timeout(WAIT_MS)
         self._open.push_async_callback(context.close)
         page = await context.new_page()
-        one = Person(name, page, base, self.screenshots)
-        page.on("pageerror", lambda error: one.errors.append(str(error)))
-        page.on("dialog", lambda dialog: one.errors.append(f"dialog: {dialog.message}"))
-        page.on("console", lambda told: one.errors.append(told.text) if "Content Security" in told.text else None)
+        signed_in = Person(name, page, base, self.screenshots)
+        page.on("pageerror", lambda error: signed_in.errors.append(str(error)))
+        page.on("dialog", lambda dialog: signed_in.errors.append(f"dialog: {dialog.message}"))
+        page.on("console", lambda told: signed_in.errors.append(told.text) if "Content Security" in told.text else None)
         if (name, role) in self._cookies:
             await context.add_cookies(self._cookies[name, role])
         else:
-            await one.open(links.path)
+            await signed_in.open(links.path)
             self._cookies[name, role] = await context.cookies()
-        return one
+        return signed_in
 
     async def close(self) -> None:
         """Close everything."""
@@ -173,9 +173,9 @@ class Office:
 @pytest.fixture(scope="session")
 async def office(chromium_browser: Browser, desk_worker: Worker, screenshots: Path) -> AsyncIterator[Office]:
     """Return the office over the shared server."""
-    it = office_over(chromium_browser, desk_worker.client, screenshots)
-    yield it
-    await it.close()
+    running = office_over(chromium_browser, desk_worker.client, screenshots)
+    yield running
+    await running.close()
 
 
 def office_over(browser: Browser, client: Client, screenshots: Path) -> Office:
@@ -199,4 +199,4 @@ def quiet() -> Iterator[list[Person]]:
     """Return a list of people whose pages must have shown no error when the test ends."""
     people: list[Person] = []
     yield people
-    assert [error for one in people for error in one.errors] == []
+    assert [error for person in people for error in person.errors] == []

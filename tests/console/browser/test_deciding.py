@@ -60,7 +60,7 @@ class TestApprovals:
     async def test_01_from_the_inbox_to_a_typed_yes(
         self, office: Office, desk_worker: Worker, quiet: list[Person]
     ) -> None:
-        """The list leads to everything shown; the form's values arrive typed, under the authenticated name."""
+        """The inbox links to the exhibits; the form's values arrive typed, under the authenticated name."""
         ann = await office.person()
         quiet.append(ann)
         handle = await begun(desk_worker, asks, "typed-1", "Pay the invoice of the printer")
@@ -80,8 +80,8 @@ class TestApprovals:
         await ann.shot("01-approved")
         assert await output(handle) == {"answer": {"amount": 40, "account": "travel"}, "who": "ann", "why": "it is due"}
 
-    async def test_02_a_no_with_its_reason(self, office: Office, desk_worker: Worker, quiet: list[Person]) -> None:
-        """A denial needs no form, only a reason; the run hears both."""
+    async def test_02_a_denial_with_its_reason(self, office: Office, desk_worker: Worker, quiet: list[Person]) -> None:
+        """It needs no form, only a reason; the run gets both."""
         ann = await office.person()
         quiet.append(ann)
         handle = await begun(desk_worker, asks, "no-1")
@@ -94,10 +94,10 @@ class TestApprovals:
             await handle.result()
         assert "not ours" in str(failed.value.cause)
 
-    async def test_03_a_form_that_is_wrong_says_where_and_keeps_what_was_typed(
+    async def test_03_an_invalid_form_marks_its_faults_and_keeps_its_inputs(
         self, office: Office, desk_worker: Worker, quiet: list[Person]
     ) -> None:
-        """The browser is told of no rule that it could not check: the console and the pipeline's model refuse."""
+        """The console and the pipeline's model check what the browser cannot."""
         ann = await office.person()
         quiet.append(ann)
         handle = await begun(desk_worker, asks, "wrong-1")
@@ -121,7 +121,7 @@ class TestApprovals:
     async def test_04_two_people_approve_and_see_each_other(
         self, office: Office, desk_worker: Worker, quiet: list[Person]
     ) -> None:
-        """The second one's form holds the first one's answer; each is on record, and nobody counts twice."""
+        """The second form has the first answer; both are recorded, and nobody counts twice."""
         ann, bob = await office.person(), await office.person("bob", Role.DECIDER)
         quiet += [ann, bob]
         handle = await begun(desk_worker, asks, "quorum-1", params={"needs": 2})
@@ -140,10 +140,10 @@ class TestApprovals:
         await bob.sees("by bob, ann")
         assert (await output(handle))["who"] == "bob, ann"
 
-    async def test_05_what_another_settled_says_so_while_one_looks(
+    async def test_05_an_open_page_follows_the_decision_of_another(
         self, office: Office, desk_worker: Worker, quiet: list[Person]
     ) -> None:
-        """The open page follows, and has no form any more; what was typed is not sent."""
+        """The form disappears, and its inputs are not sent."""
         ann = await office.person()
         quiet.append(ann)
         handle = await begun(desk_worker, confirms, "settled-1")
@@ -159,7 +159,7 @@ class TestApprovals:
     async def test_06_sending_twice_decides_once(
         self, office: Office, desk_worker: Worker, quiet: list[Person]
     ) -> None:
-        """The same form from two windows: the second one shows the first answer."""
+        """From two windows; the second shows the first answer."""
         ann = await office.person()
         quiet.append(ann)
         handle = await begun(desk_worker, confirms, "twice-1", params={"needs": 2})
@@ -171,7 +171,7 @@ class TestApprovals:
         sent = body.replace("why=", "why=once")
         headers = {"origin": ann.base, "content-type": "application/x-www-form-urlencoded"}
         answers = [await ann.page.request.post(f"{ann.base}{path}", data=sent, headers=headers) for _ in range(2)]
-        assert [one.status for one in answers] == [200, 200]
+        assert [answer.status for answer in answers] == [200, 200]
         now = await until_waiting(handle, "publication")
         assert [vote.who for vote in now.waiting_for[0].votes] == ["ann"]
         no = (await answer_to(handle, "publication", yes=False)).model_copy(update={"who": "carol"})
@@ -179,10 +179,10 @@ class TestApprovals:
         await ann.sees("Denied")
         await ann.shot("06-denied-after-one-vote")
 
-    async def test_07_a_decision_on_what_was_shown_before_does_not_count(
+    async def test_07_a_decision_on_outdated_exhibits_is_rejected(
         self, office: Office, desk_worker: Worker, quiet: list[Person]
     ) -> None:
-        """A form that names another digest is refused by the run, and the page shows what is asked now."""
+        """The digest differs, and the page shows the current exhibits."""
         ann = await office.person()
         quiet.append(ann)
         handle = await begun(desk_worker, confirms, "stale-1")
@@ -200,7 +200,7 @@ class TestApprovals:
     async def test_08_a_viewer_looks_and_cannot_decide(
         self, office: Office, desk_worker: Worker, quiet: list[Person]
     ) -> None:
-        """There is no form, and a form that was made up is refused."""
+        """There is no form, and a forged one is refused."""
         vic = await office.person("vic", Role.VIEWER)
         quiet.append(vic)
         handle = await begun(desk_worker, confirms, "viewer-1")
@@ -214,7 +214,7 @@ class TestApprovals:
         await handle.terminate()
 
     async def test_09_without_scripts(self, office: Office, desk_worker: Worker, quiet: list[Person]) -> None:
-        """A whole decision: the inbox, the page, a form that is refused, the form again, and the answer."""
+        """A complete decision: inbox, page, a refused form, the form again, the answer."""
         ann = await office.person(java_script_enabled=False)
         quiet.append(ann)
         handle = await begun(desk_worker, asks, "noscript-1")
@@ -233,7 +233,7 @@ class TestApprovals:
         assert (await output(handle))["why"] == "by hand"
 
     async def test_10_by_the_keyboard_alone(self, office: Office, desk_worker: Worker, quiet: list[Person]) -> None:
-        """From the address to the decision without a mouse."""
+        """From the address to the decision."""
         ann = await office.person()
         quiet.append(ann)
         handle = await begun(desk_worker, confirms, "keys-1")
@@ -252,7 +252,7 @@ class TestApprovals:
         assert (await output(handle))["why"] == "typed"
 
     async def test_11_a_phone(self, office: Office, desk_worker: Worker, quiet: list[Person]) -> None:
-        """The inbox and a decision fit a small screen, whatever the direction of writing."""
+        """Inbox and decision fit a small screen, in both writing directions."""
         ann = await office.person(viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True)
         quiet.append(ann)
         handle = await begun(desk_worker, asks, "phone-1", params={"text": "الفاتورة " * 20, "asks": "هل ندفع؟"})
@@ -281,7 +281,7 @@ class TestHandoffs:
     """Dead letters, needs-input, escalations and exhausted budgets."""
 
     async def test_12_a_false_alarm_is_released(self, office: Office, desk_worker: Worker, quiet: list[Person]) -> None:
-        """The finding is shown in its text; the release is on record under the name."""
+        """The finding is marked in its text; the release is recorded under the name."""
         ann = await office.person()
         quiet.append(ann)
         handle = await begun(desk_worker, FourAgents, "release-1", params={"poisoned": True})
@@ -302,7 +302,7 @@ class TestHandoffs:
     async def test_13_an_edit_is_checked_as_it_is_typed(
         self, office: Office, desk_worker: Worker, quiet: list[Person]
     ) -> None:
-        """Against the rules of the pipeline; what is missing is added, and the run goes on."""
+        """Against the pipeline's rules; the completed baton lets the run continue."""
         ann = await office.person()
         quiet.append(ann)
         handle = await begun(desk_worker, Forgets, "edit-1", params={"stubborn": True})
@@ -329,7 +329,7 @@ class TestHandoffs:
     async def test_14_an_exhausted_budget_is_topped_up(
         self, office: Office, desk_worker: Worker, quiet: list[Person]
     ) -> None:
-        """What is lacking and left is said; an amount that is none is refused; the run goes on."""
+        """The page shows what is missing and left; an invalid amount is refused."""
         ann = await office.person()
         quiet.append(ann)
         handle = await begun(desk_worker, Spends, "budget-1", budget=Budget(initial_micro_usd=200_000))
@@ -351,7 +351,7 @@ class TestHandoffs:
     async def test_15_an_escalation_is_requeued_and_then_abandoned(
         self, office: Office, desk_worker: Worker, quiet: list[Person]
     ) -> None:
-        """It fails again and is asked about again: the old page's decision does not count for the new wait."""
+        """It fails again and waits again; the old page's decision does not apply to the new wait."""
         ann = await office.person()
         quiet.append(ann)
         handle = await begun(desk_worker, Breaks, "escalate-1")
@@ -376,10 +376,10 @@ class TestHandoffs:
         with pytest.raises(WorkflowFailureError):
             await handle.result()
 
-    async def test_16_a_handoff_that_another_decided_about_says_so(
+    async def test_16_an_open_handoff_page_follows_the_decision_of_another(
         self, office: Office, desk_worker: Worker, quiet: list[Person]
     ) -> None:
-        """The open page of the second person follows, without a form."""
+        """The form disappears."""
         ann, bob = await office.person(), await office.person("bob", Role.DECIDER)
         quiet += [ann, bob]
         handle = await begun(desk_worker, FourAgents, "both-1", params={"poisoned": True})

@@ -26,7 +26,7 @@ class TestNetwork:
     """The browser's own."""
 
     async def test_24_offline_and_back(self, office: Office, desk_worker: Worker, quiet: list[Person]) -> None:
-        """The page says so, keeps what was entered, and sends it once there is a network again."""
+        """The page says so, keeps the inputs, and sends them once the network is back."""
         ann = await office.person()
         quiet.append(ann)
         handle = await begun(desk_worker, confirms, "offline-1", params={"needs": 2})
@@ -44,10 +44,10 @@ class TestNetwork:
         assert await votes(desk_worker, handle) == ["ann"]
         await handle.terminate()
 
-    async def test_25_an_answer_that_was_lost_counts_once(
+    async def test_25_a_decision_whose_response_was_lost_counts_once(
         self, office: Office, desk_worker: Worker, quiet: list[Person]
     ) -> None:
-        """The decision arrived, its answer did not: it is sent again, and is the same decision."""
+        """It is sent again as the same decision."""
         ann = await office.person()
         quiet.append(ann)
         handle = await begun(desk_worker, confirms, "lost-1", params={"needs": 2})
@@ -82,21 +82,21 @@ class TestServer:
     async def test_26_workers_gone_and_back(
         self, server: DevServer, chromium_browser: Browser, screenshots: Path, desk_safeguards: Safeguards
     ) -> None:
-        """The page says that nobody answers; a decision is kept, with scripts and without, and counts later."""
+        """The page says that no worker answers; a decision is kept, with and without scripts, and counts later."""
         client = await desk_client(server, desk_safeguards)
         office = office_over(chromium_browser, client, screenshots)
         ann, bob = await office.person(), await office.person("bob", java_script_enabled=False)
         async with pipeline_worker(client, DESK, DESK_STAGES) as worker:
             handle = await begun(worker, confirms, "workers-1", params={"needs": 2})
             path = await asked(handle, "publication")
-            for one in (ann, bob):
-                await one.open(path)
-                await fill(one, Why=f"{one.name} saw it")
+            for person in (ann, bob):
+                await person.open(path)
+                await fill(person, Why=f"{person.name} saw it")
         await press(ann, "Approve")
         await press(bob, "Approve")
-        for one in (ann, bob):
-            await one.sees("nothing was decided. Start one")
-            await one.shot(f"26-no-worker-{one.name}")
+        for person in (ann, bob):
+            await person.sees("nothing was decided. Start one")
+            await person.shot(f"26-no-worker-{person.name}")
         async with Worker(client, task_queue=worker.task_queue, workflows=DESK, activities=DESK_STAGES):
             await ann.sees("You have approved; 1 more must approve.")
             await press(bob, "Send again")
@@ -104,10 +104,10 @@ class TestServer:
             assert (await handle.result()).output == {"who": "ann, bob", "why": "bob saw it"}
         await office.close()
 
-    async def test_27_the_temporal_server_is_killed_and_started_again(
+    async def test_27_the_temporal_server_is_killed_and_restarted(
         self, chromium_browser: Browser, screenshots: Path, tmp_path: Path, port: int
     ) -> None:
-        """The page says so; the decision that was made meanwhile is kept, and counts once."""
+        """The page says so; a decision made meanwhile is kept, and counts once."""
         options = DevServerOptions(database=tmp_path / "temporal.db", port=port, ui_port=None)
         first = DevServer(options)
         await first.start()

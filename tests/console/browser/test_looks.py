@@ -49,16 +49,19 @@ async def assert_clean(person: Person, name: str) -> None:
     """Assert that axe finds nothing, in light and in dark."""
     for scheme in ("light", "dark"):
         await person.page.emulate_media(color_scheme=scheme)
-        found = await Axe().run(person.page, options=_RULES)
-        told = [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found.response["violations"]]
-        assert (name, scheme, told) == (name, scheme, [])
+        results = await Axe().run(person.page, options=_RULES)
+        violations = [
+            (violation["id"], [node["html"][:200] for node in violation["nodes"]])
+            for violation in results.response["violations"]
+        ]
+        assert (name, scheme, violations) == (name, scheme, [])
     await person.shot(f"{name}-dark")
     await person.page.emulate_media(color_scheme="light")
     await person.shot(name)
 
 
 async def test_28_axe_finds_no_violation(office: Office, desk_worker: Worker, quiet: list[Person]) -> None:
-    """On each page, with its forms, faults and refusals, in light and in dark."""
+    """On each page, with forms, faults and refusals, in light and in dark."""
     ann = await office.person()
     quiet.append(ann)
     handle = await begun(
@@ -101,11 +104,11 @@ async def test_28_axe_finds_no_violation(office: Office, desk_worker: Worker, qu
 
 
 async def test_29_hostile_text_is_text(office: Office, desk_worker: Worker, quiet: list[Person]) -> None:
-    """In every field that these pages show: nothing runs, nothing is fetched elsewhere, the page keeps its shape."""
+    """In every field of these pages: nothing runs, nothing is fetched, and the layout stays."""
     ann = await office.person()
     quiet.append(ann)
     elsewhere: list[str] = []
-    ann.page.on("request", lambda told: elsewhere.append(told.url) if not told.url.startswith(ann.base) else None)
+    ann.page.on("request", lambda request: None if request.url.startswith(ann.base) else elsewhere.append(request.url))
     everything = "\n".join(HOSTILE)
     params: dict[str, Any] = {"text": everything, "asks": everything[:1_900], "title": "".join(HOSTILE)}
     handle = await begun(desk_worker, asks, 'hostile-"><script>window.owned=1</script>', everything, params=params)
@@ -137,10 +140,10 @@ async def test_29_hostile_text_is_text(office: Office, desk_worker: Worker, quie
     await handle.result()
 
 
-async def test_30_what_is_read_has_no_violation_either(
+async def test_30_axe_finds_no_violation_on_other_pages(
     chromium_browser: Browser, screenshots: Path, sources: Sources, worker: Worker, quiet: list[Person], tmp_path: Path
 ) -> None:
-    """Steps, artifacts of every kind, two points, an audit, personal data before and after, the report in print."""
+    """Steps, artifacts of every kind, a comparison, an audit, personal data, the printed report."""
     office = Office(chromium_browser, sources, screenshots)
     ann = await office.person()
     quiet.append(ann)

@@ -24,10 +24,10 @@ async def relayed(worker: Worker, id: str) -> Any:
 class TestRollback:
     """Back to before a step."""
 
-    async def test_17_after_a_preview_of_all_that_follows(
+    async def test_17_a_rollback_does_what_its_preview_shows(
         self, office: Office, desk_worker: Worker, quiet: list[Person]
     ) -> None:
-        """Which steps run again, which child stops, which approval is undone; then exactly that happens."""
+        """Which steps run again, which child stops, which approval is undone."""
         ann = await office.person()
         quiet.append(ann)
         handle = await relayed(desk_worker, "back-1")
@@ -52,29 +52,29 @@ class TestRollback:
         assert stopped.status.name == "TERMINATED"
         await desk_worker.client.get_workflow_handle(handle.id).terminate()
 
-    async def test_18_a_preview_that_is_out_of_date_does_nothing(
+    async def test_18_an_outdated_preview_does_nothing(
         self, office: Office, desk_worker: Worker, quiet: list[Person]
     ) -> None:
-        """Somebody else was quicker: the run is not rolled back a second time, and the page says what happened."""
+        """Somebody else rolled back first: it does not happen twice, and the page says what happened."""
         ann = await office.person()
         quiet.append(ann)
         handle = await relayed(desk_worker, "back-2")
         await ann.open(rollback_path(handle.id, 2))
         await ann.page.get_by_label("Why").fill("me too")
-        done = await roll_back(desk_worker.client, handle.id, "2", by="carol", why="quicker")
+        result = await roll_back(desk_worker.client, handle.id, "2", by="carol", why="quicker")
         while len((await read_run(desk_worker.client, handle.id)).steps) < 2:  # the new run comes to the step again
             pass
         await ann.page.get_by_role("button", name="Roll back", exact=True).click()
         await ann.sees("the run changed after you opened this page")
         await ann.sees("carol")
         await ann.shot("18-out-of-date")
-        assert (await desk_worker.client.get_workflow_handle(handle.id).describe()).run_id == done.run_id
+        assert (await desk_worker.client.get_workflow_handle(handle.id).describe()).run_id == result.run_id
         await desk_worker.client.get_workflow_handle(handle.id).terminate()
 
     async def test_19_a_decider_looks_and_cannot_repair(
         self, office: Office, desk_worker: Worker, quiet: list[Person]
     ) -> None:
-        """The preview is for all; the deed for operators."""
+        """The preview is for everybody, the action for operators."""
         bob = await office.person("bob", Role.DECIDER)
         quiet.append(bob)
         handle = await relayed(desk_worker, "back-3")
@@ -90,10 +90,8 @@ class TestRollback:
 class TestFork:
     """Another run from a step on."""
 
-    async def test_20_with_a_patch_that_the_pipeline_takes(
-        self, office: Office, desk_worker: Worker, quiet: list[Person]
-    ) -> None:
-        """What is protected is said while typing; the fork names who and why, and the old run stays as it is."""
+    async def test_20_with_a_patch(self, office: Office, desk_worker: Worker, quiet: list[Person]) -> None:
+        """Protected fields are reported while typing; the fork names who and why, and the old run stays."""
         ann = await office.person()
         quiet.append(ann)
         handle = await relayed(desk_worker, "fork-1")
@@ -119,10 +117,10 @@ class TestFork:
         await other.terminate()
         await handle.terminate()
 
-    async def test_21_sent_twice_forks_once_and_a_taken_id_is_said(
+    async def test_21_sending_twice_forks_once_and_a_taken_id_is_refused(
         self, office: Office, desk_worker: Worker, quiet: list[Person]
     ) -> None:
-        """The second sending leads to the same run; the id of another run is refused."""
+        """The second submission leads to the same run."""
         ann = await office.person()
         quiet.append(ann)
         handle = await relayed(desk_worker, "fork-2")
@@ -151,11 +149,11 @@ class TestStart:
     async def test_22_a_run_is_started_like_the_newest_one(
         self, office: Office, desk_worker: Worker, quiet: list[Person]
     ) -> None:
-        """Its parameters are fields; what is typed arrives typed."""
+        """Its parameters are fields, whose values arrive typed."""
         ann = await office.person()
         quiet.append(ann)
-        given = {"needs": 1, "who": ["ann"], "text": "An invoice", "deep": {"a": [1]}}
-        handle = await begun(desk_worker, asks, "start-1", params=given)
+        params = {"needs": 1, "who": ["ann"], "text": "An invoice", "deep": {"a": [1]}}
+        handle = await begun(desk_worker, asks, "start-1", params=params)
         await until_waiting(handle, "payment")
         await ann.open("/start")
         while not await ann.page.get_by_role("link", name="asks", exact=True).count():
@@ -178,13 +176,13 @@ class TestStart:
         assert run.start.params == {"needs": 2, "who": ["ann", "bob"], "deep": {"b": None}}
         assert (run.start.goal, run.start.baton) == ("Pay it", {"constraints": ["Only in euros"]})
         assert run.ceiling_micro_usd == 500_000
-        for one in ("start-1", "started-1"):
-            await desk_worker.client.get_workflow_handle(one).terminate()
+        for workflow_id in ("start-1", "started-1"):
+            await desk_worker.client.get_workflow_handle(workflow_id).terminate()
 
-    async def test_23_a_pipeline_that_never_ran_and_a_form_that_is_wrong(
+    async def test_23_a_pipeline_that_never_ran_and_an_invalid_form(
         self, office: Office, desk_worker: Worker, quiet: list[Person]
     ) -> None:
-        """It can be named; each fault is said at its field, nothing is started, and what was typed stays."""
+        """Each fault is shown at its field, nothing starts, and the inputs stay."""
         ann = await office.person()
         quiet.append(ann)
         await ann.open("/start?pipeline=brand-new")
