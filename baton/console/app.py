@@ -21,7 +21,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from baton.codec.server import serving
 from baton.console import pages_audit, pages_decide, pages_inbox, pages_operate, pages_run, pages_runs, report
-from baton.console.rendering import STATIC, is_gone, make_environment, render
+from baton.console.rendering import STATIC, is_missing, make_environment, render
 from baton.console.security import Access, Guard, enter
 from baton.console.sources import Sources
 from baton.errors import BatonError, ServerError
@@ -113,7 +113,7 @@ async def _baton_error(request: Request, error: Exception) -> Response:
 
 async def _rpc_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RPCError)  # noqa: S101 - registered for these
-    if is_gone(error):
+    if is_missing(error):
         return _message(request, 404, "There is no such run", f"{error.message}; it may have reached its retention")
     if error.status in _UNREACHABLE_STATUSES or error.status is RPCStatusCode.NOT_FOUND:
         return _message(request, 503, "The Temporal server is unreachable", error.message)

@@ -96,7 +96,7 @@ class SchemaForm:
         >>> form = SchemaForm({"properties": {"amount": {"type": "integer"}}, "required": ["amount"]}, "answer")
         >>> [(field.name, field.kind.value) for field in form.fields()]
         [('answer/amount', 'number')]
-        >>> form.filled({"answer/amount": "40"}).value
+        >>> form.parse({"answer/amount": "40"}).value
         {'amount': 40}
     """
 
@@ -117,7 +117,7 @@ class SchemaForm:
             for name, leaf in self._leaves_by_name.items()
         ]
 
-    def filled(self, inputs: Mapping[str, str]) -> FormResult:
+    def parse(self, inputs: Mapping[str, str]) -> FormResult:
         """Return the value of a submitted form. Empty fields are omitted, so that the model's defaults apply."""
         root: dict[str, Any] = {}
         faults: dict[str, str] = {}

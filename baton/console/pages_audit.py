@@ -46,7 +46,7 @@ def basis(trace: Trace) -> list[str]:
 async def audit(request: Request) -> Response:
     """Show a task's records."""
     sources, task = get_sources(request), query_param(request, "task")
-    run, runs = await _run(request, sources), await sources.runs_of(task)
+    run, runs = await _run(request, sources), await sources.task_runs(task)
     trace = await sources.trace(task, [*runs, run] if run else runs)
     pairs = list(zip(trace.linked, trace.headers, strict=True))
     values = {
@@ -84,7 +84,7 @@ async def open_data(request: Request, form: Mapping[str, str]) -> Response:
     run, why = await read_requested_run(request), form.get("why", "").strip()
     if fault := check_reason(why):
         return _personal_page(request, run, fault=fault)
-    return _personal_page(request, run, known=await get_sources(request).disclosed(run, get_viewer(request).name, why))
+    return _personal_page(request, run, known=await get_sources(request).disclose(run, get_viewer(request).name, why))
 
 
 def _personal_page(request: Request, run: RunRecord, *, known: PersonalData | None = None, fault: str = "") -> Response:

@@ -37,7 +37,7 @@ from baton.client import (
 )
 from baton.console.content import Content, artifact_command, text_content
 from baton.console.forms import NO_SUBMISSION, SchemaForm, Submission, check_reason, parse_json
-from baton.console.pages_inbox import approval_path, handoff_path, kind_of
+from baton.console.pages_inbox import approval_path, handoff_path, pending_label
 from baton.console.rendering import (
     ArtifactView,
     artifact_file,
@@ -131,7 +131,7 @@ async def _exhibit_views(sources: Sources, workflow_id: str, question: str, wait
 def _commands(workflow_id: str, waiting: Waiting) -> list[str]:
     """Return the commands that decide with a key, which a browser must not hold."""
     target = f"{shlex.quote(workflow_id)} {shlex.quote(waiting.name)} --key KEY_FILE --why '…'"
-    form = _form_of(waiting)
+    form = _answer_form(waiting)
     required = [form_field.name.split("/") for form_field in form.fields() if form_field.required] if form else []
     names = dict.fromkeys(path[1] for path in required if len(path) > 1)
     sets = "".join(f" --set {shlex.quote(f'{name}=…')}" for name in names)
@@ -151,7 +151,7 @@ async def exhibit(request: Request) -> Response:
     return artifact_file(request, exhibit.artifact, await get_sources(request).artifact(exhibit.artifact.hash))
 
 
-def _form_of(waiting: Waiting) -> SchemaForm | None:
+def _answer_form(waiting: Waiting) -> SchemaForm | None:
     """Return the form of an approval's answer; in a quorum it starts with the answer of earlier votes."""
     if waiting.answer is None:
         return None
@@ -164,7 +164,7 @@ async def _approval_page(
 ) -> Response:
     """Render an approval, with a submission that was rejected or not sent."""
     waiting = view.open.waiting if view.open else None
-    form = _form_of(waiting) if waiting else None
+    form = _answer_form(waiting) if waiting else None
     seen_digest = submission.inputs.get("digest", "")
     values = {
         "workflow_id": workflow_id,
@@ -210,8 +210,8 @@ async def decide_approval(request: Request, fields: Mapping[str, str]) -> Respon
     waiting, approved = view.open.waiting, fields.get("approved") == "yes"
     faults = {"why": fault} if (fault := check_reason(fields.get("why", ""))) else {}
     answer: Any = None
-    if approved and (form := _form_of(waiting)) is not None:
-        filled = form.filled(fields)
+    if approved and (form := _answer_form(waiting)) is not None:
+        filled = form.parse(fields)
         answer, faults = filled.value, {**faults, **filled.faults}
     if fields.get("approved") not in ("yes", "no"):
         faults["approved"] = "approve or deny"
@@ -294,7 +294,7 @@ def _handoff_page(
         "workflow_id": workflow_id,
         "view": view,
         "pending": pending,
-        "kind": kind_of(pending) if pending else "handoff",
+        "kind": pending_label(pending) if pending else "handoff",
         "findings": findings,
         "message": without_envelope(message or {}),
         "message_sent": message,

@@ -65,7 +65,7 @@ def handoff_path(workflow_id: str, handoff_id: str) -> str:
     return f"/handoff?{urlencode({'run': workflow_id, 'handoff': handoff_id})}"
 
 
-def kind_of(pending: PendingHandoff) -> str:
+def pending_label(pending: PendingHandoff) -> str:
     """Return the label of a waiting handoff."""
     if pending.reason is not None and pending.reason.value in _NEEDS_INPUT:
         return "needs input"
@@ -113,7 +113,7 @@ def _handoff_entry(waiting: WaitingHandoff) -> Entry:
     return Entry(
         path=handoff_path(waiting.workflow_id, pending.handoff_id),
         workflow_id=waiting.workflow_id,
-        kind=kind_of(pending),
+        kind=pending_label(pending),
         title=f"{pending.sender} → {pending.receiver}",
         text=pending.details,
         since=pending.since,

@@ -318,7 +318,7 @@ async def do_start(request: Request, fields: Mapping[str, str]) -> Response:
     client = await sources.client()
     pipeline = request.query_params.get("pipeline", "").strip()
     like = await _newest_run(sources, await list_pipelines(client), pipeline)
-    filled = _form(like).filled(fields)
+    filled = _form(like).parse(fields)
     faults = dict(filled.faults)
     workflow_id, queue = fields.get("id", "").strip(), fields.get("task_queue", "").strip()
     for name, value in (("id", workflow_id), ("task_queue", queue), ("pipeline", pipeline)):

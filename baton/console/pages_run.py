@@ -104,7 +104,7 @@ async def step(request: Request) -> Response:
         "leg": leg,
         "artifacts": [await load_artifact(sources, ref) for ref in new_artifacts[:_MAX_ARTIFACTS]],
         "more_artifacts": len(new_artifacts[_MAX_ARTIFACTS:]),
-        "records": await sources.records_of(run, {*ids, *(str(message["handoffId"]) for message in leg.handoffs)}),
+        "records": await sources.handoff_records(run, {*ids, *(str(message["handoffId"]) for message in leg.handoffs)}),
     }
     return render(request, "step.html", values)
 
@@ -174,7 +174,7 @@ async def difference(request: Request) -> Response:
     return render(request, "compare.html", values)
 
 
-def _artifact_of(run: RunRecord, request: Request) -> ArtifactRef:
+def _find_artifact(run: RunRecord, request: Request) -> ArtifactRef:
     """Return the artifact named by id and hash, or the newest with the id. A later baton may have dropped it."""
     artifact_id, sha256 = query_param(request, "artifact"), request.query_params.get("hash")
     batons = [run.state.initial, *(baton for _, baton in run.history)]
@@ -188,17 +188,17 @@ def _artifact_of(run: RunRecord, request: Request) -> ArtifactRef:
 async def artifact(request: Request) -> Response:
     """Show an artifact."""
     run = await read_requested_run(request)
-    view = await load_artifact(get_sources(request), _artifact_of(run, request), _MAX_SHOWN_BYTES)
+    view = await load_artifact(get_sources(request), _find_artifact(run, request), _MAX_SHOWN_BYTES)
     return render(request, "artifact.html", {"run": run, "artifact_view": view})
 
 
 async def raw(request: Request) -> Response:
     """Return an artifact's bytes."""
-    ref = _artifact_of(await read_requested_run(request), request)
+    ref = _find_artifact(await read_requested_run(request), request)
     return artifact_file(request, ref, await get_sources(request).artifact(ref.hash))
 
 
-async def from_ui(request: Request) -> Response:
+async def redirect_ui_path(request: Request) -> Response:
     """Redirect a path of the Temporal UI to the run's page, so that replacing the host in a link works."""
     params = request.path_params
     return RedirectResponse(run_path(params["workflow_id"], params["run_id"]), status_code=303)
@@ -235,6 +235,6 @@ ROUTES = [
     page("/run/artifact", artifact),
     page("/run/artifact/raw", raw),
     page("/run/events", events),
-    page("/namespaces/{namespace}/workflows/{workflow_id}/{run_id}/{rest:path}", from_ui),
-    page("/namespaces/{namespace}/workflows/{workflow_id}/{run_id}", from_ui),
+    page("/namespaces/{namespace}/workflows/{workflow_id}/{run_id}/{rest:path}", redirect_ui_path),
+    page("/namespaces/{namespace}/workflows/{workflow_id}/{run_id}", redirect_ui_path),
 ]

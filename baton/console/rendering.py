@@ -180,7 +180,7 @@ async def changes(
         try:
             new = await mark()
         except (RPCError, BatonError, HTTPException) as error:
-            if is_gone(error) and not lost:
+            if is_missing(error) and not lost:
                 return
             if not lost:
                 yield Change("lost", current, getattr(error, "message", None) or str(error))
@@ -195,7 +195,7 @@ async def changes(
         await asyncio.sleep(every)
 
 
-def is_gone(error: Exception) -> bool:
+def is_missing(error: Exception) -> bool:
     """Return whether a run does not exist. A missing namespace does not count: the server reports it while starting."""
     if isinstance(error, RPCError):
         return error.status is RPCStatusCode.NOT_FOUND and not error.message.startswith("Namespace")

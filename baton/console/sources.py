@@ -153,7 +153,7 @@ class Sources:
             raise BatonError("this console was started without an artifact store; name one with --artifacts")
         return await self.artifacts.get(sha256)
 
-    async def runs_of(self, task_id: str) -> list[RunRecord]:
+    async def task_runs(self, task_id: str) -> list[RunRecord]:
         """Return the task's runs that the server still has, including children and forks."""
         listed_runs = await list_runs(await self.client(), RunFilter(task=task_id, children=True), _MAX_RUNS)
         results = await asyncio.gather(
@@ -176,7 +176,7 @@ class Sources:
             task_id, verifier=evidence.verifier, anchors=[*heads, *run_anchors], checkpoints=[*checkpoints]
         )
 
-    async def records_of(self, run: RunRecord, handoffs: Collection[str]) -> list[AuditRecord]:
+    async def handoff_records(self, run: RunRecord, handoffs: Collection[str]) -> list[AuditRecord]:
         """Return the ledger's records of some handoffs, or nothing without a ledger."""
         task_id, handoff_ids = run.task_id, tuple(handoff_id for handoff_id in handoffs if handoff_id)
         if self.evidence is None or task_id is None or not handoff_ids:
@@ -184,7 +184,7 @@ class Sources:
         trace = await self.trace(task_id)
         return [record for record in trace.linked if record.fields.event_id.startswith(handoff_ids)]
 
-    async def disclosed(self, run: RunRecord, by: str, why: str) -> PersonalData:
+    async def disclose(self, run: RunRecord, by: str, why: str) -> PersonalData:
         """Record who opens a run's personal data and why, then return it."""
         if self.vault is None:
             raise BatonError("this console was started without a vault, so nothing was opened")

@@ -23,7 +23,7 @@ from baton.contract.records import EventType, SessionEvent
 from baton.core.baton import BatonPatch
 from baton.core.history import Spend
 from baton.pipelines.prompt import Reads
-from baton.testing.scripts import not_again
+from baton.testing.scripts import non_retryable
 from baton.wire.json_values import Json, json_spellings
 from baton.wire.text import quantity
 
@@ -194,7 +194,7 @@ class Cassette:
         """Record a miss and return the error to raise."""
         reason = self._miss_message(agent, prompt)
         self.misses.append(reason)
-        return not_again(CassetteMissError(reason))
+        return non_retryable(CassetteMissError(reason))
 
     def _miss_message(self, agent: str, prompt: str) -> str:
         """Return why an answer is missing, with a diff to the most similar prompt."""
@@ -226,7 +226,7 @@ def _refuse_secrets(agent: str, text: str) -> None:
             continue
         if any(spelling in text for spelling in json_spellings(value)):  # the answer is JSON text
             reason = f"the prompt or answer of {agent!r} contains the value of the environment variable {name!r}"
-            raise not_again(ValueError(f"{reason}; it is not recorded. Keep keys out of prompts and answers"))
+            raise non_retryable(ValueError(f"{reason}; it is not recorded. Keep keys out of prompts and answers"))
 
 
 def _similarity(first: str, second: str) -> float:
@@ -320,14 +320,14 @@ class RecordedAgent:
         answer = await self._cassette.answer(self.name, _render_prompt(work), ask)
         where = f"the answer of {self.name!r} in {str(self._cassette.file)!r}"
         if not isinstance(answer, dict):
-            raise not_again(ValueError(f"{where} is not an object; record it again"))
+            raise non_retryable(ValueError(f"{where} is not an object; record it again"))
         try:
             if not was_asked:
                 _repeat_effects(answer, work)
             return _parse_answer(answer)
         except (KeyError, TypeError, ValueError) as error:  # the file was edited by hand
             reason = f"{where} cannot be read ({type(error).__name__}: {error}); record it again"
-            raise not_again(ValueError(reason)) from error
+            raise non_retryable(ValueError(reason)) from error
 
 
 def _render_prompt(work: AgentWork) -> str:

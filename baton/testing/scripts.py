@@ -22,7 +22,7 @@ from baton.pipelines.activity_stage import Stage
 from baton.wire.text import quantity
 
 
-def not_again(error: Exception) -> Exception:
+def non_retryable(error: Exception) -> Exception:
     """Return the error, in an activity as one that Temporal does not retry."""
     if activity.in_activity():
         return ApplicationError(str(error), type=type(error).__name__, non_retryable=True)
@@ -175,7 +175,7 @@ class Script:
     def _fail(self, reason: str) -> Exception:
         """Record a failure and return the error to raise."""
         self.failures.append(reason)
-        return not_again(ScriptError(reason))
+        return non_retryable(ScriptError(reason))
 
     def __enter__(self) -> Self:
         """Return the script."""

@@ -124,7 +124,7 @@ class TestFields:
         ids = {field.name: field.id for field in form.fields()}
         assert len(ids) == 2
         assert len(set(ids.values())) == 2
-        assert form.filled(dict.fromkeys(ids, "x")).value == {"a/b": "x", "a": {"b": "x"}}
+        assert form.parse(dict.fromkeys(ids, "x")).value == {"a/b": "x", "a": {"b": "x"}}
 
     @pytest.mark.parametrize(
         "schema",
@@ -138,7 +138,7 @@ class TestFields:
         """Any answer can be given."""
         form = SchemaForm(schema, "answer")
         assert [(field.name, field.kind) for field in form.fields()] == [("answer", FieldKind.JSON)]
-        assert form.filled({"answer": '{"a": [1]}'}).value == {"a": [1]}
+        assert form.parse({"answer": '{"a": [1]}'}).value == {"a": [1]}
 
     @pytest.mark.parametrize(
         "member",
@@ -162,7 +162,7 @@ class TestFormResult:
     def test_an_untouched_form_sends_the_models_defaults(self) -> None:
         """With only the required fields filled in."""
         form = SchemaForm(SCHEMA, "answer")
-        filled = form.filled(as_shown(form))
+        filled = form.parse(as_shown(form))
         assert filled.faults == {}
         order = Order.model_validate_json(json.dumps(filled.value))
         assert order == Order(
@@ -196,14 +196,14 @@ class TestFormResult:
             billing=Address(street="Oak", number=2),
         )
         form = SchemaForm(SCHEMA, "answer", order.model_dump(mode="json"))
-        filled = form.filled({field.name: field.text.replace("\n", "\r\n") for field in form.fields()})
+        filled = form.parse({field.name: field.text.replace("\n", "\r\n") for field in form.fields()})
         assert filled.faults == {}
         assert Order.model_validate_json(json.dumps(filled.value)) == order
 
     def test_a_cleared_default_stays_cleared(self) -> None:
         """Clearing a field is intentional."""
         form = SchemaForm(SCHEMA, "answer")
-        cleared = form.filled({**as_shown(form), "answer/note": "", "answer/code": "", "answer/counts": " "})
+        cleared = form.parse({**as_shown(form), "answer/note": "", "answer/code": "", "answer/counts": " "})
         assert (cleared.value["note"], cleared.value["code"], cleared.value["counts"]) == (None, "", [])
 
     @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ class TestFormResult:
         """The other fields keep their inputs, and the form can be shown again."""
         form = SchemaForm(SCHEMA, "answer")
         inputs = {**as_shown(form), f"answer/{name}": text}
-        filled = form.filled(inputs)
+        filled = form.parse(inputs)
         assert [*filled.faults] == [f"answer/{name}"]
         fields = {field.name: field for field in form.fields(inputs, filled.faults)}
         assert (fields[f"answer/{name}"].text, bool(fields[f"answer/{name}"].fault)) == (text, True)

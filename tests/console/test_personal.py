@@ -130,7 +130,7 @@ async def test_what_cannot_be_recorded_is_not_opened(
     page = f"/run/personal?id={run.workflow_id}"
     answer = await browser.post(page, {"csrf": token_in((await browser.get(page)).text), "why": _WHY})
     with pytest.raises(BatonError):
-        await unrecorded.disclosed(run, "ann", _WHY)
+        await unrecorded.disclose(run, "ann", _WHY)
     await unrecorded.close()
 
     assert answer.status_code == 409

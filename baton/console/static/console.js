@@ -6,7 +6,7 @@ const live = document.getElementById("live");
 let source = null;
 let cursor = null;
 let loading = false;
-let again = false;
+let pending = false;
 
 function say(text, lost) {
   live.hidden = !text;
@@ -14,30 +14,30 @@ function say(text, lost) {
   live.classList.toggle("lost", Boolean(lost));
 }
 
-// Puts what is new in place of what it was, and leaves alone what has the focus, is open, or did not change.
-function replace(old, made) {
-  if (old.isEqualNode(made) || old.contains(document.activeElement) && document.activeElement.matches("input, textarea, select")) return;
-  const open = new Set([...old.querySelectorAll("details[open][id]")].map((one) => one.id));
-  for (const one of made.querySelectorAll("details[id]")) one.open = one.open || open.has(one.id);
+// Replaces changed elements, but keeps focused fields and open details.
+function replace(old, updated) {
+  if (old.isEqualNode(updated) || old.contains(document.activeElement) && document.activeElement.matches("input, textarea, select")) return;
+  const open = new Set([...old.querySelectorAll("details[open][id]")].map((element) => element.id));
+  for (const element of updated.querySelectorAll("details[id]")) element.open = element.open || open.has(element.id);
   const focused = old.contains(document.activeElement) ? document.activeElement : null;
   const address = focused && focused.getAttribute("href");
-  const named = focused && focused.id;
-  old.replaceWith(made);
-  const back = named ? document.getElementById(named) : address && [...made.querySelectorAll("a")].find((one) => one.getAttribute("href") === address);
+  const focusedId = focused && focused.id;
+  old.replaceWith(updated);
+  const back = focusedId ? document.getElementById(focusedId) : address && [...updated.querySelectorAll("a")].find((element) => element.getAttribute("href") === address);
   if (back) back.focus({ preventScroll: true });
 }
 
 async function load() {
-  if (loading) { again = true; return; }
+  if (loading) { pending = true; return; }
   loading = true;
   try {
-    const answer = await fetch(location.href, { headers: { accept: "text/html" }, credentials: "same-origin" });
-    if (answer.status === 401) { say("signed out", true); return; }
-    if (!answer.ok) throw new Error(answer.statusText);
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    for (const made of page.querySelectorAll("[data-live]")) {
-      const old = main.querySelector(`[data-live="${CSS.escape(made.dataset.live)}"]`);
-      if (old) replace(old, document.adoptNode(made));
+    const response = await fetch(location.href, { headers: { accept: "text/html" }, credentials: "same-origin" });
+    if (response.status === 401) { say("signed out", true); return; }
+    if (!response.ok) throw new Error(response.statusText);
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    for (const updated of page.querySelectorAll("[data-live]")) {
+      const old = main.querySelector(`[data-live="${CSS.escape(updated.dataset.live)}"]`);
+      if (old) replace(old, document.adoptNode(updated));
     }
     document.title = page.title;
     say("live", false);
@@ -47,7 +47,7 @@ async function load() {
     setTimeout(load, 2000);
   } finally {
     loading = false;
-    if (again) { again = false; load(); }
+    if (pending) { pending = false; load(); }
   }
 }
 
@@ -71,7 +71,7 @@ function disconnect() {
   source = null;
 }
 
-// A browser has few connections to one host: a page that nobody sees gives its own back, and catches up later.
+// A browser has few connections per host, so a hidden page closes its own and catches up later.
 document.addEventListener("visibilitychange", () => (document.hidden ? disconnect() : connect()));
 addEventListener("online", () => { disconnect(); connect(); load(); });
 addEventListener("offline", () => say("offline", true));

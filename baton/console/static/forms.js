@@ -1,79 +1,79 @@
-// Sends forms so that nothing typed is lost while the network or the server is away, checks patches as they are typed,
-// and says when what a form decides about has changed. Forms work without it.
+// Sends forms without losing input while the network or the server is down, checks patches while typing, and reports
+// when the subject of a form has changed. Forms work without it.
 "use strict";
 
 (() => {
-  const AGAIN = 3000;
+  const RETRY_MS = 3000;
   const main = document.getElementById("main");
   let waiting = null;
-  let shownAt = main.querySelector(".state")?.dataset.now;
+  let shownState = main.querySelector(".state")?.dataset.now;
 
   function notice(form, text, lost) {
-    let told = form.querySelector(":scope > .sending");
-    if (!told) {
-      told = document.createElement("p");
-      told.className = "notice sending";
-      told.setAttribute("role", "status");
-      form.append(told);
+    let note = form.querySelector(":scope > .sending");
+    if (!note) {
+      note = document.createElement("p");
+      note.className = "notice sending";
+      note.setAttribute("role", "status");
+      form.append(note);
     }
-    told.textContent = text;
-    told.hidden = !text;
-    told.classList.toggle("bad", Boolean(lost));
+    note.textContent = text;
+    note.hidden = !text;
+    note.classList.toggle("bad", Boolean(lost));
   }
 
-  function hold(form, held) {
-    for (const button of form.querySelectorAll("button")) button.disabled = held;
-    form.toggleAttribute("data-sending", held);
+  function hold(form, busy) {
+    for (const button of form.querySelectorAll("button")) button.disabled = busy;
+    form.toggleAttribute("data-sending", busy);
   }
 
-  // What the person decided is taken once; it is bound to what they saw, so that sending it again does no harm.
+  // A decision is bound to what the person saw, so sending it again is harmless.
   async function send(form, body) {
     clearTimeout(waiting);
     waiting = null;
     hold(form, true);
     notice(form, "Sending…", false);
-    let answer;
+    let response;
     try {
-      answer = await fetch(form.getAttribute("action"), { method: "POST", body, credentials: "same-origin" });
+      response = await fetch(form.getAttribute("action"), { method: "POST", body, credentials: "same-origin" });
     } catch {
       keep(form, body, navigator.onLine ? "The console is unreachable." : "You are offline.");
       return;
     }
-    const text = await answer.text().catch(() => "");
-    if (answer.redirected && answer.status < 500) {
-      location.assign(answer.url);
-    } else if (answer.status >= 500 || answer.status === 429) {
+    const text = await response.text().catch(() => "");
+    if (response.redirected && response.status < 500) {
+      location.assign(response.url);
+    } else if (response.status >= 500 || response.status === 429) {
       const page = new DOMParser().parseFromString(text, "text/html");
-      const told = page.querySelector("[data-told]") || page.querySelector("main h1");
-      const why = told ? `${told.textContent}.` : "The console is unreachable.";
-      keep(form, body, answer.status === 429 ? "Too many at once." : why);
+      const message = page.querySelector("[data-told]") || page.querySelector("main h1");
+      const why = message ? `${message.textContent}.` : "The console is unreachable.";
+      keep(form, body, response.status === 429 ? "Too many at once." : why);
     } else {
       hold(form, false);
-      answered(form, answer, text);
+      showResponse(form, response, text);
     }
   }
 
   function keep(form, body, why) {
     notice(form, `${why} What you entered is kept, and is sent as soon as that is possible.`, true);
-    const again = () => {
-      removeEventListener("online", again);
+    const retry = () => {
+      removeEventListener("online", retry);
       if (form.isConnected && form.hasAttribute("data-sending")) send(form, body);
     };
-    addEventListener("online", again);
-    waiting = setTimeout(again, AGAIN);
+    addEventListener("online", retry);
+    waiting = setTimeout(retry, RETRY_MS);
   }
 
-  // Shows the page that says why a form did not count, with what was typed.
-  function answered(form, answer, text) {
+  // Shows the page with the rejected form and its inputs.
+  function showResponse(form, response, text) {
     const page = new DOMParser().parseFromString(text, "text/html");
-    const made = page.getElementById("main");
-    if (!made) {
-      notice(form, text.slice(0, 500) || `The console answered ${answer.status}.`, true);
+    const newMain = page.getElementById("main");
+    if (!newMain) {
+      notice(form, text.slice(0, 500) || `The console answered ${response.status}.`, true);
       return;
     }
-    main.replaceChildren(...document.adoptNode(made).childNodes);
+    main.replaceChildren(...document.adoptNode(newMain).childNodes);
     document.title = page.title;
-    shownAt = main.querySelector(".state")?.dataset.now;
+    shownState = main.querySelector(".state")?.dataset.now;
     ready();
   }
 
@@ -89,38 +89,38 @@
   }
 
   function check(area) {
-    const told = document.getElementById(`${area.id}-check`);
+    const output = document.getElementById(`${area.id}-check`);
     let timer = null;
-    let asked = 0;
+    let latest = 0;
     const ask = async () => {
-      const mine = ++asked;
+      const number = ++latest;
       const body = new URLSearchParams({ patch: area.value, csrf: area.form.elements.csrf.value });
       try {
-        const answer = await fetch(area.dataset.check, { method: "POST", body, credentials: "same-origin" });
-        if (mine !== asked || !answer.ok) return;
-        const { findings } = await answer.json();
-        told.textContent = findings.join("\n") || "This patch fits the pipeline's rules.";
-        told.classList.toggle("good", !findings.length);
+        const response = await fetch(area.dataset.check, { method: "POST", body, credentials: "same-origin" });
+        if (number !== latest || !response.ok) return;
+        const { findings } = await response.json();
+        output.textContent = findings.join("\n") || "This patch fits the pipeline's rules.";
+        output.classList.toggle("good", !findings.length);
         area.setAttribute("aria-invalid", String(findings.length > 0));
       } catch {
-        told.textContent = "";
+        output.textContent = "";
       }
     };
     area.addEventListener("input", () => {
       clearTimeout(timer);
-      asked += 1;
+      latest += 1;
       if (area.value.trim()) timer = setTimeout(ask, 400);
-      else told.textContent = "";
+      else output.textContent = "";
     });
   }
 
-  // The page was brought up to date around the form: the form itself, with what was typed, is left alone.
+  // The page around the form was updated; the form keeps its inputs.
   document.addEventListener("baton:updated", () => {
     const now = main.querySelector(".state")?.dataset.now;
     const form = main.querySelector("form[data-seen]");
     if (now === undefined || form?.hasAttribute("data-sending")) return;
     if (!form) {
-      if (now !== shownAt) location.reload();
+      if (now !== shownState) location.reload();
       return;
     }
     form.hidden = now === "settled";
@@ -129,7 +129,7 @@
     if (changed) notice(form, "What is shown has changed since you looked. Load the page again to decide on it.", true);
   });
 
-  // A page that the browser kept may hold a form that was sent.
+  // A page from the browser's cache may contain a form that was already sent.
   addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 
   ready();

@@ -157,7 +157,10 @@ class Office:
         signed_in = Person(name, page, base, self.screenshots)
         page.on("pageerror", lambda error: signed_in.errors.append(str(error)))
         page.on("dialog", lambda dialog: signed_in.errors.append(f"dialog: {dialog.message}"))
-        page.on("console", lambda told: signed_in.errors.append(told.text) if "Content Security" in told.text else None)
+        page.on(
+            "console",
+            lambda message: signed_in.errors.append(message.text) if "Content Security" in message.text else None,
+        )
         if (name, role) in self._cookies:
             await context.add_cookies(self._cookies[name, role])
         else:

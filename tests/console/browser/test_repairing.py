@@ -43,6 +43,7 @@ class TestRollback:
         await ann.page.get_by_role("button", name="Roll back", exact=True).click()
         await ann.page.wait_for_url(lambda url: "/rollback" not in url)
         await ann.shot("17-rolled-back")
+        await until_waiting(desk_worker.client.get_workflow_handle(handle.id), "publication")
         run = await read_run(desk_worker.client, handle.id)
         assert "ann" in run.notes[-1].text
         assert "the text was wrong" in run.notes[-1].text
