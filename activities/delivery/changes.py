@@ -251,11 +251,13 @@ async def _model_input(work: AgentWork, plan: Plan) -> JsonValue:
 
 async def _read_files(repository: Repository, commit: str, paths: list[str], patterns: list[str]) -> list[JsonValue]:
     """Return the files that fit into a prompt, those that may change first."""
+
+    def rank(path: str) -> tuple[bool, int]:
+        return not any(matches(path, pattern) for pattern in patterns), path.count("/")
+
     files: list[JsonValue] = []
     characters_left = _MAX_CHARACTERS
-    for path in sorted(paths, key=lambda one: (not any(matches(one, it) for it in patterns), one.count("/")))[
-        :_MAX_PATHS
-    ]:
+    for path in sorted(paths, key=rank)[:_MAX_PATHS]:
         text = await repository.text(commit, path) if characters_left > 0 else None
         if text is not None and len(text) <= min(_MAX_FILE_LENGTH, characters_left):
             files.append({"path": path, "text": text})

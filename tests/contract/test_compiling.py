@@ -60,10 +60,10 @@ def told(compiled: Compiled) -> dict[str, str]:
 
 
 class TestEverySession:
-    @given(events=sessions(), wanted=requests())
-    def test_each_event_ends_as_one_thing(self, events: list[SessionEvent], wanted: ContractRequest) -> None:
+    @given(events=sessions(), contract_request=requests())
+    def test_each_event_ends_as_one_thing(self, events: list[SessionEvent], contract_request: ContractRequest) -> None:
         """A fact, a label, or a call with its result; nothing is lost or made up (C-39, S5-compiler-g, S5-check-b)."""
-        compiled = compile_contract(events, wanted)
+        compiled = compile_contract(events, contract_request)
         contract, report = compiled.contract, compiled.report
 
         assert [disposition.event_id for disposition in report.dispositions] == [
@@ -86,23 +86,25 @@ class TestEverySession:
         assert sum(dict(contract.excluded_counts or {}).values()) == len(report.ids(EventOutcome.EXCLUDED))
         assert contract.excluded_context == list(report.label_counts)
 
-    @given(events=sessions(), wanted=requests())
-    def test_it_is_a_function(self, events: list[SessionEvent], wanted: ContractRequest) -> None:
+    @given(events=sessions(), contract_request=requests())
+    def test_it_is_a_function(self, events: list[SessionEvent], contract_request: ContractRequest) -> None:
         """The same events and request make the same contract, also after a way over the wire (S5-compiler-j)."""
-        once = compile_contract(events, wanted)
+        once = compile_contract(events, contract_request)
         travelled = [SessionEvent.model_validate_json(event.model_dump_json()) for event in events]
-        recompiled = compile_contract(iter(travelled), wanted)
+        recompiled = compile_contract(iter(travelled), contract_request)
 
         assert recompiled == once
         assert recompiled.contract.to_json_object() == once.contract.to_json_object()
 
-    @given(events=sessions(), wanted=requests())
-    def test_nothing_left_out_shows_anywhere(self, events: list[SessionEvent], wanted: ContractRequest) -> None:
+    @given(events=sessions(), contract_request=requests())
+    def test_nothing_left_out_shows_anywhere(
+        self, events: list[SessionEvent], contract_request: ContractRequest
+    ) -> None:
         """The text of what did not cross is in no contract, prompt, report or log line.
 
         Proves S5-check-p, S5-prob-a, S5-code-b, S5-contract-c, C-39.
         """
-        compiled = compile_contract(events, wanted)
+        compiled = compile_contract(events, contract_request)
         verdict = validate_contract(compiled.contract, now=NOW, report=compiled.report, events=events)
         surfaces = [
             json.dumps(compiled.contract.to_json_object()),
@@ -117,11 +119,13 @@ class TestEverySession:
             if current.id not in crossed:
                 assert not any(f"marker-{number}-end" in surface for surface in surfaces)
 
-    @given(events=sessions(), wanted=requests())
-    def test_only_a_tool_that_succeeded_is_sure(self, events: list[SessionEvent], wanted: ContractRequest) -> None:
+    @given(events=sessions(), contract_request=requests())
+    def test_only_a_tool_that_succeeded_is_sure(
+        self, events: list[SessionEvent], contract_request: ContractRequest
+    ) -> None:
         """High takes success that is true; a model is medium at most, a person unverified (S5-fields-i, C-43)."""
         kinds = {event.id: event for event in events}
-        for fact in compile_contract(events, wanted).contract.facts:
+        for fact in compile_contract(events, contract_request).contract.facts:
             source = kinds[fact.event_id]
             succeeded = source.type is EventType.TOOL_RESULT and source.success is True
             is_known = fact.source.source != "unknown"
@@ -129,30 +133,32 @@ class TestEverySession:
             if source.type is EventType.USER_MESSAGE:
                 assert fact.confidence is Confidence.UNVERIFIED
 
-    @given(events=sessions(), wanted=requests())
-    def test_tools_only_shrink(self, events: list[SessionEvent], wanted: ContractRequest) -> None:
+    @given(events=sessions(), contract_request=requests())
+    def test_tools_only_shrink(self, events: list[SessionEvent], contract_request: ContractRequest) -> None:
         """Never beyond the receiver's capability, never a forbidden one (C-37)."""
-        contract = compile_contract(events, wanted).contract
+        contract = compile_contract(events, contract_request).contract
 
-        forbidden = {tool.lower() for tool in wanted.forbidden}
-        assert set(contract.allowed_tools) <= wanted.capability
+        forbidden = {tool.lower() for tool in contract_request.forbidden}
+        assert set(contract.allowed_tools) <= contract_request.capability
         assert not {tool.lower() for tool in contract.allowed_tools} & forbidden
 
-    @given(events=sessions(), wanted=requests())
-    def test_what_fits_is_within_the_budget(self, events: list[SessionEvent], wanted: ContractRequest) -> None:
+    @given(events=sessions(), contract_request=requests())
+    def test_what_fits_is_within_the_budget(
+        self, events: list[SessionEvent], contract_request: ContractRequest
+    ) -> None:
         """Facts never take the contract over the receiver's tokens (S5-valid-e)."""
-        compiled = compile_contract(events, wanted)
+        compiled = compile_contract(events, contract_request)
 
-        if wanted.max_tokens is not None and compiled.contract.facts:
-            assert contract_tokens(compiled.contract) <= wanted.max_tokens
+        if contract_request.max_tokens is not None and compiled.contract.facts:
+            assert contract_tokens(compiled.contract) <= contract_request.max_tokens
         assert compiled.report.contract_tokens == contract_tokens(compiled.contract)
 
-    @given(events=sessions(), wanted=requests())
+    @given(events=sessions(), contract_request=requests())
     def test_what_it_makes_is_valid_unless_a_source_is_unknown(
-        self, events: list[SessionEvent], wanted: ContractRequest
+        self, events: list[SessionEvent], contract_request: ContractRequest
     ) -> None:
         """Compile and validate agree on the evidence; nothing from an unknown source crosses (C-35, S5-compiler-i)."""
-        compiled = compile_contract(events, wanted)
+        compiled = compile_contract(events, contract_request)
         verdict = validate_contract(compiled.contract, now=NOW, report=compiled.report, events=events, schemas=SCHEMAS)
 
         unknown = [fact for fact in compiled.contract.facts if fact.source.source == "unknown"]

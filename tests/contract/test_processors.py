@@ -11,9 +11,9 @@ from baton.contract.records import Confidence, ContractError, EventType, Session
 from tests.contract.contract_material import NOW, event, request, result
 
 
-def fate(one: SessionEvent, policy: ContractPolicy | None = None, *others: SessionEvent) -> str:
+def fate(candidate: SessionEvent, policy: ContractPolicy | None = None, *others: SessionEvent) -> str:
     """Return the label of an event, or how sure the fact is that it became, or what consumed it."""
-    compiled = compile_contract([one, *others], request(), policy)
+    compiled = compile_contract([candidate, *others], request(), policy)
     disposition = compiled.report.dispositions[0]
     return disposition.label or disposition.consumed_by or compiled.contract.facts[0].confidence.value
 
@@ -27,9 +27,9 @@ class TestLeaveOut:
     @pytest.mark.parametrize("kind", list(EventType))
     def test_whatever_is_marked(self, kind: EventType) -> None:
         """The mark comes before everything else, and the label says so (S5-compiler-c, S5-check-p, C-39)."""
-        one = event(kind, "Secret", tool_name="crm", success=True, accepted=True, exclude_from_handoff=True)
+        candidate = event(kind, "Secret", tool_name="crm", success=True, accepted=True, exclude_from_handoff=True)
 
-        assert fate(one) == f"explicit:{kind.value}"
+        assert fate(candidate) == f"explicit:{kind.value}"
 
     def test_results_of_tools_that_failed(self) -> None:
         """Labelled, and the tool is not granted (C-39, S5-compiler-h)."""
@@ -71,9 +71,9 @@ class TestLeaveOut:
     @pytest.mark.parametrize("kind", ["tool_result", "llm_response", "user_message", "decision"])
     def test_what_has_no_readable_time(self, kind: str, written: str | None) -> None:
         """Provenance needs a time, so an event without one never becomes a fact (C-42, S5-compiler-f)."""
-        one = event(kind, "x", timestamp=written, tool_name="crm.lookup", success=True, accepted=True)
+        candidate = event(kind, "x", timestamp=written, tool_name="crm.lookup", success=True, accepted=True)
 
-        assert fate(one) == f"stale:{'crm.lookup' if kind == 'tool_result' else kind}"
+        assert fate(candidate) == f"stale:{'crm.lookup' if kind == 'tool_result' else kind}"
 
     def test_each_tool_has_its_own_age(self) -> None:
         """A price is old sooner than a customer's name (S5-check-d)."""
@@ -108,9 +108,9 @@ class TestLeaveOut:
 
     def test_a_label_is_one_line_whatever_the_tool_is_called(self) -> None:
         """A hallucinated name cannot break the audit's list (S5-check-i)."""
-        one = result("x", success=False, tool_name="crm\n  .lookup" + "x" * 300)
+        candidate = result("x", success=False, tool_name="crm\n  .lookup" + "x" * 300)
 
-        assert fate(one) == ("failed:crm .lookup" + "x" * 300)[: len("failed:") + 200]
+        assert fate(candidate) == ("failed:crm .lookup" + "x" * 300)[: len("failed:") + 200]
 
 
 class TestCalls:
@@ -173,7 +173,7 @@ class TestCalls:
 
 class TestClaims:
     @pytest.mark.parametrize(
-        ("one", "source", "method", "confidence"),
+        ("candidate", "source", "method", "confidence"),
         [
             pytest.param(result("x"), "crm.lookup", "tool_call:crm.lookup", "high", id="a tool that succeeded"),
             pytest.param(
@@ -188,16 +188,16 @@ class TestClaims:
         ],
     )
     def test_source_method_and_confidence_follow_the_type(
-        self, one: SessionEvent, source: str, method: str, confidence: str
+        self, candidate: SessionEvent, source: str, method: str, confidence: str
     ) -> None:
         """High only for success that is true, medium for models, unverified for users.
 
         Proves S5-fields-f, S5-fields-g, S5-fields-i, S5-fields-p, S5-compiler-e, S5-compiler-f, S5-prob-h, C-43.
         """
-        fact = compile_contract([one], request()).contract.facts[0]
+        fact = compile_contract([candidate], request()).contract.facts[0]
 
         assert (fact.source.source, fact.source.method, fact.confidence.value) == (source, method, confidence)
-        assert (fact.claim, fact.event_id, fact.source.timestamp) == ("x", one.id, NOW - timedelta(minutes=5))
+        assert (fact.claim, fact.event_id, fact.source.timestamp) == ("x", candidate.id, NOW - timedelta(minutes=5))
 
     def test_a_tool_that_was_used_is_allowed(self) -> None:
         """It succeeded and its result crosses, so it needs no grant (S5-compiler-h)."""
@@ -209,8 +209,8 @@ class TestClaims:
     @pytest.mark.parametrize("tool", [None, "", " ", "unknown", "Unknown", "undefined", "\u200b"])
     def test_a_result_of_no_known_tool_is_never_sure(self, tool: str | None) -> None:
         """It is an unverified fact that the validation refuses (S5-fm-d, C-35)."""
-        one = result("x", tool_name=tool)
-        fact = compile_contract([one], request()).contract.facts[0]
+        candidate = result("x", tool_name=tool)
+        fact = compile_contract([candidate], request()).contract.facts[0]
 
         assert (fact.source.source, fact.confidence) == ("unknown", Confidence.UNVERIFIED)
 
@@ -303,7 +303,7 @@ class TestTools:
         assert compiled.contract.allowed_tools == allowed
 
     @pytest.mark.parametrize(
-        "one",
+        "candidate",
         [
             pytest.param(event("brainstorm", "Use it", tool_name="crm.lookup", success=True), id="a brainstorm"),
             pytest.param(event("tool_call", "{}", tool_name="crm.lookup"), id="a call"),
@@ -313,48 +313,50 @@ class TestTools:
             pytest.param(result("x", exclude_from_handoff=True), id="a result that is kept back"),
         ],
     )
-    def test_what_does_not_count_as_used(self, one: SessionEvent) -> None:
+    def test_what_does_not_count_as_used(self, candidate: SessionEvent) -> None:
         """Privileges are not carried over by talk (S5-compiler-h, S5-fields-k, C-37)."""
         contract_request = request(capability=frozenset({"crm.lookup"}), granted=frozenset())
 
-        assert compile_contract([one], contract_request).contract.allowed_tools == []
+        assert compile_contract([candidate], contract_request).contract.allowed_tools == []
 
 
 class TestDraft:
     def test_an_event_is_settled_once(self) -> None:
         """A processor that settles an event again gets an error (C-39)."""
-        one = result("x")
-        draft = Draft([one], request(), ContractPolicy())
-        draft.leave_out(one, "confidential")
+        candidate = result("x")
+        draft = Draft([candidate], request(), ContractPolicy())
+        draft.leave_out(candidate, "confidential")
 
         with pytest.raises(ContractError, match="already settled as confidential:tool_result"):
-            draft.leave_out(one, "stale")
+            draft.leave_out(candidate, "stale")
 
     def test_a_fact_can_be_withdrawn(self) -> None:
         """It leaves under a label like everything else (C-39)."""
-        one = result("x")
-        draft = Draft([one], request(), ContractPolicy())
-        draft.state(one, "x", SourceProvenance(source="crm", timestamp=NOW, method="api_call"), Confidence.HIGH)
-        draft.leave_out(one, "budget", "crm")
+        candidate = result("x")
+        draft = Draft([candidate], request(), ContractPolicy())
+        draft.state(candidate, "x", SourceProvenance(source="crm", timestamp=NOW, method="api_call"), Confidence.HIGH)
+        draft.leave_out(candidate, "budget", "crm")
 
         assert (draft.facts, draft.label_counts()) == ([], {"budget:crm": 1})
 
-    @pytest.mark.parametrize("one", [event("llm_response", "x"), result("x", success=None)], ids=["model", "not said"])
-    def test_only_a_tool_s_success_is_stated_as_sure(self, one: SessionEvent) -> None:
+    @pytest.mark.parametrize(
+        "candidate", [event("llm_response", "x"), result("x", success=None)], ids=["model", "not said"]
+    )
+    def test_only_a_tool_s_success_is_stated_as_sure(self, candidate: SessionEvent) -> None:
         """A processor cannot lend confidence (S5-fields-i, C-43)."""
-        draft = Draft([one], request(), ContractPolicy())
+        draft = Draft([candidate], request(), ContractPolicy())
 
         with pytest.raises(ContractError):
-            draft.state(one, "x", SourceProvenance(source="llm", timestamp=NOW, method="m"), Confidence.HIGH)
+            draft.state(candidate, "x", SourceProvenance(source="llm", timestamp=NOW, method="m"), Confidence.HIGH)
 
     @pytest.mark.parametrize("claim", ["", " ", "\u200b"])
     def test_a_claim_says_something(self, claim: str) -> None:
         """A fact of nothing would be refused later, far from its cause (S5-compiler-e)."""
-        one = result("x")
-        draft = Draft([one], request(), ContractPolicy())
+        candidate = result("x")
+        draft = Draft([candidate], request(), ContractPolicy())
 
         with pytest.raises(ContractError, match="says nothing"):
-            draft.state(one, claim, SourceProvenance(source="crm", timestamp=NOW, method="m"), Confidence.LOW)
+            draft.state(candidate, claim, SourceProvenance(source="crm", timestamp=NOW, method="m"), Confidence.LOW)
 
     @pytest.mark.parametrize("kind", ["", "Too Secret", "a:b", "x" * 81])
     def test_a_label_begins_with_a_word(self, kind: str) -> None:

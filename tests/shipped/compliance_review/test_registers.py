@@ -26,23 +26,23 @@ class TestLookUps:
         ("ask", "claim"),
         [
             pytest.param(
-                lambda it: it.lookup_customer("acme.example"),
+                lambda registers: registers.lookup_customer("acme.example"),
                 Customer(domain="acme.example", customer="C-1007", tier="enterprise"),
                 id="a customer's domain",
             ),
             pytest.param(
-                lambda it: it.lookup_customer("stranger.example"),
+                lambda registers: registers.lookup_customer("stranger.example"),
                 Customer(domain="stranger.example"),
                 id="nobody's domain",
             ),
             pytest.param(
-                lambda it: it.lookup_pricing("C-1007"),
+                lambda registers: registers.lookup_pricing("C-1007"),
                 Quote(customer="C-1007", quote="Q-2231", quoted_on=date(2026, 6, 2), amount=EUR_48K),
                 id="a quote",
             ),
-            pytest.param(lambda it: it.lookup_pricing("C-1012"), Quote(customer="C-1012"), id="no quote"),
+            pytest.param(lambda registers: registers.lookup_pricing("C-1012"), Quote(customer="C-1012"), id="no quote"),
             pytest.param(
-                lambda it: it.read_customer_status("C-1012"),
+                lambda registers: registers.read_customer_status("C-1012"),
                 Status(customer="C-1012", status="suspended"),
                 id="a status",
             ),

@@ -63,7 +63,7 @@ async def start(worker: Worker, repo: Path, **params: JsonValue) -> Handle:
 
 async def asked(worker: Worker, handle: Handle, answer: bool | None, who: str = "ann") -> str:
     """Wait for the approval, decide it, and return its question."""
-    waits = asyncio.ensure_future(until(handle, lambda it: any(wait.kind == "approval" for wait in it.waiting_for)))
+    waits = asyncio.ensure_future(until(handle, lambda now: any(wait.kind == "approval" for wait in now.waiting_for)))
     ends = asyncio.ensure_future(handle.result())
     await asyncio.wait([waits, ends], return_when=asyncio.FIRST_COMPLETED)
     if ends.done():

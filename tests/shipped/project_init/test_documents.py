@@ -197,27 +197,30 @@ class TestVerify:
             place.write_text(content.replace(old, new), "utf-8")
 
         lies: list[tuple[Callable[[Run], object], str]] = [
-            (lambda done: (done.tree.root / "src/shop/cli.py").write_text("x\n"), "source is unchanged"),
-            (lambda done: (done.tree.root / "new.py").write_text("x\n"), "source is unchanged"),
-            (lambda done: (done.tree.root / "uv.lock").unlink(), "source is unchanged"),
-            (lambda done: (done.tree.root / "pyproject.toml").write_text("\n"), "evidence exists"),
-            (lambda done: edit(done.out / "PROJECT.md", "shop", "shed"), "PROJECT.md is as written"),
-            (lambda done: (done.out / "AGENTS.md").unlink(), "AGENTS.md is as written"),
-            (lambda done: edit(done.out / "PROJECT.md", "](ROADMAP.md)", "](PLAN.md)"), "links of PROJECT.md resolve"),
+            (lambda result: (result.tree.root / "src/shop/cli.py").write_text("x\n"), "source is unchanged"),
+            (lambda result: (result.tree.root / "new.py").write_text("x\n"), "source is unchanged"),
+            (lambda result: (result.tree.root / "uv.lock").unlink(), "source is unchanged"),
+            (lambda result: (result.tree.root / "pyproject.toml").write_text("\n"), "evidence exists"),
+            (lambda result: edit(result.out / "PROJECT.md", "shop", "shed"), "PROJECT.md is as written"),
+            (lambda result: (result.out / "AGENTS.md").unlink(), "AGENTS.md is as written"),
             (
-                lambda done: edit(done.out / "COMMANDS.md", "Makefile#L2)", "Makefile#L200)"),
+                lambda result: edit(result.out / "PROJECT.md", "](ROADMAP.md)", "](PLAN.md)"),
+                "links of PROJECT.md resolve",
+            ),
+            (
+                lambda result: edit(result.out / "COMMANDS.md", "Makefile#L2)", "Makefile#L200)"),
                 "links of COMMANDS.md resolve",
             ),
             (
-                lambda done: edit(done.out / "COMMANDS.md", "\nmake test\n", "\nmake tests\n"),
+                lambda result: edit(result.out / "COMMANDS.md", "\nmake test\n", "\nmake tests\n"),
                 "commands of COMMANDS.md exist",
             ),
             (
-                lambda done: edit(done.tree.root / "Makefile", "test: ##", "check: ##"),
+                lambda result: edit(result.tree.root / "Makefile", "test: ##", "check: ##"),
                 "commands of AGENTS.md exist",
             ),
-            (lambda done: (done.out / "knowledge.sqlite3").unlink(), "index is as built"),
-            (lambda done: (done.out / "knowledge.sqlite3").write_bytes(b"x"), "index opens"),
+            (lambda result: (result.out / "knowledge.sqlite3").unlink(), "index is as built"),
+            (lambda result: (result.out / "knowledge.sqlite3").write_bytes(b"x"), "index opens"),
         ]
         for number, (lie, check) in enumerate(lies):
             result = run(PYTHON)
