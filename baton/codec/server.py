@@ -41,9 +41,9 @@ MAX_CONNECTIONS = 256
 
 
 @contextlib.asynccontextmanager
-async def serving(app: ASGIApp, what: str, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
+async def serving(app: ASGIApp, service: str, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
     """Serve an application while the context is open; at its end, running requests have two seconds to finish."""
-    with _listen(what, host, port) as listener:
+    with _listen(service, host, port) as listener:
         config = uvicorn.Config(
             app,
             lifespan="off",
@@ -95,15 +95,15 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def _listen(what: str, host: str, port: int) -> Iterator[socket.socket]:
+def _listen(service: str, host: str, port: int) -> Iterator[socket.socket]:
     if not 0 <= port <= _MAX_PORT:
-        raise ServerError(f"{what} cannot listen on port {port}; choose 1 to {_MAX_PORT}, or 0 for a free one")
+        raise ServerError(f"{service} cannot listen on port {port}; choose 1 to {_MAX_PORT}, or 0 for a free one")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family)
     except OSError as error:
         raise ServerError(
-            f"{what} cannot listen on {host!r} port {port}: {error.strerror or error}; "
+            f"{service} cannot listen on {host!r} port {port}: {error.strerror or error}; "
             "choose another port, or 0 for a free one"
         ) from error
     with listener:
