@@ -80,7 +80,7 @@ class HandsOff:
                     to, "Score the risk", within=within, state=params["corrected"], corrects=ack
                 )
             )
-        return self.pipeline.result([one.to_json_object() for one in answers])
+        return self.pipeline.result([answer.to_json_object() for answer in answers])
 
 
 @workflow.defn
@@ -163,9 +163,9 @@ class Receives:
             for _ in range(params.get("rounds", 1))
         ]
         if params.get("back"):
-            back = Receiver(received[0].reply_to or "", "legal")
-            await self.exchange.hand_off(back, "Here is the score", within=_within(params, RECORDED))
-        return self.pipeline.result([one.model_dump(mode="json") for one in received])
+            sender = Receiver(received[0].reply_to or "", "legal")
+            await self.exchange.hand_off(sender, "Here is the score", within=_within(params, RECORDED))
+        return self.pipeline.result([handoff.model_dump(mode="json") for handoff in received])
 
 
 @workflow.defn
@@ -198,8 +198,8 @@ class ThereAndBack:
         params: Any = self.pipeline.params
         to = Receiver(params["to"], "risk", starts=Receives.run, params={"back": True})
         ack: Acknowledgement = await self.exchange.hand_off(to, "Score the risk", within=RECORDED)
-        back = await self.exchange.receive(ReceiverRequirements("legal", "1.0.0"), within=IN_TIME)
-        return self.pipeline.result([ack.to_json_object(), back.model_dump(mode="json")])
+        received = await self.exchange.receive(ReceiverRequirements("legal", "1.0.0"), within=IN_TIME)
+        return self.pipeline.result([ack.to_json_object(), received.model_dump(mode="json")])
 
 
 @workflow.defn
@@ -358,8 +358,8 @@ class StreamsOut:
 
     async def _coming(self, chunks: Sequence[dict[str, JsonValue]], rest: float) -> AsyncIterator[dict[str, JsonValue]]:
         """Give the chunks, the last one after a rest, once it is not held."""
-        for one in chunks[:-1]:
-            yield one
+        for chunk in chunks[:-1]:
+            yield chunk
         await workflow.sleep(rest)
         await workflow.wait_condition(lambda: not self.held)
         yield chunks[-1]
@@ -393,7 +393,7 @@ class StreamsIn(Ponders):
             incoming.rest(within=IN_TIME)  # type: ignore[unused-coroutine]
             return self.pipeline.result()
         everything = await incoming.rest(within=_within(self.pipeline.params))
-        return self.pipeline.result({"began": began >= 2, "chunks": [one["n"] for one in everything]})
+        return self.pipeline.result({"began": began >= 2, "chunks": [content["n"] for content in everything]})
 
 
 @workflow.defn
@@ -428,7 +428,7 @@ class StreamsInAndGoesOn:
         everything = await incoming.rest(within=IN_TIME)
         for _ in range(12):
             await self.pipeline.stage(extract)
-        return self.pipeline.result({"chunks": [one["n"] for one in everything], "again": len(incoming.chunks)})
+        return self.pipeline.result({"chunks": [content["n"] for content in everything], "again": len(incoming.chunks)})
 
 
 @workflow.defn
@@ -466,8 +466,8 @@ class ExchangesBeside:
                 return (await self.pipeline.approve("beside", within=IN_TIME)).why
             case "child":
                 child = await self.pipeline.child("ExchangesBeside", "Ask", name="half", params={"does": "ask"})
-                told: JsonValue = child.output
-                return told
+                output: JsonValue = child.output
+                return output
             case "outside":
                 return (await self.outside.hand_off("reviewer", "Review", within=IN_TIME)).report
             case "receive":
@@ -477,7 +477,7 @@ class ExchangesBeside:
                 return (await self.streams.send(_receiver(params), "Score", chunks, within=within)).to_json_object()
             case _:
                 incoming = await self.streams.receive(me, within=within)
-                return [one["n"] for one in await incoming.rest(within=within)]
+                return [content["n"] for content in await incoming.rest(within=within)]
 
 
 EXCHANGES: list[type] = [

@@ -1,4 +1,4 @@
-"""A run that is cancelled while a signal of its own is on the way to another pipeline."""
+"""A run that is cancelled while it signals another pipeline."""
 
 import asyncio
 import uuid
@@ -22,7 +22,7 @@ from tests.support import GOAL, LIMIT, event, start
 
 @pytest.fixture
 async def unhurried(safeguards: Safeguards) -> AsyncIterator[Client]:
-    """Return a client of a server that looks once a second for what it has to bring somewhere."""
+    """Return a client of a server that transfers signals only once a second."""
     options = DevServerOptions(settings={"history.transferProcessorMaxPollRPS": 1})
     async with DevServer(options) as server:
         yield await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
@@ -32,7 +32,7 @@ async def unhurried(safeguards: Safeguards) -> AsyncIterator[Client]:
 async def test_a_run_that_is_cancelled_as_its_handoff_arrives_is_cancelled(
     unhurried: Client, safeguards: Safeguards, there: bool
 ) -> None:
-    """It is told of both in one workflow task: the SDK forgets the cancellation, or fails that task for ever."""
+    """Both arrive in one workflow task, in which the SDK alone would lose the cancellation or fail for ever."""
     to = f"risk-{uuid.uuid4()}"
     if there:  # nobody works for it, so it answers nothing
         await unhurried.start_workflow(

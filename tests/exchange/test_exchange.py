@@ -1,4 +1,4 @@
-"""What sender and receiver remember, whatever the transport does to their messages."""
+"""The memory of sender and receiver, whatever the transport does to their messages."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -59,12 +59,12 @@ class TestAcknowledgement:
             pytest.param(rejected(Code.BUDGET_EXHAUSTED, "no"), Reply.REJECTED, id="no money"),
         ],
     )
-    def test_only_what_its_sender_can_mend_needs_input(self, verdict: Verdict, answer: Reply) -> None:
+    def test_only_correctable_codes_need_input(self, verdict: Verdict, answer: Reply) -> None:
         """Each code has one fate, and the answer says which (S3-6.1-n, S3-6.1-o)."""
-        said = Acknowledgement.of_verdict(id_of(1), A, verdict, by="risk", at=AT)
+        answered = Acknowledgement.of_verdict(id_of(1), A, verdict, by="risk", at=AT)
 
-        assert (said.answer, said.code) == (answer, verdict.reason)
-        assert bool(said.unmet) is (answer is Reply.NEEDS_INPUT)
+        assert (answered.answer, answered.code) == (answer, verdict.reason)
+        assert bool(answered.unmet) is (answer is Reply.NEEDS_INPUT)
 
     def test_everything_unmet_is_listed(self) -> None:
         """The sender learns it all at once (C-13)."""
@@ -76,14 +76,14 @@ class TestAcknowledgement:
         ]
 
     def test_it_survives_json_with_members_of_later_minors(self) -> None:
-        """What a newer receiver adds is kept."""
+        """Members that a newer receiver adds are kept."""
         message = {**ack().to_json_object(), "later": 1, "keyId": "k", "signature": "hmac-sha256:00"}
 
         assert Acknowledgement.from_json(json.dumps(message)).to_json_object() == message
 
     @pytest.mark.parametrize("member", ["handoffId", "digest", "answer", "by", "timestamp"])
-    def test_nothing_is_filled_in(self, member: str) -> None:
-        """An answer without one of its members is none."""
+    def test_missing_members_are_not_filled_in(self, member: str) -> None:
+        """An answer without a required member is refused."""
         message = ack().to_json_object()
         del message[member]
         with pytest.raises(ValueError, match=member):
@@ -92,7 +92,7 @@ class TestAcknowledgement:
 
 class TestOutbox:
     def test_the_first_answer_counts(self) -> None:
-        """A repeated one changes nothing, another one is refused (C-20)."""
+        """A repeated answer changes nothing, a different one is refused (C-20)."""
         outbox = Outbox()
         outbox.add(sent())
 
@@ -102,30 +102,30 @@ class TestOutbox:
         assert outbox.answer(id_of(1)) == ack()
 
     @pytest.mark.parametrize(
-        ("answer", "taken"),
+        ("answer", "match"),
         [
             pytest.param(ack(2), AckMatch.UNKNOWN, id="to a handoff that was not sent"),
             pytest.param(ack(digest=B), AckMatch.OTHER_MESSAGE, id="to another message under its id"),
             pytest.param(ack(by="mallory"), AckMatch.OTHER_AGENT, id="accepted by somebody else"),
         ],
     )
-    def test_what_does_not_answer_the_message_is_not_taken(self, answer: Acknowledgement, taken: AckMatch) -> None:
+    def test_an_answer_to_something_else_does_not_count(self, answer: Acknowledgement, match: AckMatch) -> None:
         """It is bound to the id, the content and the receiver."""
         outbox = Outbox()
         outbox.add(sent())
 
-        assert outbox.receive(answer) is taken
+        assert outbox.receive(answer) is match
         assert outbox.answer(id_of(1)) is None
 
-    def test_a_refusal_counts_from_whoever_the_message_has_reached(self) -> None:
-        """The wrong agent is the one to say that it is the wrong one."""
+    def test_a_rejection_counts_from_any_agent(self) -> None:
+        """The wrong agent has to be able to reject a message."""
         outbox = Outbox()
         outbox.add(sent())
 
         assert outbox.receive(ack(by="summary", answer=Reply.REJECTED)) is AckMatch.FIRST
 
-    def test_a_late_answer_is_told_apart(self) -> None:
-        """Nobody waits for it any more."""
+    def test_a_late_answer_is_recognised(self) -> None:
+        """The sender no longer waits."""
         outbox = Outbox()
         outbox.add(sent())
         outbox.close(id_of(1))
@@ -133,7 +133,7 @@ class TestOutbox:
         assert outbox.receive(ack()) is AckMatch.LATE
 
     def test_a_corrected_message_keeps_the_id_and_is_another_attempt(self) -> None:
-        """Only a refused one can be corrected; the answer to the message before no longer counts (C-20)."""
+        """Only a rejected message can be corrected; the answer to the earlier one no longer counts (C-20)."""
         outbox = Outbox()
         outbox.add(sent())
         with pytest.raises(ValueError, match="was sent before"):
@@ -147,7 +147,7 @@ class TestOutbox:
         assert outbox.receive(ack(digest=B)) is AckMatch.FIRST
         assert Outbox(json.loads(json.dumps(outbox.carried()))).next_attempt(id_of(1)) == 3
 
-    def test_it_forgets_what_is_closed_and_never_what_is_open(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_closed_handoffs_are_forgotten_and_open_ones_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its memory is bounded."""
         monkeypatch.setattr(exchange, "MAX_REMEMBERED", 3)
         outbox = Outbox()
@@ -162,7 +162,7 @@ class TestOutbox:
 
 class TestIntake:
     def test_the_same_message_gets_the_same_answer(self) -> None:
-        """Also after the run was continued as new (C-20)."""
+        """Also after continue-as-new (C-20)."""
         intake = ProcessedHandoffs()
         assert intake.earlier_answer(id_of(1), A, by="risk", at=AT) is None
         intake.remember(ack())
@@ -184,7 +184,7 @@ class TestIntake:
             intake.remember(ack(digest=B))
 
     def test_other_content_after_a_refusal_is_a_corrected_attempt(self) -> None:
-        """It is judged anew."""
+        """It is judged again."""
         intake = ProcessedHandoffs()
         intake.remember(ack(answer=Reply.NEEDS_INPUT))
 
@@ -192,8 +192,8 @@ class TestIntake:
         intake.remember(ack(digest=B))
         assert intake.answer(id_of(1)) == ack(digest=B)
 
-    def test_refusals_are_forgotten_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Its memory is bounded, and what protects from executing twice is kept longest."""
+    def test_rejections_are_forgotten_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Memory is bounded; acceptances, which prevent a second execution, are kept longest."""
         monkeypatch.setattr(exchange, "MAX_REMEMBERED", 2)
         intake = ProcessedHandoffs()
         intake.remember(ack(1))
@@ -225,13 +225,16 @@ class TestNextInLine:
         ],
     )
     def test_parents_come_before_their_children(self, waiting: list[Any], first: int) -> None:
-        """And nothing that a sender says can stop the queue."""
-        places = [QueueKey.of({"handoffId": one[0], "parentHandoffId": one[1]} if one else None) for one in waiting]
+        """Nothing in a message can stop the queue."""
+        places = [
+            QueueKey.of({"handoffId": handoff[0], "parentHandoffId": handoff[1]} if handoff else None)
+            for handoff in waiting
+        ]
 
         assert next_in_line(places) == first
 
     def test_fewer_hops_of_the_same_task_go_first(self) -> None:
-        """Where messages say how far their task has come."""
+        """If messages state their hops."""
 
         def place(task: str, hops: int) -> QueueKey:
             return QueueKey.of({"taskId": task, "trail": {"hops": hops}})
@@ -247,13 +250,13 @@ class TestNextInLine:
             max_leaves=8,
         )
     )
-    def test_no_message_makes_it_raise(self, message: Any) -> None:
-        """Whatever unverified bytes say."""
+    def test_no_message_raises(self, message: Any) -> None:
+        """Unverified bytes can contain anything."""
         assert next_in_line([QueueKey.of(message), QueueKey.of(message)]) in (0, 1)
 
 
 class Network:
-    """Two pipelines and whatever may happen to the messages between them."""
+    """Two pipelines, and everything that can happen to their messages."""
 
     def __init__(self) -> None:
         self.outbox, self.intake = Outbox(), ProcessedHandoffs()
@@ -270,20 +273,20 @@ class Network:
         self.handoffs.append((number, A))
 
     def receive(self, at: int, answer: Reply) -> None:
-        """Let one of the messages on the way arrive, which stays on the way to arrive again."""
+        """Deliver one of the sent messages, which can be delivered again."""
         if not self.handoffs:
             return
         number, digest = self.handoffs[at % len(self.handoffs)]
-        said = self.intake.earlier_answer(id_of(number), digest, by="risk", at=AT)
-        if said is None:
-            said = ack(number, digest, answer)
-            self.intake.remember(said)
-            if said.accepted:
+        response = self.intake.earlier_answer(id_of(number), digest, by="risk", at=AT)
+        if response is None:
+            response = ack(number, digest, answer)
+            self.intake.remember(response)
+            if response.accepted:
                 self.executed.append((number, digest))
-        self.answers.append(said)
+        self.answers.append(response)
 
     def answer(self, at: int) -> None:
-        """Let one of the answers on the way arrive."""
+        """Deliver one of the sent answers."""
         if self.answers:
             answer = self.answers[at % len(self.answers)]
             if self.outbox.receive(answer) in (AckMatch.FIRST, AckMatch.LATE):
@@ -292,11 +295,11 @@ class Network:
                 self.first[number] = answer
 
     def tamper(self, number: int) -> None:
-        """Let somebody who holds a key send other content under the id."""
+        """Send other content under the id, with a valid key."""
         self.handoffs.append((number, B))
 
     def continue_as_new(self) -> None:
-        """Let both run on with what they carry over, as JSON."""
+        """Restore both from the state that they carry over, as JSON."""
         self.outbox = Outbox(json.loads(json.dumps(self.outbox.carried())))
         self.intake = ProcessedHandoffs(json.loads(json.dumps(self.intake.carried())))
 
@@ -317,7 +320,7 @@ class TestAnyInterleaving:
 
     @given(st.lists(EVENTS, max_size=60))
     def test_a_handoff_is_executed_once_and_its_first_answer_stays(self, events: list[tuple[Any, ...]]) -> None:
-        """No transport can have it executed twice, or change an answer (C-20, F3, F4, F5)."""
+        """The transport cannot cause a second execution or change an answer (C-20, F3, F4, F5)."""
         network = Network()
         for name, *arguments in events:
             if name == "close":

@@ -1,4 +1,4 @@
-"""A handoff to another pipeline that nobody answers, and that waits in the sender's inbox for a person."""
+"""An unanswered handoff to another pipeline, which waits in the sender's inbox for a person."""
 
 import asyncio
 import json
@@ -45,30 +45,30 @@ async def unanswered(exchange: Worker, to: str) -> tuple[Handle, PendingHandoff]
 
 
 async def decisions(safeguards: Safeguards, task_id: str) -> list[tuple[str, str, str | None, str | None]]:
-    """Return what is on record of roll-backs and decisions: kind, status, who and why."""
+    """Return the recorded roll-backs and decisions: kind, status, who and why."""
     async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
         trace = await ledger.trace(task_id, verifier=safeguards.keyring.public())
-    fields = [one.fields for one in trace.records]
+    fields = [record.fields for record in trace.records]
     return [
-        (one.kind, one.status, one.actor, one.details if one.actor else None)
-        for one in fields
-        if one.kind in ("rollback", "decision")
+        (field.kind, field.status, field.actor, field.details if field.actor else None)
+        for field in fields
+        if field.kind in ("rollback", "decision")
     ]
 
 
 class TestUnanswered:
-    async def test_it_is_sent_again_as_it_was(self, exchange: Worker, safeguards: Safeguards) -> None:
-        """Who had it sent again, each time, and why, is on record; the run replays with and without keys."""
+    async def test_a_requeue_sends_the_same_message(self, exchange: Worker, safeguards: Safeguards) -> None:
+        """Each requeue is recorded with who and why; the run replays with and without keys."""
         to = f"risk-{uuid.uuid4()}"
         handle, pending = await unanswered(exchange, to)
         assert pending.until is not None
         await resolve_handoff(exchange.client, handle.id, decision(pending, "requeue"))
-        again = pending
-        while again.since == pending.since:
-            [again] = await waiting(handle)
+        repeated = pending
+        while repeated.since == pending.since:
+            [repeated] = await waiting(handle)
         receiver = await start(exchange, Receives.run, id=to)
         bob = HandoffDecision(
-            handoff_id=again.handoff_id, action=HandoffAction.REQUEUE, who="bob", why="it is started now"
+            handoff_id=repeated.handoff_id, action=HandoffAction.REQUEUE, who="bob", why="it is started now"
         )
         await resolve_handoff(exchange.client, handle.id, bob)
 
@@ -84,7 +84,7 @@ class TestUnanswered:
             await assert_replays(handle, EXCHANGES, plugin=plugin)
 
     async def test_a_streamed_one_is_accepted_however_late(self, exchange: Worker, safeguards: Safeguards) -> None:
-        """What it was given to be answered in is over when a person has it sent again."""
+        """The first deadline has passed when a person requeues it."""
         to = f"risk-{uuid.uuid4()}"
         handle = await start(exchange, StreamsOut.run, to=to, count=3, seconds=2, asking=True)
         [pending] = await waiting(handle)
@@ -95,8 +95,8 @@ class TestUnanswered:
         assert (await receiver.result()).output["chunks"] == [1, 2, 3]
         await assert_replays(handle, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
 
-    async def test_it_takes_no_edit(self, exchange: Worker) -> None:
-        """The receiver may have the message already, so another one under its id would not be accepted."""
+    async def test_an_edit_is_refused(self, exchange: Worker) -> None:
+        """The receiver may already have the message, and would reject another one under its id."""
         handle, pending = await unanswered(exchange, f"risk-{uuid.uuid4()}")
         assert pending.actions == (HandoffAction.REQUEUE, HandoffAction.ABANDON)
         with pytest.raises(PipelineError, match="does not allow 'edit'; use requeue, abandon"):
@@ -106,11 +106,13 @@ class TestUnanswered:
         await resolve_handoff(exchange.client, handle.id, decision(pending, "abandon"))
         assert "ann gave it up: I looked at it" in await failure(handle)
 
-    async def test_an_answer_that_comes_after_all_counts(self, exchange: Worker, safeguards: Safeguards) -> None:
+    async def test_a_late_answer_ends_the_question(self, exchange: Worker, safeguards: Safeguards) -> None:
         """The receiver's worker was down; its acceptance ends the question, and nobody can give the handoff up."""
         to, queue = f"risk-{uuid.uuid4()}", f"down-{uuid.uuid4()}"
-        given = PipelineInput(goal="Score", params={"seconds": 60})
-        await exchange.client.start_workflow(Receives.run, given, id=to, task_queue=queue, execution_timeout=LIMIT)
+        start_input = PipelineInput(goal="Score", params={"seconds": 60})
+        await exchange.client.start_workflow(
+            Receives.run, start_input, id=to, task_queue=queue, execution_timeout=LIMIT
+        )
         handle = await start(exchange, AsksTheInbox.run, to=to, seconds=10)
         [pending] = await waiting(handle)
 
@@ -122,15 +124,15 @@ class TestUnanswered:
         assert any("answered" in note and "after all" in note for note in now.notes)
         await assert_replays(handle, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
 
-    async def test_a_decision_stands_while_it_is_put_on_record(self, exchange: Worker, safeguards: Safeguards) -> None:
-        """An answer that comes then changes nothing: the ledger takes its time, and who decided has been told so."""
+    async def test_a_decision_stands_while_it_is_recorded(self, exchange: Worker, safeguards: Safeguards) -> None:
+        """An answer that arrives meanwhile changes nothing, because the person already knows the decision."""
         handle = await start(
             exchange, AsksTheInbox.run, task_timeout=timedelta(seconds=2), to=f"risk-{uuid.uuid4()}", seconds=2
         )
         [pending] = await waiting(handle)
-        async for one in handle.fetch_history_events():
-            if one.HasField("signal_external_workflow_execution_initiated_event_attributes"):
-                sent = one.signal_external_workflow_execution_initiated_event_attributes.input.payloads
+        async for item in handle.fetch_history_events():
+            if item.HasField("signal_external_workflow_execution_initiated_event_attributes"):
+                sent = item.signal_external_workflow_execution_initiated_event_attributes.input.payloads
         codec = exchange.client.data_converter.payload_codec
         assert codec is not None
         [message] = await codec.decode(sent)
@@ -156,14 +158,14 @@ class TestUnanswered:
         assert (await deciding).who == "ann"
         assert (await failure(handle)).endswith("ann gave it up: I looked at it (since then 'risk' answered accepted)")
         run = await read_run(exchange.client, handle.id)
-        assert [(one.name, one.status.value) for one in run.steps][1:] == [("hand off to risk", "failed")]
+        assert [(step.name, step.status.value) for step in run.steps][1:] == [("hand off to risk", "failed")]
         assert ("decision", "ABANDON", "ann", "I looked at it") in await decisions(safeguards, run.task_id or "")
         await assert_replays(handle, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
 
-    async def test_a_pipeline_that_goes_on_without_an_answer_is_pending_no_longer(self, exchange: Worker) -> None:
-        """Nobody was asked, and nothing waits in the inbox: an alert on what is pending would never end."""
+    async def test_a_pipeline_that_continues_without_an_answer_is_not_pending(self, exchange: Worker) -> None:
+        """Nobody is asked and the inbox is empty, so an alert on pending handoffs must end."""
         handle = await start(exchange, GoesOn.run, to=f"risk-{uuid.uuid4()}")
-        now = await until(handle, lambda now: any(one.kind == "sleep" for one in now.waiting_for))
+        now = await until(handle, lambda now: any(wait.kind == "sleep" for wait in now.waiting_for))
 
         assert now.status is PipelineStatus.RUNNING
         assert now.notes[-1].startswith("escalated")
@@ -172,19 +174,19 @@ class TestUnanswered:
         await handle.terminate()
 
 
-async def test_an_agent_outside_finds_its_handoff_while_a_person_is_asked_and_after(
+async def test_an_outside_agent_finds_its_handoff_while_a_person_is_asked(
     exchange: Worker, safeguards: Safeguards
 ) -> None:
-    """Both wait in one run, whose status tells of the graver one first, and of the other one once that has ended."""
+    """Both wait in one run, whose status shows the graver one first, then the other."""
     handle = await start(exchange, HandsTwoOn.run)
     [pending] = await waiting(handle)
     async with safeguards.shared().open() as guarded:
         agents = OutsideAgents(exchange.client, guarded.gate)
 
-        async def found() -> HandoffRef | None:
-            return next((one for one in await agents.list_open("reviewer") if one.workflow_id == handle.id), None)
+        async def find_work() -> HandoffRef | None:
+            return next((ref for ref in await agents.list_open("reviewer") if ref.workflow_id == handle.id), None)
 
-        while (work := await found()) is None:
+        while (work := await find_work()) is None:
             assert (await handle.describe()).close_time is None
             await asyncio.sleep(0.05)  # the index lags behind, and tells nobody when it has caught up
         await resolve_handoff(exchange.client, handle.id, decision(pending, "abandon"))
@@ -198,8 +200,8 @@ async def test_an_agent_outside_finds_its_handoff_while_a_person_is_asked_and_af
     await assert_replays(handle, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
 
 
-async def test_who_refused_a_broadcast_is_told_and_why(exchange: Worker) -> None:
-    """Whose answer was not waited for any more is not said to have been silent."""
+async def test_a_failed_broadcast_names_who_rejected_and_why(exchange: Worker) -> None:
+    """A receiver whose answer was still possible is not called silent."""
     refuses = await start(exchange, Receives.run, needs=["clauses"])
     busy = await start(exchange, GoesOn.run, to=f"nobody-{uuid.uuid4()}")
     sender = await start(exchange, Broadcasts.run, to={"risk": refuses.id, "style": busy.id})
@@ -213,7 +215,7 @@ async def test_who_refused_a_broadcast_is_told_and_why(exchange: Worker) -> None
 
 
 async def test_a_state_that_no_message_can_carry_fails_its_step(exchange: Worker) -> None:
-    """As any other fault of a message; the pipeline's code may catch it."""
+    """Like any other fault of a message; the pipeline's code can catch it."""
     sender = await start(exchange, HandsOff.run, to="nobody", nan=True)
     assert (await failure(sender)).startswith("the handoff to 'risk' cannot be made: nan is not")
-    assert [one.name for one in (await read_run(exchange.client, sender.id)).steps] == ["hand off to risk"]
+    assert [step.name for step in (await read_run(exchange.client, sender.id)).steps] == ["hand off to risk"]

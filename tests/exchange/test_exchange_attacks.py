@@ -1,4 +1,4 @@
-"""What somebody who reaches the server and holds no key does to pipelines that hand off to one another."""
+"""Attacks on exchanging pipelines by somebody who reaches the server and has no key."""
 
 import asyncio
 import os
@@ -26,8 +26,8 @@ from tests.support import Handle, approve, event, overview, start, until
 from tests.support.tampering import JSON_PLAIN, signal_raw
 
 
-async def test_a_copy_that_is_sent_on_ends_no_handoff(sealing: Client, exchange: Worker) -> None:
-    """Whoever gets it refuses it on record and tells nobody: its sender goes on waiting for whom it asked."""
+async def test_a_forwarded_copy_does_not_end_a_handoff(sealing: Client, exchange: Worker) -> None:
+    """Its receiver rejects it on record without an answer, so the sender keeps waiting for the right one."""
     queue = fresh("queue")
     async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue) as gone:
         receiver = await start(gone, Receives.run, id=fresh("risk"))
@@ -47,12 +47,12 @@ async def test_a_copy_that_is_sent_on_ends_no_handoff(sealing: Client, exchange:
 
 
 async def failed_by_worker(handle: Handle) -> list[str]:
-    """Return why tasks of a run failed, but for those that the server itself ended."""
+    """Return why tasks of a run failed, except those that the server ended."""
     return [
-        one.workflow_task_failed_event_attributes.failure.message
-        async for one in handle.fetch_history_events()
-        if one.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
-        and one.workflow_task_failed_event_attributes.cause
+        item.workflow_task_failed_event_attributes.failure.message
+        async for item in handle.fetch_history_events()
+        if item.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+        and item.workflow_task_failed_event_attributes.cause
         == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE
     ]
 
@@ -65,12 +65,12 @@ async def failed_by_worker(handle: Handle) -> list[str]:
         pytest.param(b"[" + b" " * 60_000_000 + b"]", 3, "is not a sealed handoff of 4 MiB at most", id="too large"),
     ],
 )
-async def test_what_takes_long_to_read_does_not_stop_a_receiver(
+async def test_messages_slow_to_parse_do_not_stop_a_receiver(
     sealing: Client, exchange: Worker, safeguards: Safeguards, body: bytes, count: int, note: str
 ) -> None:
-    """What waits is read for its order in part, and takes so much memory and no more; the good one is accepted.
+    """The queue is parsed only in part and bounded in memory; the valid handoff is accepted.
 
-    A signal of a few KiB holds MiBs of blanks, once it is decompressed.
+    A signal of a few KiB decompresses to MiBs of blanks.
     """
     queue = fresh("queue")
     codec = sealing.data_converter.payload_codec
@@ -89,7 +89,7 @@ async def test_what_takes_long_to_read_does_not_stop_a_receiver(
         now = await overview(receiver)
 
     assert ack["answer"] == "accepted"
-    assert any(note in one for one in now.notes)
+    assert any(note in text for text in now.notes)
     assert await failed_by_worker(receiver) == []
     await assert_replays(receiver, [Receives], plugin=BatonPlugin(safeguards=safeguards))
 
@@ -101,10 +101,10 @@ async def test_what_takes_long_to_read_does_not_stop_a_receiver(
         pytest.param(lambda: os.urandom(1_400_000), 3, id="more than the server takes"),
     ],
 )
-async def test_what_waits_does_not_keep_a_run_from_continuing_as_new(
+async def test_a_full_queue_does_not_prevent_continue_as_new(
     sealing: Client, exchange: Worker, safeguards: Safeguards, body: Callable[[], bytes], count: int
 ) -> None:
-    """The next run takes over as much of it as it can, the smallest first, and its operators are told of the rest."""
+    """The next run takes over the smallest messages that fit, and a note reports the rest."""
     codec = sealing.data_converter.payload_codec
     assert codec is not None
     first = await start(exchange, ReceivesLater.run, id=fresh("risk"))
@@ -126,8 +126,8 @@ async def test_what_waits_does_not_keep_a_run_from_continuing_as_new(
     await assert_replays(receiver, [ReceivesLater], plugin=BatonPlugin(safeguards=safeguards))
 
 
-def test_a_message_that_waits_is_read_once_for_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker was busy for half a minute with a thousand small ones, each of which it read again for each."""
+def test_a_queued_message_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parsing a thousand small messages again for each one kept a worker busy for half a minute."""
     read: list[bytes] = []
 
     def counted(raw: bytes) -> Any:
@@ -141,8 +141,8 @@ def test_a_message_that_waits_is_read_once_for_its_order(monkeypatch: pytest.Mon
     assert read == [queued.raw]
 
 
-async def test_an_honest_handoff_is_accepted_behind_many_small_ones(sealing: Client, exchange: Worker) -> None:
-    """None of them is, and the one that comes last is not lost among them."""
+async def test_a_valid_handoff_is_accepted_behind_many_invalid_ones(sealing: Client, exchange: Worker) -> None:
+    """The invalid ones are rejected, and the last one is not lost."""
     queue = fresh("queue")
     async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue) as gone:
         receiver = await start(gone, Receives.run, id=fresh("risk"))
@@ -152,7 +152,7 @@ async def test_an_honest_handoff_is_accepted_behind_many_small_ones(sealing: Cli
             Payload(metadata={**JSON_PLAIN, RECORD: SEALED}, data=f'{{"n": {first + nth}}}'.encode())
             for nth in range(50)
         ]
-        await asyncio.gather(*(signal_raw(sealing, receiver, HANDOFF, one) for one in marked))
+        await asyncio.gather(*(signal_raw(sealing, receiver, HANDOFF, payload) for payload in marked))
     sender = await start(exchange, HandsOff.run, to=receiver.id, seconds=100)
     await event(receiver, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, 901)
     async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):

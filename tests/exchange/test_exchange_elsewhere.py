@@ -1,4 +1,4 @@
-"""A service in another language that is handed a task by signal, and answers by the docs, with a seal of its own."""
+"""A service in another language that receives a handoff by signal and answers as the docs say, with its own seal."""
 
 import hashlib
 import hmac
@@ -35,12 +35,12 @@ async def client(server: DevServer, safeguards: Safeguards) -> Client:
 
 @pytest.fixture(scope="module")
 async def exchange(client: Client) -> AsyncIterator[Worker]:
-    async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES) as it:
-        yield it
+    async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES) as worker:
+        yield worker
 
 
-async def handed(server: DevServer, exchange: Worker) -> tuple[Handle, dict[str, Any]]:
-    """Hand a task to a workflow that no worker of Baton runs; return the sender and the message as it came."""
+async def hand_task(server: DevServer, exchange: Worker) -> tuple[Handle, dict[str, Any]]:
+    """Hand off to a workflow without a Baton worker; return the sender and the received message."""
     elsewhere = await (await Client.connect(server.address)).start_workflow(
         "Elsewhere", id=f"elsewhere-{uuid.uuid4()}", task_queue="elsewhere"
     )
@@ -53,14 +53,14 @@ async def handed(server: DevServer, exchange: Worker) -> tuple[Handle, dict[str,
 
 def digest(message: Mapping[str, Any]) -> str:
     """Return the digest of a message, as the docs say."""
-    said = {name: value for name, value in message.items() if name not in ("keyId", "signature")}
-    return f"sha256:{hashlib.sha256(rfc8785.dumps(said)).hexdigest()}"
+    content = {name: value for name, value in message.items() if name not in ("keyId", "signature")}
+    return f"sha256:{hashlib.sha256(rfc8785.dumps(content)).hexdigest()}"
 
 
 def answer(message: Mapping[str, Any], keyring: Keyring) -> bytes:
     """Return an answer to a message, sealed as the docs say, in a spelling that is not canonical."""
     key = keyring.current(Purpose.SEAL)
-    said = {
+    members = {
         "handoffId": message["handoffId"],
         "digest": digest(message),
         "answer": "accepted",
@@ -69,15 +69,15 @@ def answer(message: Mapping[str, Any], keyring: Keyring) -> bytes:
         "score": 1e21,
         "keyId": key.id,
     }
-    mac = hmac.digest(key.secret, rfc8785.dumps(said), "sha256").hex()
-    return json.dumps({**said, "signature": f"hmac-sha256:{mac}"}, indent=1).encode()
+    mac = hmac.digest(key.secret, rfc8785.dumps(members), "sha256").hex()
+    return json.dumps({**members, "signature": f"hmac-sha256:{mac}"}, indent=1).encode()
 
 
-async def test_an_answer_that_is_made_by_the_docs_counts(
+async def test_an_answer_made_as_the_docs_say_counts(
     server: DevServer, exchange: Worker, safeguards: Safeguards
 ) -> None:
-    """It names the handoff, its content, and the workflow that waits for it."""
-    sender, message = await handed(server, exchange)
+    """It refers to the handoff and its content, and goes to the waiting workflow."""
+    sender, message = await hand_task(server, exchange)
     assert message["step"]["replyTo"] == sender.id
 
     await signal_raw(
@@ -89,9 +89,9 @@ async def test_an_answer_that_is_made_by_the_docs_counts(
     await assert_replays(sender, [HandsOff], plugin=BatonPlugin(safeguards=safeguards))
 
 
-async def test_what_an_answer_lacks_is_noted(server: DevServer, exchange: Worker, safeguards: Safeguards) -> None:
+async def test_a_faulty_answer_is_noted(server: DevServer, exchange: Worker, safeguards: Safeguards) -> None:
     """The run's status tells the author of the service why it does not count."""
-    sender, message = await handed(server, exchange)
+    sender, message = await hand_task(server, exchange)
     good = answer(message, safeguards.keyring)
     await signal_raw(exchange.client, sender, "handoff_answer", good)
     forged = Payload(metadata=MARKED, data=good.replace(b"accepted", b"rejected"))

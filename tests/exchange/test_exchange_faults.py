@@ -28,7 +28,7 @@ QUICK = timedelta(seconds=1)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-async def test_a_worker_killed_around_the_record_loses_nothing_and_doubles_nothing(
+async def test_a_worker_killed_around_the_record_loses_and_duplicates_nothing(
     server: DevServer, tmp_path: Path, moment: str
 ) -> None:
     """The next worker accepts: one record, one answer, one execution (S3-5.1-d, F1)."""
@@ -65,7 +65,7 @@ async def test_a_worker_killed_around_the_record_loses_nothing_and_doubles_nothi
 
 
 async def test_nothing_is_accepted_while_the_ledger_cannot_be_written(server: DevServer, tmp_path: Path) -> None:
-    """The receiver does not begin and the sender hears nothing; then all continues (F13, S3-6.2-a)."""
+    """The receiver does not begin and the sender gets no answer; then both continue (F13, S3-6.2-a)."""
     safeguards = Safeguards.development(tmp_path)
     client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
     async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES) as worker:
@@ -76,7 +76,7 @@ async def test_nothing_is_accepted_while_the_ledger_cannot_be_written(server: De
             sender = await start(worker, HandsOff.run, to=receiver.id, seconds=60, attempts=20)
             await event(receiver, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, 2)  # it was sent again
             now = await overview(sender)
-            assert [one.name for one in now.waiting_for] == ["hand off to risk"]
+            assert [wait.name for wait in now.waiting_for] == ["hand off to risk"]
             lock.execute("ROLLBACK")
         lock.close()
         [ack] = (await sender.result()).output
@@ -86,7 +86,7 @@ async def test_nothing_is_accepted_while_the_ledger_cannot_be_written(server: De
 
 
 async def test_a_receiver_that_is_cancelled_while_it_answers_has_not_failed(server: DevServer, tmp_path: Path) -> None:
-    """Its code is told that it was cancelled, and not that a step failed, after which it could go on."""
+    """Its code gets a cancellation, not a failed step after which it could continue."""
     safeguards = Safeguards.development(tmp_path)
     client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
     async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES) as worker:

@@ -37,15 +37,15 @@ from tests.support.tampering import JSON_PLAIN, signal_raw
 
 
 async def sealed_signal(handle: Handle) -> Payload:
-    """Return the payload of the first handoff that a pipeline was signalled, as the server keeps it."""
-    async for one in events(handle):
-        if one.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
-            return one.workflow_execution_signaled_event_attributes.input.payloads[0]
+    """Return the payload of the first handoff signal, as the server stores it."""
+    async for history_event in events(handle):
+        if history_event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
+            return history_event.workflow_execution_signaled_event_attributes.input.payloads[0]
     raise AssertionError(f"{handle.id} was not signalled")
 
 
 async def signal_again(client: Client, handle: Handle, payload: Payload, request_id: str) -> None:
-    """Signal a payload as it is, as a network that loses answers makes a client do."""
+    """Signal a payload unchanged, like a client that retries after a lost response."""
     await client.workflow_service.signal_workflow_execution(
         SignalWorkflowExecutionRequest(
             namespace=client.namespace,
@@ -63,18 +63,18 @@ def fresh(name: str) -> str:
 
 
 async def output(handle: Any) -> Any:
-    """Return what a pipeline says at its end."""
+    """Return a pipeline's output."""
     return (await handle.result()).output
 
 
 class TestHandOff:
-    async def test_a_running_receiver_accepts_and_the_sender_goes_on(
+    async def test_a_running_receiver_accepts_and_the_sender_continues(
         self, exchange: Worker, safeguards: Safeguards
     ) -> None:
         """A signed handoff and a signed answer, both by signal; the acceptance is on record (S3-6.2-a)."""
         receiver = await start(exchange, Receives.run, id=fresh("risk"))
         await event(receiver, EventType.EVENT_TYPE_TIMER_STARTED)
-        assert [one.name for one in (await read_run(exchange.client, receiver.id)).timers] == ["a handoff to risk"]
+        assert [timer.name for timer in (await read_run(exchange.client, receiver.id)).timers] == ["a handoff to risk"]
         sender = await start(exchange, HandsOff.run, to=receiver.id)
 
         [ack] = await output(sender)
@@ -89,17 +89,17 @@ class TestHandOff:
         await assert_replays(sender, [HandsOff], plugin=BatonPlugin(safeguards=safeguards))
         await assert_replays(receiver, [Receives], plugin=BatonPlugin(safeguards=safeguards))
 
-    async def test_there_and_back(self, exchange: Worker, safeguards: Safeguards) -> None:
+    async def test_a_receiver_hands_back_in_the_same_task(self, exchange: Worker, safeguards: Safeguards) -> None:
         """The receiver is started, hands back, and both belong to one task and one chain of handoffs."""
         other = fresh("risk")
         sender = await start(exchange, ThereAndBack.run, to=other)
 
-        ack, back = await output(sender)
+        ack, returned = await output(sender)
         assert ack["answer"] == "accepted"
-        assert (back["sender"], back["reply_to"]) == ("risk", other)
-        assert back["trail"]["hops"] == 2
+        assert (returned["sender"], returned["reply_to"]) == ("risk", other)
+        assert returned["trail"]["hops"] == 2
         async with Ledger(safeguards.ledger) as ledger:
-            trace = await ledger.trace(back["task_id"])
+            trace = await ledger.trace(returned["task_id"])
         first, second = [json.loads(record.message) for record in trace.records]
         assert second["parentHandoffId"] == first["handoffId"] == ack["handoffId"]
         await assert_replays(sender, [ThereAndBack], plugin=BatonPlugin(safeguards=safeguards))
@@ -108,8 +108,8 @@ class TestHandOff:
         assert run.baton.decision_log == ["Took over from legal"]
         assert run.baton.to_json_object() == await sender.query("baton")
 
-    async def test_a_receiver_that_does_not_run_is_started_and_outlives_its_sender(self, exchange: Worker) -> None:
-        """It is begun under the id that was given, and gets the handoff as any other would."""
+    async def test_a_missing_receiver_is_started_and_outlives_its_sender(self, exchange: Worker) -> None:
+        """It is started under the given id, and gets the handoff."""
         other = fresh("risk")
         sender = await start(exchange, HandsOff.run, to=other, starts="Receives")
         [ack] = await output(sender)
@@ -119,7 +119,7 @@ class TestHandOff:
         assert received["handoff_id"] == ack["handoffId"]
 
     async def test_a_receiver_that_comes_later_gets_the_handoff_at_the_next_attempt(self, exchange: Worker) -> None:
-        """Nobody is there at first; the same message is sent again until somebody is (C-20)."""
+        """The same message is sent again until a receiver runs (C-20)."""
         other = fresh("risk")
         sender = await start(exchange, HandsOff.run, to=other, seconds=3)
         await until(sender, lambda now: any("nothing runs as" in note for note in now.notes))
@@ -148,18 +148,18 @@ class TestHandOff:
         await assert_replays(sender, [HandsOff], plugin=BatonPlugin(safeguards=safeguards))
 
     async def test_a_handoff_to_the_wrong_agent_is_rejected(self, exchange: Worker) -> None:
-        """The receiver says so, goes on waiting, and the sender's code decides what next."""
+        """The receiver rejects it and keeps waiting; the sender's code decides what is next."""
         receiver = await start(exchange, Receives.run, id=fresh("risk"))
         sender = await start(exchange, HandsOff.run, to=receiver.id, agent="summary")
         [refused] = await output(sender)
         assert (refused["answer"], refused["code"], refused["by"]) == ("rejected", "ROUTING_ERROR", "risk")
 
         good = await start(exchange, HandsOff.run, to=receiver.id)
-        assert [one["answer"] for one in await output(good)] == ["accepted"]
+        assert [ack["answer"] for ack in await output(good)] == ["accepted"]
         notes = (await overview(receiver)).notes
         assert any(note.startswith("rejected: handoff") for note in notes)
 
-    async def test_nobody_answers_until_the_deadline(self, exchange: Worker) -> None:
+    async def test_an_unanswered_handoff_fails_at_the_deadline(self, exchange: Worker) -> None:
         """The sender says so, the task is PENDING_HANDOFF, and the step fails with the reason (S3-6.3-e)."""
         sender = await start(exchange, HandsOff.run, to=fresh("nobody"), seconds=1)
 
@@ -168,14 +168,14 @@ class TestHandOff:
         assert now.status is PipelineStatus.PENDING_HANDOFF
         assert any(note.startswith("escalated: 'risk'") for note in now.notes)
 
-    @pytest.mark.parametrize("again", [True, False], ids=["sent again", "given up"])
-    async def test_a_person_who_is_asked_decides_what_becomes_of_it(self, exchange: Worker, again: bool) -> None:
+    @pytest.mark.parametrize("requeued", [True, False], ids=["sent again", "given up"])
+    async def test_a_person_decides_about_an_unanswered_handoff(self, exchange: Worker, requeued: bool) -> None:
         """The same message is sent again, or the step fails with their name (S3-6.3-g)."""
         other = fresh("risk")
         sender = await start(exchange, AsksAPerson.run, to=other)
-        now = await until(sender, lambda now: any(one.kind == "approval" for one in now.waiting_for))
+        now = await until(sender, lambda now: any(wait.kind == "approval" for wait in now.waiting_for))
         assert any(note.startswith("escalated") for note in now.notes)
-        if again:
+        if requeued:
             receiver = await start(exchange, Receives.run, id=other)
             await approve(exchange.client, sender, "send risk again")
             ack = await output(sender)
@@ -193,58 +193,56 @@ class TestHandOffToAll:
     async def test_each_gets_its_own_copy_and_all_have_accepted(self, exchange: Worker, safeguards: Safeguards) -> None:
         """Every copy is whole, lists all receivers and has a record of its own (S3-14.2-a to -d)."""
         there = await self.receivers(exchange, "risk", "tax", "style")
-        sender = await start(exchange, Broadcasts.run, to={agent: one.id for agent, one in there.items()})
-        said = await output(sender)
-        ids = [await output(one) for one in there.values()]
+        sender = await start(exchange, Broadcasts.run, to={agent: handle.id for agent, handle in there.items()})
+        broadcast = await output(sender)
+        ids = [await output(handle) for handle in there.values()]
 
-        assert [said["answers"][agent]["answer"] for agent in there] == ["accepted"] * 3
-        assert sorted(one["handoffId"] for one in said["answers"].values()) == sorted(set(ids))
+        assert [broadcast["answers"][agent]["answer"] for agent in there] == ["accepted"] * 3
+        assert sorted(answer["handoffId"] for answer in broadcast["answers"].values()) == sorted(set(ids))
         task_id = (await sender.result()).task_id
         async with Ledger(safeguards.ledger) as ledger:
             messages = [json.loads(record.message) for record in (await ledger.trace(task_id)).records]
-        assert [one["receiverList"] for one in messages] == [["risk", "tax", "style"]] * 3
-        assert {one["toAgent"]["agentType"] for one in messages} == set(there)
-        assert all(one["currentState"] == messages[0]["currentState"] for one in messages)
+        assert [message["receiverList"] for message in messages] == [["risk", "tax", "style"]] * 3
+        assert {message["toAgent"]["agentType"] for message in messages} == set(there)
+        assert all(message["currentState"] == messages[0]["currentState"] for message in messages)
         await assert_replays(sender, [Broadcasts], plugin=BatonPlugin(safeguards=safeguards))
 
     async def test_a_quorum_is_enough(self, exchange: Worker) -> None:
-        """The third one is not there, and need not be (S3-14.2-d)."""
-        there = {agent: one.id for agent, one in (await self.receivers(exchange, "risk", "tax")).items()}
+        """The third receiver is missing, and not needed (S3-14.2-d)."""
+        there = {agent: handle.id for agent, handle in (await self.receivers(exchange, "risk", "tax")).items()}
         sender = await start(exchange, Broadcasts.run, to={**there, "style": fresh("nobody")}, quorum=2)
 
         assert sorted((await output(sender))["answers"]) == ["risk", "tax"]
 
-    async def test_after_a_quorum_the_others_have_it_all_the_same(
-        self, exchange: Worker, safeguards: Safeguards
-    ) -> None:
-        """Those that are still being started then are not cancelled, and their answers are ignored (S3-14.2-b)."""
-        there = {agent: one.id for agent, one in (await self.receivers(exchange, "risk")).items()}
+    async def test_after_a_quorum_the_others_keep_the_handoff(self, exchange: Worker, safeguards: Safeguards) -> None:
+        """Receivers that are still starting are not cancelled; their answers are ignored (S3-14.2-b)."""
+        there = {agent: handle.id for agent, handle in (await self.receivers(exchange, "risk")).items()}
         late = {f"late-{number}": fresh("late") for number in range(8)}
         sender = await start(exchange, Broadcasts.run, to={**there, **late}, starts=[*late], quorum=1)
 
         assert (await output(sender))["quorum"] == 1
         results = [await exchange.client.get_workflow_handle(id).result() for id in late.values()]
-        assert len({one["output"] for one in results}) == len(late)
+        assert len({result["output"] for result in results}) == len(late)
         await assert_replays(sender, [Broadcasts], plugin=BatonPlugin(safeguards=safeguards))
 
-    async def test_nothing_is_aggregated_if_one_of_all_is_silent(self, exchange: Worker) -> None:
+    async def test_without_a_quorum_one_silent_receiver_fails_the_broadcast(self, exchange: Worker) -> None:
         """Without a quorum all must have acknowledged (S3-14.2-d)."""
-        there = {agent: one.id for agent, one in (await self.receivers(exchange, "risk")).items()}
+        there = {agent: handle.id for agent, handle in (await self.receivers(exchange, "risk")).items()}
         sender = await start(exchange, Broadcasts.run, to={**there, "style": fresh("nobody")}, seconds=1)
 
         assert "1 of 2 accepted: 'style' was silent" in await failure(sender)
         assert (await overview(sender)).status is PipelineStatus.PENDING_HANDOFF
 
     async def test_a_declared_timeout_is_enough(self, exchange: Worker) -> None:
-        """Whoever accepted by then counts."""
-        there = {agent: one.id for agent, one in (await self.receivers(exchange, "risk")).items()}
+        """Those that accepted in time suffice."""
+        there = {agent: handle.id for agent, handle in (await self.receivers(exchange, "risk")).items()}
         sender = await start(exchange, Broadcasts.run, to={**there, "style": fresh("nobody")}, seconds=1, enough=True)
 
         assert list((await output(sender))["answers"]) == ["risk"]
 
 
 class TestStreams:
-    async def test_the_receiver_gets_the_whole(self, exchange: Worker, safeguards: Safeguards) -> None:
+    async def test_the_receiver_gets_the_whole_stream(self, exchange: Worker, safeguards: Safeguards) -> None:
         """In chunks, sealed one by one (S3-14.1-a); both sides replay."""
         receiver = await start(exchange, StreamsIn.run, id=fresh("risk"))
         sender = await start(exchange, StreamsOut.run, to=receiver.id, count=5)
@@ -254,23 +252,23 @@ class TestStreams:
         for handle, kind in ((receiver, StreamsIn), (sender, StreamsOut)):
             await assert_replays(handle, [kind], plugin=BatonPlugin(safeguards=safeguards))
 
-    async def test_each_chunk_goes_as_soon_as_it_is_there(self, exchange: Worker) -> None:
-        """With two the receiver begins, while their sender still makes the third (S3-14.1-a, S3-14.1-b)."""
+    async def test_each_chunk_is_sent_at_once(self, exchange: Worker) -> None:
+        """The receiver begins with two while the sender makes the third (S3-14.1-a, S3-14.1-b)."""
         receiver = await start(exchange, StreamsIn.run, id=fresh("risk"), pause=True)
         sender = await start(exchange, StreamsOut.run, to=receiver.id, count=3, held=True)
-        await until(receiver, lambda now: [one.name for one in now.waiting_for] == ["go on"])
+        await until(receiver, lambda now: [wait.name for wait in now.waiting_for] == ["go on"])
         await sender.signal(StreamsOut.more)
         await approve(exchange.client, receiver, "go on")
 
         assert await output(receiver) == {"began": True, "chunks": [1, 2, 3]}
         assert (await output(sender))["answer"] == "accepted"
 
-    async def test_a_chunk_that_is_not_what_it_should_be_breaks_the_stream(self, exchange: Worker) -> None:
-        """The receiver fails with the reason, and the sender is told (S3-14.1-c)."""
+    async def test_an_invalid_chunk_breaks_the_stream(self, exchange: Worker) -> None:
+        """The receiver fails with the reason, and answers the sender (S3-14.1-c)."""
         receiver = await start(exchange, StreamsIn.run, id=fresh("risk"), pause=True)
         sender = await start(exchange, StreamsOut.run, to=receiver.id, count=12)
         await event(receiver, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, 14)
-        await until(receiver, lambda now: [one.name for one in now.waiting_for] == ["go on"])
+        await until(receiver, lambda now: [wait.name for wait in now.waiting_for] == ["go on"])
         await approve(exchange.client, receiver, "go on")
 
         assert "chunk 10: 'n' must be below ten" in await failure(receiver)
@@ -278,7 +276,7 @@ class TestStreams:
         assert (answer["answer"], answer["reason"]) == ("rejected", "chunk 10: 'n' must be below ten")
 
     async def test_a_chunk_with_an_attack_breaks_the_stream(self, exchange: Worker, safeguards: Safeguards) -> None:
-        """No gate sees a chunk, so each is scanned as it is opened: no agent reads it (S3-10.1-b)."""
+        """Chunks pass no gate, so each is scanned when it is opened; no agent reads it (S3-10.1-b)."""
         receiver = await start(exchange, StreamsIn.run, id=fresh("risk"))
         sender = await start(exchange, StreamsOut.run, to=receiver.id, count=5, says=INJECTION)
 
@@ -309,13 +307,13 @@ class TestFaults:
         other = await start(exchange, HandsOff.run, to=receiver.id)
         first, second = await output(receiver)
         assert first["handoff_id"] == ack["handoffId"] != second["handoff_id"]
-        assert [one["answer"] for one in await output(other)] == ["accepted"]
+        assert [ack["answer"] for ack in await output(other)] == ["accepted"]
         async with Ledger(safeguards.ledger) as ledger:
             trace = await ledger.trace(first["task_id"])
         assert len(trace.records) == 1
 
-    async def test_a_message_that_was_changed_on_the_way_is_refused(self, exchange: Worker) -> None:
-        """Its seal does not hold, so nothing in it is believed, and the receiver goes on waiting (F7)."""
+    async def test_a_tampered_message_is_refused(self, exchange: Worker) -> None:
+        """Its seal does not hold, so nothing in it counts, and the receiver keeps waiting (F7)."""
         receiver = await start(exchange, Receives.run, id=fresh("risk"), rounds=2)
         await start(exchange, HandsOff.run, to=receiver.id)
         payload = await sealed_signal(receiver)
@@ -324,14 +322,14 @@ class TestFaults:
         await signal_again(exchange.client, receiver, changed, "r1")
 
         now = await until(receiver, lambda now: any("seal does not hold" in note for note in now.notes))
-        assert [one.name for one in now.waiting_for] == ["receive as risk"]
+        assert [wait.name for wait in now.waiting_for] == ["receive as risk"]
         await receiver.terminate()
 
     @pytest.mark.parametrize("id", [None, "", "h-1"], ids=["null", "empty", "no UUID"])
-    async def test_a_handoff_whose_id_is_none_does_not_end_the_receiver(
+    async def test_a_handoff_with_an_invalid_id_does_not_end_the_receiver(
         self, exchange: Worker, safeguards: Safeguards, id: str | None
     ) -> None:
-        """Sealed by one of ours and no handoff all the same: it is on record and noted, and the pipeline lives (F7)."""
+        """A sealed message that is not a handoff is recorded and noted; the pipeline continues (F7)."""
         receiver = await start(exchange, Receives.run, id=fresh("risk"), rounds=2)
         await start(exchange, HandsOff.run, to=receiver.id)
         payload = await sealed_signal(receiver)
@@ -346,10 +344,10 @@ class TestFaults:
         assert len(await output(receiver)) == 2
         await assert_replays(receiver, [Receives], plugin=BatonPlugin(safeguards=safeguards))
 
-    async def test_an_address_that_no_server_takes_does_not_stop_the_receiver(
+    async def test_an_invalid_address_does_not_stop_the_receiver(
         self, exchange: Worker, safeguards: Safeguards
     ) -> None:
-        """A signal to it would be refused with its task, for ever; what a message says may not do that (F7)."""
+        """The server would reject the task that signals it, again and again (F7)."""
         receiver = await start(exchange, Receives.run, id=fresh("risk"), rounds=2)
         await start(exchange, HandsOff.run, to=receiver.id)
         payload = await sealed_signal(receiver)
@@ -359,10 +357,10 @@ class TestFaults:
         sealed = Payload(metadata=plain.metadata, data=seal(message, safeguards.keyring))
         await signal_again(exchange.client, receiver, sealed, "r1")
 
-        assert [one["reply_to"] == "x" * 1_001 for one in await output(receiver)] == [False, True]
+        assert [received["reply_to"] == "x" * 1_001 for received in await output(receiver)] == [False, True]
 
-    async def test_whatever_is_no_sealed_handoff_is_noted(self, exchange: Worker) -> None:
-        """Nothing at all, a plain handoff, text, two arguments, an unsealed answer: the pipeline lives on (F7)."""
+    async def test_anything_but_a_sealed_handoff_is_noted(self, exchange: Worker) -> None:
+        """No argument, a plain handoff, text, two arguments, an unsealed answer: the pipeline continues (F7)."""
         receiver = await start(exchange, Receives.run, id=fresh("risk"))
         text = Payload(metadata=JSON_PLAIN, data=b'"hello"')
         for payloads in ([], [text], [text, text], [Payload(metadata=JSON_PLAIN, data=b"{}")]):
@@ -371,10 +369,10 @@ class TestFaults:
 
         await until(receiver, lambda now: sum("that is not a sealed" in note for note in now.notes) == 8)
         sender = await start(exchange, HandsOff.run, to=receiver.id)
-        assert [one["answer"] for one in await output(sender)] == ["accepted"]
+        assert [ack["answer"] for ack in await output(sender)] == ["accepted"]
 
     async def test_a_handoff_to_another_pipeline_cannot_be_sent_on(self, exchange: Worker) -> None:
-        """The message names its receiver; a copy that is sent to somebody else is refused as a replay."""
+        """The message names its receiver; a copy sent to another one is rejected as a replay."""
         receiver = await start(exchange, Receives.run, id=fresh("risk"))
         await start(exchange, HandsOff.run, to=receiver.id)
         payload = await sealed_signal(receiver)
@@ -387,7 +385,7 @@ class TestFaults:
     async def test_a_receiver_whose_worker_is_gone_answers_once_another_is_there(
         self, sealing: Client, exchange: Worker
     ) -> None:
-        """The signal waits in the server; no attempt is needed but the first."""
+        """The signal waits in the server, so one attempt is enough."""
         queue = fresh("queue")
         async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue) as gone:
             receiver = await start(gone, Receives.run, id=fresh("risk"))
@@ -395,10 +393,10 @@ class TestFaults:
         sender = await start(exchange, HandsOff.run, to=receiver.id)
         await sealed_signal(receiver)
         async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
-            assert [one["answer"] for one in await output(sender)] == ["accepted"]
+            assert [ack["answer"] for ack in await output(sender)] == ["accepted"]
 
     async def test_a_late_answer_is_noted_and_changes_nothing(self, sealing: Client, exchange: Worker) -> None:
-        """The sender had given up and gone on another way (F4)."""
+        """The sender had given up and continued differently (F4)."""
         queue = fresh("queue")
         async with pipeline_worker(sealing, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue) as gone:
             receiver = await start(gone, Receives.run, id=fresh("risk"))

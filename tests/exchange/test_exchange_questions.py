@@ -1,4 +1,4 @@
-"""Questions asked of a run in the moment in which chunks or answers come, or the time is up."""
+"""Queries of a run at the moment in which chunks or answers arrive, or the time is up."""
 
 import asyncio
 import uuid
@@ -30,7 +30,7 @@ from tests.support.tampering import JSON_PLAIN, signal_raw
 
 
 async def test_a_question_in_the_moment_of_the_last_chunk(exchange: Worker, safeguards: Safeguards) -> None:
-    """However it falls into the receiver's task, any worker can take the run up from its history afterwards."""
+    """In whichever task the query falls, any worker can continue the run from its history."""
     queue = f"asked-{uuid.uuid4()}"
     stages: list[Callable[..., Any]] = [extract, *EXCHANGE_ACTIVITIES]
     async with pipeline_worker(exchange.client, EXCHANGES, stages, task_queue=queue) as gone:
@@ -41,11 +41,11 @@ async def test_a_question_in_the_moment_of_the_last_chunk(exchange: Worker, safe
     for receiver, decision in zip(receivers, decisions, strict=True):
         await event(receiver, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, 5)
         await receiver.signal(DECIDE, decision)
-    asked = [asyncio.create_task(receiver.query(QUERY_STATUS)) for receiver in receivers]
+    queries = [asyncio.create_task(receiver.query(QUERY_STATUS)) for receiver in receivers]
     await asyncio.sleep(0.5)
     async with pipeline_worker(exchange.client, EXCHANGES, stages, task_queue=queue):
         results = [await receiver.result() for receiver in receivers]
-        await asyncio.gather(*asked)
+        await asyncio.gather(*queries)
 
     assert [result.output["chunks"] for result in results] == [[1, 2, 3]] * 8
     for receiver in receivers:
@@ -54,14 +54,14 @@ async def test_a_question_in_the_moment_of_the_last_chunk(exchange: Worker, safe
 
 async def began_to_wait(receiver: Handle, within: timedelta) -> datetime:
     """Return when a timer of that length was started."""
-    async for one in events(receiver):
-        if one.timer_started_event_attributes.start_to_fire_timeout.ToTimedelta() == within:
-            return one.event_time.ToDatetime(UTC)
+    async for history_event in events(receiver):
+        if history_event.timer_started_event_attributes.start_to_fire_timeout.ToTimedelta() == within:
+            return history_event.event_time.ToDatetime(UTC)
     raise AssertionError(f"{receiver.id} has closed")
 
 
 async def test_the_last_chunk_in_the_moment_in_which_the_time_is_up(exchange: Worker, safeguards: Safeguards) -> None:
-    """The run may be told of it after the time is up, and in a replay before; that makes no difference to it."""
+    """The run may see the chunk after the timeout, and in a replay before it, with the same result."""
     queue, within = f"late-{uuid.uuid4()}", timedelta(seconds=10)
     async with pipeline_worker(exchange.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue) as gone:
         receivers, senders = [], []
@@ -75,11 +75,11 @@ async def test_the_last_chunk_in_the_moment_in_which_the_time_is_up(exchange: Wo
         await sender.signal(StreamsOut.more)
         await event(receiver, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, 5)
     await asyncio.sleep((first + within - datetime.now(UTC)).total_seconds() - 1)
-    asked = [asyncio.create_task(receiver.query(StreamsIn.pondered)) for receiver in receivers]
+    queries = [asyncio.create_task(receiver.query(StreamsIn.pondered)) for receiver in receivers]
     await asyncio.sleep(0.5)
     async with pipeline_worker(exchange.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
         results = [await receiver.result() for receiver in receivers]
-        await asyncio.gather(*asked)
+        await asyncio.gather(*queries)
 
     assert [result.output["chunks"] for result in results] == [[1, 2, 3]] * 8
     for receiver in receivers:
@@ -87,13 +87,13 @@ async def test_the_last_chunk_in_the_moment_in_which_the_time_is_up(exchange: Wo
 
 
 async def test_a_chunk_that_is_opened_while_another_comes(exchange: Worker, safeguards: Safeguards) -> None:
-    """Told of both at once, for somebody asked it something, or in turn: the receiver gives the same commands."""
+    """Whether the receiver sees both at once, because of a query, or in turn, its commands are the same."""
     queue, stream = f"both-{uuid.uuid4()}", str(uuid.uuid4())
     long = " ".join(f"Clause {number} is as it was." for number in range(10_000))
     contents: list[dict[str, JsonValue]] = [{"n": 1}, {"n": 2}, {"n": 3, "says": long}]
     closing: dict[str, Any] = {"last": True, "whole": whole_digest(contents)}
-    parts: list[dict[str, Any]] = [*({"content": one} for one in contents), closing]
-    chunks = [Chunk(handoff_id=stream, seq=seq, at=datetime.now(UTC), **one) for seq, one in enumerate(parts, 1)]
+    parts: list[dict[str, Any]] = [*({"content": content} for content in contents), closing]
+    chunks = [Chunk(handoff_id=stream, seq=seq, at=datetime.now(UTC), **part) for seq, part in enumerate(parts, 1)]
     began = EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED
 
     async def close(receiver: Handle, task: int) -> None:
@@ -107,15 +107,15 @@ async def test_a_chunk_that_is_opened_while_another_comes(exchange: Worker, safe
             for chunk in chunks[:2]:
                 await receiver.signal(HANDOFF_CHUNK, chunk)
         decisions = [await answer_to(receiver, "go on") for receiver in receivers]
-    tasks = [sum(one.event_type == began for one in (await it.fetch_history()).events) for it in receivers]
+    tasks = [sum(event.event_type == began for event in (await it.fetch_history()).events) for it in receivers]
     for receiver, decision in zip(receivers, decisions, strict=True):
         await receiver.signal(DECIDE, decision)
         await receiver.signal(HANDOFF_CHUNK, chunks[2])
-    asked = [asyncio.create_task(receiver.query(QUERY_STATUS)) for receiver in receivers]
+    queries = [asyncio.create_task(receiver.query(QUERY_STATUS)) for receiver in receivers]
     await asyncio.sleep(0.5)
     async with pipeline_worker(exchange.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
         closed = (close(receiver, task + 1) for receiver, task in zip(receivers, tasks, strict=True))
-        await asyncio.gather(*closed, *asked)
+        await asyncio.gather(*closed, *queries)
         assert [(await receiver.result()).output["chunks"] for receiver in receivers] == [[1, 2, 3]] * 5
 
     for receiver in receivers:
@@ -123,31 +123,31 @@ async def test_a_chunk_that_is_opened_while_another_comes(exchange: Worker, safe
 
 
 async def test_questions_while_answers_come(exchange: Worker, safeguards: Safeguards) -> None:
-    """Whichever answer a question keeps from the run until the task after, its commands are the same."""
-    asked: list[Any] = []
+    """Whichever answer a query delays to the next task, the run's commands are the same."""
+    statuses: list[Any] = []
 
     async def watch(sender: Handle) -> None:
         while True:
             with suppress(RPCError):  # one of so many questions may come too late
-                asked.append(await sender.query(QUERY_STATUS))
+                statuses.append(await sender.query(QUERY_STATUS))
 
     agents = ("risk", "tax", "style", "law")
     to = [{agent: (await start(exchange, Accepts.run, agent=agent)).id for agent in agents} for _ in range(12)]
     senders = await asyncio.gather(*(start(exchange, Broadcasts.run, to=ids) for ids in to))
     watching = [asyncio.create_task(watch(sender)) for sender in senders]
-    said = await asyncio.gather(*(sender.result() for sender in senders))
-    for one in watching:
-        one.cancel()
+    results = await asyncio.gather(*(sender.result() for sender in senders))
+    for task in watching:
+        task.cancel()
     await asyncio.gather(*watching, return_exceptions=True)
 
-    assert asked
-    assert [len(one.output["answers"]) for one in said] == [4] * 12
+    assert statuses
+    assert [len(result.output["answers"]) for result in results] == [4] * 12
     for sender in senders:
         await assert_replays(sender, [Broadcasts], plugin=BatonPlugin(safeguards=safeguards))
 
 
 async def test_handoffs_and_answers_while_somebody_looks_on(exchange: Worker, safeguards: Safeguards) -> None:
-    """Of two messages at a time either may be opened first in a replay; each gets what was said of it all the same."""
+    """A replay may open either of two messages first; each gets its own result."""
     receiver = await start(exchange, Receives.run, seconds=60)
     await overview(receiver)
 
@@ -159,8 +159,8 @@ async def test_handoffs_and_answers_while_somebody_looks_on(exchange: Worker, sa
     looking = asyncio.create_task(look_on())
     for number in range(100):
         for burst, signal in ((1 + number % 3, HANDOFF), (1 + number // 3 % 3, HANDOFF_ANSWER)):
-            for one in range(burst):
-                body = b'{"stray":[%d,%d]}' % (number, one)
+            for item in range(burst):
+                body = b'{"stray":[%d,%d]}' % (number, item)
                 stray = Payload(metadata={**JSON_PLAIN, RECORD: SEALED}, data=body)
                 await signal_raw(exchange.client, receiver, signal, stray)
         await asyncio.sleep(number * 7 % 5 / 100)

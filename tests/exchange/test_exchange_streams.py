@@ -29,7 +29,7 @@ from tests.support import Handle, approve, event, failure, start
 
 
 async def test_what_was_streamed_is_there_in_the_run_that_continues(exchange: Worker, safeguards: Safeguards) -> None:
-    """The code asks for it again there, and the sender is not answered another time."""
+    """Its code receives the stream again, and the sender gets no second answer."""
     receiver = await start(exchange, StreamsInAndGoesOn.run, id=f"risk-{uuid.uuid4()}")
     # The rest is because no run continues as new within its first second.
     sender = await start(exchange, StreamsOut.run, to=receiver.id, count=5, rest=1)
@@ -41,22 +41,22 @@ async def test_what_was_streamed_is_there_in_the_run_that_continues(exchange: Wo
     last = exchange.client.get_workflow_handle(receiver.id, run_id=(await newest.describe()).run_id)
     assert last.run_id != receiver.first_execution_run_id
     signals = EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED
-    assert [one async for one in last.fetch_history_events() if one.event_type == signals] == []
+    assert [event async for event in last.fetch_history_events() if event.event_type == signals] == []
     await assert_replays(last, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
 
 
 async def test_a_sender_whose_stream_broke_is_answered_by_the_run_that_continues(
     exchange: Worker, safeguards: Safeguards
 ) -> None:
-    """What it closed the stream with came after the fault, and was forgotten with the run before: it got no answer."""
+    """Its last chunk came after the fault; the next run must still know the digest to answer."""
     first, stream = await start(exchange, StreamsInLater.run, id=f"risk-{uuid.uuid4()}"), str(uuid.uuid4())
     parts: list[dict[str, Any]] = [
         {"seq": 1, "content": {"n": 1}},
         {"seq": 1, "content": {"n": 2}},
         {"seq": 2, "last": True, "whole": whole_digest([{"n": 1}])},
     ]
-    for number, one in enumerate(parts, start=1):
-        await first.signal(HANDOFF_CHUNK, Chunk(handoff_id=stream, at=datetime.now(UTC), **one))
+    for number, part in enumerate(parts, start=1):
+        await first.signal(HANDOFF_CHUNK, Chunk(handoff_id=stream, at=datetime.now(UTC), **part))
         await event(first, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, number)
     await asyncio.sleep(1)  # a shorter run does not continue as new
     await approve(exchange.client, first, "begin")
@@ -71,7 +71,7 @@ async def test_a_sender_whose_stream_broke_is_answered_by_the_run_that_continues
 
 
 async def test_the_rest_is_awaited(exchange: Worker) -> None:
-    """Or the run fails and says so: its sender would wait for an answer that never comes."""
+    """Otherwise the run fails with a reason, because its sender would wait in vain."""
     receiver = await start(exchange, StreamsIn.run, id=f"risk-{uuid.uuid4()}", forgets=True)
     sender = await start(exchange, StreamsOut.run, to=receiver.id, count=3)
 
@@ -80,13 +80,13 @@ async def test_the_rest_is_awaited(exchange: Worker) -> None:
 
 
 async def test_an_attack_that_comes_as_the_receiver_begins(exchange: Worker, safeguards: Safeguards) -> None:
-    """What was enough to begin with is not any more: its sender is told, once it has said what it sent (S3-10.1-b)."""
+    """Enough chunks to begin are no longer enough; the sender is answered after its last chunk (S3-10.1-b)."""
     queue, stream = f"attacked-{uuid.uuid4()}", str(uuid.uuid4())
     attack = f"{' '.join(f'Clause {number} is as it was.' for number in range(10_000))} {INJECTION}"
     contents: list[dict[str, JsonValue]] = [{"n": 1}, {"n": 2}, {"n": 3, "says": attack}]
     closing: dict[str, Any] = {"last": True, "whole": whole_digest(contents)}
-    parts: list[dict[str, Any]] = [*({"content": one} for one in contents), closing]
-    chunks = [Chunk(handoff_id=stream, seq=seq, at=datetime.now(UTC), **one) for seq, one in enumerate(parts, 1)]
+    parts: list[dict[str, Any]] = [*({"content": content} for content in contents), closing]
+    chunks = [Chunk(handoff_id=stream, seq=seq, at=datetime.now(UTC), **part) for seq, part in enumerate(parts, 1)]
     async with pipeline_worker(exchange.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue) as gone:
         receivers = [await start(gone, StreamsIn.run, id=f"risk-{uuid.uuid4()}") for _ in range(5)]
         for receiver in receivers:
@@ -104,13 +104,13 @@ async def test_an_attack_that_comes_as_the_receiver_begins(exchange: Worker, saf
 
     for receiver in receivers:
         sent = EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED
-        answers = [one async for one in receiver.fetch_history_events() if one.event_type == sent]
+        answers = [event async for event in receiver.fetch_history_events() if event.event_type == sent]
         assert len(answers) == 2  # to the handoff, and to the whole
         await assert_replays(receiver, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
 
 
 async def test_a_stream_is_as_long_as_its_sender_makes_it(exchange: Worker, safeguards: Safeguards) -> None:
-    """Only what waits for a chunk before it is limited; what is here in order is not."""
+    """Only chunks that wait for a missing one are limited."""
     receiver = await start(exchange, StreamsIn.run)
     handoff, stream = message(receiver.id), str(uuid.uuid4())
     handoff = handoff.model_copy(update={"step": {STREAM: stream}})
@@ -118,10 +118,10 @@ async def test_a_stream_is_as_long_as_its_sender_makes_it(exchange: Worker, safe
     assert ack.accepted
     contents: list[dict[str, JsonValue]] = [{"n": 1}] * (MAX_AHEAD + 1)
     ending: dict[str, Any] = {"last": True, "whole": whole_digest(contents)}
-    parts: list[dict[str, Any]] = [*({"content": one} for one in contents), ending]
-    chunks = [Chunk(handoff_id=stream, seq=seq, at=handoff.timestamp, **one) for seq, one in enumerate(parts, 1)]
+    parts: list[dict[str, Any]] = [*({"content": content} for content in contents), ending]
+    chunks = [Chunk(handoff_id=stream, seq=seq, at=handoff.timestamp, **part) for seq, part in enumerate(parts, 1)]
     for first in range(0, len(chunks), 50):
-        await asyncio.gather(*(receiver.signal(HANDOFF_CHUNK, one) for one in chunks[first : first + 50]))
+        await asyncio.gather(*(receiver.signal(HANDOFF_CHUNK, chunk) for chunk in chunks[first : first + 50]))
 
     assert (await receiver.result()).output["chunks"] == [1] * len(contents)
     await assert_replays(receiver, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
@@ -129,7 +129,7 @@ async def test_a_stream_is_as_long_as_its_sender_makes_it(exchange: Worker, safe
 
 @pytest.mark.parametrize("at", ["go on", "extract"])
 async def test_what_was_streamed_is_there_in_a_fork(exchange: Worker, safeguards: Safeguards, at: str) -> None:
-    """It came by signals to the run that is forked; the fork asks for it under the handoff that it takes over."""
+    """The forked run got it by signals; the fork receives it under the handoff that it takes over."""
     kind = StreamsIn if at == "go on" else StreamsInAndGoesOn
     receiver = await start(exchange, kind.run, pause=True)
     sender = await start(exchange, StreamsOut.run, to=receiver.id, count=3, rest=1)
@@ -142,8 +142,8 @@ async def test_what_was_streamed_is_there_in_a_fork(exchange: Worker, safeguards
     handle = await fork(exchange.client, receiver.id, at, by="bob", why="once more")
     if at == "go on":
         await approve(exchange.client, handle, at)
-    again = PipelineResult.model_validate(await handle.result())
-    assert again.output == once.output
+    repeated = PipelineResult.model_validate(await handle.result())
+    assert repeated.output == once.output
     await assert_replays(handle, [kind], plugin=BatonPlugin(safeguards=safeguards))
 
 
@@ -156,19 +156,19 @@ async def test_what_was_streamed_is_there_in_a_fork(exchange: Worker, safeguards
     ],
 )
 async def test_a_chunk_that_cannot_be_sent_is_named(exchange: Worker, odd: str, why: str) -> None:
-    """The step fails as any other, and nothing of that chunk is sent."""
+    """The step fails, and the chunk is not sent."""
     receiver = await start(exchange, StreamsIn.run, seconds=1)
     sender = await start(exchange, StreamsOut.run, to=receiver.id, count=3, odd=odd)
 
     assert await failure(sender) == f"chunk 2 of the stream to 'risk' cannot be sent: {why}"
-    assert [one.name for one in (await read_run(exchange.client, sender.id)).steps] == ["stream to risk"]
+    assert [step.name for step in (await read_run(exchange.client, sender.id)).steps] == ["stream to risk"]
     await receiver.terminate()
 
 
 async def test_a_stream_that_its_senders_history_cannot_hold_fails_in_time(
     exchange: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server would end the run without a word to its code."""
+    """Otherwise the server would end the run without notice."""
     receiver = await start(exchange, StreamsIn.run, seconds=60)
     monkeypatch.setattr(streaming, "MAX_EVENTS", 100)
     sender = await start(exchange, StreamsOut.run, to=receiver.id, count=50)
@@ -180,7 +180,7 @@ async def test_a_stream_that_its_senders_history_cannot_hold_fails_in_time(
 async def test_a_stream_is_sent_again_only_as_far_as_its_senders_history_can_hold_it(
     exchange: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What closes it asks for the answer, and once more is enough of that."""
+    """Sending only the last chunk again is enough to ask for the answer."""
     receiver = await start(exchange, StreamsIn.run, pause=True)
     monkeypatch.setattr(streaming, "MAX_EVENTS", 80)
     sender = await start(exchange, StreamsOut.run, to=receiver.id, count=9, seconds=3)
@@ -191,5 +191,5 @@ async def test_a_stream_is_sent_again_only_as_far_as_its_senders_history_can_hol
     assert isinstance(ack, dict)
     assert ack["answer"] == "accepted"
     kind = EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED
-    assert sum([one.event_type == kind async for one in sender.fetch_history_events()]) <= 13
+    assert sum([event.event_type == kind async for event in sender.fetch_history_events()]) <= 13
     await receiver.result()

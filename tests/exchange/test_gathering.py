@@ -20,7 +20,7 @@ def broadcast(answers: dict[str, Reply], *, quorum: int | None = None, enough: b
     return sent
 
 
-class TestStanding:
+class TestStatus:
     @pytest.mark.parametrize(
         ("sent", "before", "after"),
         [
@@ -62,17 +62,17 @@ class TestStanding:
             pytest.param(broadcast({}, enough=True), Status.OPEN, Status.FAILED, id="nobody until the end"),
         ],
     )
-    def test_nothing_is_aggregated_before_it_stands(self, sent: Broadcast, before: Status, after: Status) -> None:
+    def test_a_broadcast_is_open_until_it_is_decided(self, sent: Broadcast, before: Status, after: Status) -> None:
         """All, or the declared quorum, or the declared timeout (S3-14.2-d)."""
         assert (sent.standing(time_is_up=False), sent.standing(time_is_up=True)) == (before, after)
 
     @given(
         st.dictionaries(st.sampled_from("abc"), st.sampled_from(Reply)), st.none() | st.integers(1, 3), st.booleans()
     )
-    def test_it_never_stands_on_fewer_than_declared(
+    def test_it_never_succeeds_with_fewer_than_declared(
         self, answers: dict[str, Reply], quorum: int | None, enough: bool
     ) -> None:
-        """And once the time is up, it is no longer open."""
+        """Once the time is up, it is decided."""
         sent = broadcast(answers, quorum=quorum, enough=enough)
         for time_is_up in (False, True):
             standing = sent.standing(time_is_up=time_is_up)
@@ -89,8 +89,8 @@ class TestWithAnswer:
         assert sent.accepted == ["a"]
         assert list(sent.silent) == ["b", "c"]
 
-    def test_strangers_are_refused(self) -> None:
-        """It was not sent to them."""
+    def test_an_answer_from_another_agent_is_refused(self) -> None:
+        """The broadcast was not sent to it."""
         with pytest.raises(ValueError, match="not one of the receivers"):
             broadcast({}).with_answer("d", ack(by="d"))
 

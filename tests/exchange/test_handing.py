@@ -1,4 +1,4 @@
-"""A service hands a task to a pipeline; and handoffs travel encrypted, and on workers that forget everything."""
+"""A service hands off to a pipeline; handoffs also work encrypted, and on workers without a cache."""
 
 import re
 import uuid
@@ -76,10 +76,10 @@ class TestHandOffTo:
         assert answer.accepted
 
     @pytest.mark.parametrize("starts", [False, True], ids=["it ran", "it is started for it"])
-    async def test_sent_again_to_one_that_has_ended_it_is_answered_as_before(
+    async def test_a_repeat_to_an_ended_pipeline_gets_the_same_answer(
         self, exchange: Worker, safeguards: Safeguards, starts: bool
     ) -> None:
-        """And executed once: a service that lost the answer may not know that there was one."""
+        """It is executed once; a service that lost the answer does not know of it."""
         to = f"risk-{uuid.uuid4()}"
         starting = Starting(Receives.run, PipelineInput(goal=GOAL), exchange.task_queue) if starts else None
         if not starts:
@@ -89,11 +89,11 @@ class TestHandOffTo:
         await receiver.result()
         run_id = (await receiver.describe()).run_id
 
-        again = await hand_off_to(exchange.client, handoff, within=IN_TIME, keyring=keyring, starting=starting)
-        assert again == first
+        repeated = await hand_off_to(exchange.client, handoff, within=IN_TIME, keyring=keyring, starting=starting)
+        assert repeated == first
         assert (await receiver.describe()).run_id == run_id
 
-    async def test_one_that_has_ended_is_started_again_for_another_handoff(
+    async def test_an_ended_pipeline_is_started_again_for_another_handoff(
         self, exchange: Worker, safeguards: Safeguards
     ) -> None:
         """It has not answered that one."""
@@ -127,20 +127,20 @@ class TestHandOffTo:
 
         now = await until(receiver, lambda now: now.seq == 2)
         [note] = [note for note in now.notes if "longest allowed" in note]
-        told = re.match(r"'intake' to 'risk': a handoff by signal took ([0-9.]+) s from dispatch to accept", note)
-        assert told is not None
-        assert float(told[1]) >= 8, "and as much longer as this machine took"
+        match = re.match(r"'intake' to 'risk': a handoff by signal took ([0-9.]+) s from dispatch to accept", note)
+        assert match is not None
+        assert float(match[1]) >= 8, "and as much longer as this machine took"
         await receiver.terminate()
 
     async def test_a_message_for_nobody_is_refused(self, exchange: Worker, safeguards: Safeguards) -> None:
-        """Without an address, or to a pipeline that does not run."""
+        """Without an address, or to a pipeline that is not running."""
         keyring = safeguards.keyring
         with pytest.raises(ValueError, match="names no audience"):
             await hand_off_to(exchange.client, message(None), within=IN_TIME, keyring=keyring)
         with pytest.raises(PipelineError, match="nothing runs as 'nobody'"):
             await hand_off_to(exchange.client, message("nobody"), within=IN_TIME, keyring=keyring)
 
-    async def test_an_answer_that_nobody_we_know_has_sealed_is_no_answer(self, exchange: Worker) -> None:
+    async def test_an_answer_with_an_unknown_seal_is_refused(self, exchange: Worker) -> None:
         """Its seal is verified before it is read."""
         receiver = await start(exchange, Receives.run)
         with pytest.raises(SealError, match="there is no such key"):

@@ -1,4 +1,4 @@
-"""The rules by which agents outside may move."""
+"""The rules for the moves of outside agents."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -17,14 +17,14 @@ DIGEST = "sha256:" + "a" * 64
 
 
 def move(kind: str, holder: str = "ann", **members: Any) -> AgentAction:
-    given = {"handoff_id": ID, "digest": DIGEST, "agent": "reviewer", "at": AT, **members}
-    return AgentAction(kind=ActionKind(kind), holder=holder, **given)
+    values = {"handoff_id": ID, "digest": DIGEST, "agent": "reviewer", "at": AT, **members}
+    return AgentAction(kind=ActionKind(kind), holder=holder, **values)
 
 
 def desk(*moves: AgentAction) -> ExternalHandoffs:
-    """Return a desk with one handoff, after moves that are all allowed."""
-    it = ExternalHandoffs()
-    it.add(
+    """Return handoffs with one open handoff, after allowed moves."""
+    handoffs = ExternalHandoffs()
+    handoffs.add(
         OutsideHandoff(
             handoff_id=ID,
             digest=DIGEST,
@@ -34,10 +34,10 @@ def desk(*moves: AgentAction) -> ExternalHandoffs:
             until=AT + timedelta(hours=1),
         )
     )
-    for one in moves:
-        assert it.refusal(one, AT) is None
-        it.apply(one, AT)
-    return it
+    for action in moves:
+        assert handoffs.refusal(action, AT) is None
+        handoffs.apply(action, AT)
+    return handoffs
 
 
 CLAIM, ACCEPT = move("claim"), move("accept")
@@ -45,7 +45,7 @@ CLAIM, ACCEPT = move("claim"), move("accept")
 
 class TestRefusal:
     @pytest.mark.parametrize(
-        ("before", "one", "after", "why"),
+        ("before", "action", "after", "why"),
         [
             pytest.param([], move("claim", agent="painter"), 0, "waits for 'painter'", id="another agent's"),
             pytest.param([], move("claim", digest="sha256:" + "b" * 64), 0, "read it again", id="another message"),
@@ -61,16 +61,16 @@ class TestRefusal:
         ],
     )
     def test_a_move_out_of_turn_is_refused_with_what_to_do(
-        self, before: list[AgentAction], one: AgentAction, after: int, why: str
+        self, before: list[AgentAction], action: AgentAction, after: int, why: str
     ) -> None:
         """The claim, the acceptance and the time all count."""
-        refusal = desk(*before).refusal(one, AT + timedelta(seconds=after))
+        refusal = desk(*before).refusal(action, AT + timedelta(seconds=after))
 
         assert refusal is not None
         assert why in refusal
 
     @pytest.mark.parametrize(
-        ("before", "one", "after"),
+        ("before", "action", "after"),
         [
             pytest.param([CLAIM], CLAIM, 0, id="a claim is renewed"),
             pytest.param([CLAIM], move("claim", "bob"), 600, id="a claim that has run out is free"),
@@ -80,31 +80,31 @@ class TestRefusal:
             pytest.param([CLAIM, ACCEPT, move("report")], move("report"), 5_000, id="returned twice"),
         ],
     )
-    def test_a_move_in_turn_is_allowed(self, before: list[AgentAction], one: AgentAction, after: int) -> None:
-        """Repeated ones too: their answer may have been lost."""
-        assert desk(*before).refusal(one, AT + timedelta(seconds=after)) is None
+    def test_a_move_in_turn_is_allowed(self, before: list[AgentAction], action: AgentAction, after: int) -> None:
+        """Also a repeated one, whose answer may have been lost."""
+        assert desk(*before).refusal(action, AT + timedelta(seconds=after)) is None
 
 
-class TestMake:
+class TestApply:
     def test_a_new_holder_begins_anew(self) -> None:
-        """What another one accepted and did not finish is not accepted by the next."""
-        it = desk(CLAIM, ACCEPT)
-        after = it.apply(move("claim", "bob"), AT + timedelta(seconds=600))
+        """A handoff that another holder accepted has to be accepted again."""
+        handoffs = desk(CLAIM, ACCEPT)
+        after = handoffs.apply(move("claim", "bob"), AT + timedelta(seconds=600))
 
         assert (after.holder, after.accepted) == ("bob", False)
 
     def test_a_renewal_never_shortens_a_claim_and_no_claim_outlasts_the_handoff(self) -> None:
         """Nobody loses time by asking again."""
-        it = desk(move("claim", lease_seconds=900), move("claim", lease_seconds=1))
-        assert it.open()[0].leased_until == AT + timedelta(seconds=900)
+        handoffs = desk(move("claim", lease_seconds=900), move("claim", lease_seconds=1))
+        assert handoffs.open()[0].leased_until == AT + timedelta(seconds=900)
 
         assert desk(move("claim", lease_seconds=90_000)).open()[0].leased_until == AT + timedelta(hours=1)
 
     def test_the_end_stays(self) -> None:
         """And is no longer listed."""
-        it = desk(CLAIM, ACCEPT, move("report", report=1))
-        assert it.apply(move("report", report=2), AT).end == move("report", report=1)
-        assert it.open() == []
+        handoffs = desk(CLAIM, ACCEPT, move("report", report=1))
+        assert handoffs.apply(move("report", report=2), AT).end == move("report", report=1)
+        assert handoffs.open() == []
 
     @given(
         st.lists(
@@ -114,30 +114,30 @@ class TestMake:
     def test_only_who_accepted_on_a_good_claim_returns_anything(
         self, events: list[tuple[ActionKind, str, int]]
     ) -> None:
-        """Whatever order the moves come in, also over continuing as new."""
-        it, now, accepted_by = desk(), AT, None
+        """In any order of moves, also across continue-as-new."""
+        handoffs, now, accepted_by = desk(), AT, None
         for kind, holder, seconds in events:
             now += timedelta(seconds=seconds)
-            one = move(kind.value, holder, unmet=["x"])
-            before = it.get(ID)
+            action = move(kind.value, holder, unmet=["x"])
+            before = handoffs.get(ID)
             assert before is not None
-            if it.refusal(one, now) is None:
-                after = it.apply(one, now)
+            if handoffs.refusal(action, now) is None:
+                after = handoffs.apply(action, now)
                 if before.end is None and kind in (ActionKind.PATCH, ActionKind.REPORT):
                     assert accepted_by == holder == before.held_by(now)
                 accepted_by = after.holder if after.accepted else None
-            it = ExternalHandoffs(json.loads(json.dumps(it.carried())))
+            handoffs = ExternalHandoffs(json.loads(json.dumps(handoffs.carried())))
 
 
 class TestDone:
     def test_it_is_known_after_continuing_as_new(self) -> None:
-        """How each ended and by whom, and whether other work is the same: not what it was."""
+        """How and by whom each ended, and the digest of the work, but not the work."""
         first = move("patch", patch={"decision_log": ["Fine"]}, report=[1])
-        it = desk(CLAIM, ACCEPT, first)
-        it.remove(ID)
+        handoffs = desk(CLAIM, ACCEPT, first)
+        handoffs.remove(ID)
         for _ in range(2):
-            it = ExternalHandoffs(json.loads(json.dumps(it.carried())))
-        [done] = it.done()
+            handoffs = ExternalHandoffs(json.loads(json.dumps(handoffs.carried())))
+        [done] = handoffs.done()
 
         assert done.end is not None
         assert (done.end.kind, done.end.holder, done.end.patch, done.end.report) == (ActionKind.PATCH, "ann", {}, None)
@@ -145,16 +145,18 @@ class TestDone:
         assert not done.end.has_same_work(move("patch", patch={"decision_log": ["Fine"]}))
 
     def test_no_more_than_a_hundred_are_carried_over(self) -> None:
-        """The newest: they travel in the input of each further run."""
-        it = desk()
+        """The newest ones, because they are in the input of each continued run."""
+        handoffs = desk()
         for number in range(102):
             id = f"7c9e6679-7425-40de-944b-{number:012d}"
-            it.add(it.open()[0].model_copy(update={"handoff_id": id}))
-            for one in (move("claim", handoff_id=id), move("reject", handoff_id=id)):
-                it.apply(one, AT)
-            it.remove(id)
+            handoffs.add(handoffs.open()[0].model_copy(update={"handoff_id": id}))
+            for action in (move("claim", handoff_id=id), move("reject", handoff_id=id)):
+                handoffs.apply(action, AT)
+            handoffs.remove(id)
 
-        numbers = [int(one.handoff_id[-12:]) for one in ExternalHandoffs(json.loads(json.dumps(it.carried()))).done()]
+        numbers = [
+            int(task.handoff_id[-12:]) for task in ExternalHandoffs(json.loads(json.dumps(handoffs.carried()))).done()
+        ]
         assert numbers == [*range(2, 102)]
 
 
@@ -169,7 +171,7 @@ class TestOutsideResult:
         ],
     )
     def test_it_is_the_answer_and_what_was_returned(self, end: AgentAction, answer: Reply) -> None:
-        """For the pipeline's code, the same as of another pipeline."""
+        """It looks the same as the answer of another pipeline."""
         result = OutsideResult.of(end)
 
         assert (result.answer.answer, result.patch, result.report) == (answer, end.patch, end.report)

@@ -1,4 +1,4 @@
-"""An agent outside that asks again: whoever has lost the answer is told what became of the work."""
+"""An outside agent that repeats a move after a lost answer gets the same answer."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,21 +26,23 @@ from tests.support import start, until
 @pytest.fixture(scope="module")
 async def exchange(sealing: Client) -> AsyncIterator[Worker]:
     """Return a worker that knows the pipelines of these tests."""
-    async with pipeline_worker(sealing, [HandsOutside, HandsOutsideAndGoesOn], [*EXCHANGE_ACTIVITIES, extract]) as it:
-        yield it
+    async with pipeline_worker(
+        sealing, [HandsOutside, HandsOutsideAndGoesOn], [*EXCHANGE_ACTIVITIES, extract]
+    ) as worker:
+        yield worker
 
 
 @pytest.fixture(scope="module")
 async def url(sealing: Client, safeguards: Safeguards) -> AsyncIterator[str]:
     async with (
         safeguards.shared().open() as guarded,
-        serve_outside(OutsideAgents(sealing, guarded.gate), TOKENS) as it,
+        serve_outside(OutsideAgents(sealing, guarded.gate), TOKENS) as url,
     ):
-        yield it
+        yield url
 
 
-async def test_a_hostile_patch_is_refused_and_a_good_one_is_taken_then(exchange: Worker, url: str) -> None:
-    """340,000 entries are refused by the service, and 20,000 too; neither reaches the pipeline's code."""
+async def test_a_hostile_patch_is_refused_and_a_good_one_accepted(exchange: Worker, url: str) -> None:
+    """The service refuses 340,000 entries, and 20,000 as well; neither reaches the pipeline's code."""
     handle = await waiting(exchange)
     row = await listed(url, handle)
     ann: dict[str, Any] = {"holder": "ann"}
@@ -57,7 +59,7 @@ async def test_a_hostile_patch_is_refused_and_a_good_one_is_taken_then(exchange:
 
 
 async def test_an_agent_that_lost_the_answer_asks_again(exchange: Worker, url: str) -> None:
-    """Its work was taken, and the pipeline has ended since: a refusal would tell it that the work was in vain."""
+    """Its work was accepted and the pipeline has ended; a refusal would suggest that the work was lost."""
     handle = await waiting(exchange)
     row = await listed(url, handle)
     ann: dict[str, Any] = {"holder": "ann"}
@@ -66,8 +68,8 @@ async def test_an_agent_that_lost_the_answer_asks_again(exchange: Worker, url: s
     first = await call(at(url, row, "patch"), {**ann, "patch": {"decision_log": ["Fine"]}})
     await handle.result()
 
-    again = await call(at(url, row, "patch"), {**ann, "patch": {"decision_log": ["Fine"]}})
-    assert again == first
+    repeated = await call(at(url, row, "patch"), {**ann, "patch": {"decision_log": ["Fine"]}})
+    assert repeated == first
     for body, verb in (({"patch": {}}, "patch"), ({**ann, "reason": "no"}, "reject"), (ann, "claim")):
         status, answer = await call(at(url, row, verb), body)
         assert (status, answer["error"]) == (409, f"handoff {row['handoff_id']!r} is done: patch by 'ann'")
@@ -78,28 +80,28 @@ async def test_an_agent_that_lost_the_answer_asks_again(exchange: Worker, url: s
 async def test_an_agent_asks_again_while_its_work_is_still_being_taken(
     sealing: Client, exchange: Worker, safeguards: Safeguards, pipeline: Any
 ) -> None:
-    """The handoff was open when it asked and is done by now: it is answered as before, and other work is not taken."""
+    """The handoff is done meanwhile: the repeat gets the same answer, and other work is refused."""
     handle = await start(exchange, pipeline.run)
     await until(handle, lambda now: now.status is PipelineStatus.WAITING)
     async with safeguards.shared().open() as guarded:
         agents = OutsideAgents(sealing, guarded.gate)
         [waits] = await handle.query(QUERY_OUTSIDE, result_type=list[OutsideHandoff])
-        found = HandoffRef(handle.id, waits)
-        await agents.accept(found, "reviewer")
-        first = await agents.return_report(found, "reviewer", "fine")
+        ref = HandoffRef(handle.id, waits)
+        await agents.accept(ref, "reviewer")
+        first = await agents.return_report(ref, "reviewer", "fine")
         await until(handle, lambda now: now.status is not PipelineStatus.WAITING)
 
-        assert (await agents.return_report(found, "reviewer", "fine")).handoff.end == first.handoff.end
+        assert (await agents.return_report(ref, "reviewer", "fine")).handoff.end == first.handoff.end
         with pytest.raises(PipelineError, match="has already returned another report"):
-            await agents.return_report(found, "reviewer", "not fine")
+            await agents.return_report(ref, "reviewer", "not fine")
         with pytest.raises(PipelineError, match="is done: report by 'reviewer'"):
-            await agents.reject(found, "reviewer", "no")
+            await agents.reject(ref, "reviewer", "no")
 
 
-async def test_who_was_not_answered_when_the_service_ended_is_told_to_try_again(
+async def test_a_call_cut_off_by_the_end_of_the_service_can_be_repeated(
     sealing: Client, safeguards: Safeguards
 ) -> None:
-    """In the words of every other answer: it was an internal error, of which no agent knows what to make."""
+    """The answer is like every other one, not an internal error."""
     head = f"POST /handoffs/x/claim?workflow=y HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer {TOKENS['reviewer']}\r\n"
     async with safeguards.shared().open() as guarded:
         async with serve_outside(OutsideAgents(sealing, guarded.gate), TOKENS) as url:
@@ -114,19 +116,19 @@ async def test_who_was_not_answered_when_the_service_ended_is_told_to_try_again(
     assert b'{"error":"the service was stopped; try again"}' in answer
 
 
-async def test_other_work_than_was_returned_first_is_refused(exchange: Worker, url: str) -> None:
-    """An agent that asks again with another patch is not told that this one was taken: before and after the end."""
+async def test_different_work_after_the_first_is_refused(exchange: Worker, url: str) -> None:
+    """A repeat with another patch must not look accepted, before and after the end."""
     handle = await waiting(exchange)
     row = await listed(url, handle)
     await call(at(url, row, "accept"), {"holder": "ann"})
     both: list[Any] = [{"holder": "ann", "patch": {"decision_log": [word]}} for word in ("Fine", "Not at all")]
-    first, second = await asyncio.gather(*(call(at(url, row, "patch"), one) for one in both))
-    [taken] = (await handle.result()).baton["decision_log"]
+    first, second = await asyncio.gather(*(call(at(url, row, "patch"), body) for body in both))
+    [entry] = (await handle.result()).baton["decision_log"]
 
     assert sorted([first[0], second[0]]) == [200, 409]
-    for one in both:
-        status, answer = await call(at(url, row, "patch"), one)
-        if one["patch"]["decision_log"] == [taken]:
+    for item in both:
+        status, answer = await call(at(url, row, "patch"), item)
+        if item["patch"]["decision_log"] == [entry]:
             assert status == 200
         else:
             assert status == 409
@@ -136,7 +138,7 @@ async def test_other_work_than_was_returned_first_is_refused(exchange: Worker, u
 async def test_a_pipeline_that_continues_as_new_still_knows_what_was_returned(
     exchange: Worker, safeguards: Safeguards, url: str
 ) -> None:
-    """As one that has ended does: who lost the answer is told that the work was taken."""
+    """A repeat after a lost answer gets the same answer."""
     ann: dict[str, Any] = {"holder": "ann", "patch": {"decision_log": ["Fine"]}}
     handle = await start(exchange, HandsOutsideAndGoesOn.run)
     await until(handle, lambda now: now.status is PipelineStatus.WAITING)

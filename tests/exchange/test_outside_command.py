@@ -26,7 +26,7 @@ def listed(url: str, token: str) -> tuple[int, object]:
 
 
 async def test_the_service_is_a_command(own_server: DevServer, tmp_path: Path) -> None:
-    """It answers who has a token, refuses others, and ends by SIGTERM."""
+    """It serves agents with a token, refuses others, and stops on SIGTERM."""
     tokens = tmp_path / "tokens.toml"
     tokens.write_text(f'reviewer = "{TOKEN}"\n', encoding="utf-8")
     keys = tmp_path / "keys.toml"

@@ -1,4 +1,4 @@
-"""The seals of moves: the worker looks at them before a move enters the history, and nobody looks in a replay."""
+"""The seals of moves: a worker verifies them before a move enters the history, and not in a replay."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -39,8 +39,8 @@ async def exchange(server: DevServer, safeguards: Safeguards, store: ArtifactSto
     """Return a worker that knows the pipeline of these tests."""
     plugin = BatonPlugin(WorkerParts(artifacts=store), safeguards=safeguards)
     client = await Client.connect(server.address, plugins=[plugin])
-    async with pipeline_worker(client, [HandsOutside], EXCHANGE_ACTIVITIES) as it:
-        yield it
+    async with pipeline_worker(client, [HandsOutside], EXCHANGE_ACTIVITIES) as worker:
+        yield worker
 
 
 @pytest.fixture(scope="module")
@@ -51,14 +51,14 @@ async def agents(exchange: Worker, safeguards: Safeguards) -> AsyncIterator[Outs
 
 async def found_in(handle: Handle) -> HandoffRef:
     """Return the handoff that waits in a pipeline."""
-    [one] = await handle.query(QUERY_OUTSIDE, result_type=list[OutsideHandoff])
-    return HandoffRef(handle.id, one)
+    [handoff] = await handle.query(QUERY_OUTSIDE, result_type=list[OutsideHandoff])
+    return HandoffRef(handle.id, handoff)
 
 
-def claim(found: HandoffRef, holder: str) -> bytes:
+def claim(ref: HandoffRef, holder: str) -> bytes:
     move = AgentAction(
-        handoff_id=found.handoff.handoff_id,
-        digest=found.handoff.digest,
+        handoff_id=ref.handoff.handoff_id,
+        digest=ref.handoff.digest,
         agent="reviewer",
         holder=holder,
         kind=ActionKind.CLAIM,
@@ -67,32 +67,32 @@ def claim(found: HandoffRef, holder: str) -> bytes:
     return move.model_dump_json(by_alias=True, exclude_unset=True).encode()
 
 
-async def refused(handle: Handle, given: Any) -> str:
+async def refused(handle: Handle, argument: Any) -> str:
     with pytest.raises(WorkflowUpdateFailedError) as error:
-        await handle.execute_update(MOVE, given, result_type=OutsideHandoff)
+        await handle.execute_update(MOVE, argument, result_type=OutsideHandoff)
     return str(getattr(error.value.cause, "message", error.value.cause))
 
 
 async def events_of(handle: Handle) -> list[str]:
-    """Return what kinds of events a run has."""
+    """Return the types of a run's events."""
     return [event.WhichOneof("attributes") or "" async for event in handle.fetch_history_events()]
 
 
 async def test_a_move_whose_seal_does_not_hold_leaves_nothing_in_the_history(
     exchange: Worker, safeguards: Safeguards
 ) -> None:
-    """Whoever forges moves cannot fill it: sealed with another key, changed on the way, not sealed, no JSON."""
+    """Forged moves cannot fill it: sealed with another key, tampered with, unsealed, or not JSON."""
     handle = await waiting(exchange)
-    found = await found_in(handle)
-    other, good = (seal_json(claim(found, "eve"), keys) for keys in (Keyring.generate(), safeguards.keyring))
+    ref = await found_in(handle)
+    other, good = (seal_json(claim(ref, "eve"), keys) for keys in (Keyring.generate(), safeguards.keyring))
     for data, why in (
         (other, "and there is no such key to seal"),
         (good.replace(b"eve", b"ivy"), "its seal does not hold"),
-        (claim(found, "eve"), "it is not sealed"),
+        (claim(ref, "eve"), "it is not sealed"),
         (b"{", "the seal cannot be verified"),
     ):
-        for further in ({}, {"baton-fault": b""}):  # whoever says that it holds is not believed
-            assert why in await refused(handle, RawValue(Payload(metadata={**SEALED_MOVE, **further}, data=data)))
+        for metadata in ({}, {"baton-fault": b""}):  # whoever says that it holds is not believed
+            assert why in await refused(handle, RawValue(Payload(metadata={**SEALED_MOVE, **metadata}, data=data)))
 
     assert not [kind for kind in await events_of(handle) if "update" in kind]
     assert (await found_in(handle)).handoff.holder is None
@@ -102,17 +102,17 @@ async def test_a_move_whose_seal_does_not_hold_leaves_nothing_in_the_history(
 async def test_a_move_as_an_earlier_release_marked_it_is_verified_as_it_was(
     exchange: Worker, safeguards: Safeguards
 ) -> None:
-    """A service that is not upgraded yet goes on moving, and its moves are not trusted either."""
+    """A service that is not yet upgraded keeps working, and its moves are verified as well."""
     handle = await waiting(exchange)
-    found = await found_in(handle)
-    assert "it is not sealed" in await refused(handle, UnverifiedHandoff(claim(found, "eve")))
-    sealed = UnverifiedHandoff(seal_json(claim(found, "ann"), safeguards.keyring))
+    ref = await found_in(handle)
+    assert "it is not sealed" in await refused(handle, UnverifiedHandoff(claim(ref, "eve")))
+    sealed = UnverifiedHandoff(seal_json(claim(ref, "ann"), safeguards.keyring))
     assert (await handle.execute_update(MOVE, sealed, result_type=OutsideHandoff)).holder == "ann"
     await handle.cancel()
 
 
 async def test_a_move_that_is_too_large_is_refused_before_it_enters_the_history(exchange: Worker) -> None:
-    """A few KiB hold it, once it is decompressed; its seal is not even looked at."""
+    """A few KiB can decompress to it; its seal is not even verified."""
     handle = await waiting(exchange)
     assert "of 4 MiB at most" in await refused(handle, UnverifiedHandoff(b"[" + b" " * 5_000_000 + b"]"))
     assert not [kind for kind in await events_of(handle) if "update" in kind]
@@ -125,16 +125,16 @@ async def test_a_worker_without_keys_refuses_moves_and_says_what_it_needs(
     """The handoff waits on for a worker that has them."""
     async with pipeline_worker(client, [HandsOutside], EXCHANGE_ACTIVITIES) as poor:
         handle = await waiting(poor)
-        found = await found_in(handle)
+        ref = await found_in(handle)
         with pytest.raises(PipelineError, match=r"no keys to verify moves; .*BatonPlugin\(safeguards=…\)"):
-            await agents.claim(found, "reviewer")
+            await agents.claim(ref, "reviewer")
         await handle.cancel()
 
 
 async def test_moves_that_come_at_once_while_the_run_is_asked_replay(exchange: Worker, agents: OutsideAgents) -> None:
-    """Nothing waits for a local activity, whose end a query puts off: the answers stood in another order then.
+    """No local activity is involved, because a query would delay its end and change the order of answers.
 
-    Replayed without keys: what is in the history was verified when it came.
+    It replays without keys, because the moves in the history are verified.
     """
     for _ in range(6):
         handle = await waiting(exchange)
@@ -142,14 +142,14 @@ async def test_moves_that_come_at_once_while_the_run_is_asked_replay(exchange: W
         asking = [asyncio.create_task(_ask_on(handle)) for _ in range(3)]
         claims = [agents.claim(found, "reviewer", holder=f"ann-{number}") for number in range(4)]
         claimed = await asyncio.gather(*claims, return_exceptions=True)
-        [winner] = [one for one in claimed if isinstance(one, HandoffRef)]
+        [winner] = [ref for ref in claimed if isinstance(ref, HandoffRef)]
         holder = winner.handoff.holder
         await agents.accept(winner, "reviewer", holder=holder)
         reports = [agents.return_report(winner, "reviewer", "done", holder=holder) for _ in range(2)]
         await asyncio.gather(*reports, return_exceptions=True)
         await handle.result()
-        for one in asking:
-            one.cancel()
+        for question in asking:
+            question.cancel()
         kinds = await events_of(handle)
         first = next(at for at, kind in enumerate(kinds) if "update_accepted" in kind)
         assert not [kind for kind in kinds[first:] if "marker" in kind]
@@ -165,17 +165,17 @@ async def _ask_on(handle: Handle) -> None:
 async def test_the_artifacts_of_a_patch_are_looked_for_in_the_workers_store(
     exchange: Worker, agents: OutsideAgents, store: ArtifactStore
 ) -> None:
-    """A later stage could not read them; that takes an activity, whose answer is in the history."""
+    """Later stages must be able to read them; an activity checks this."""
     handle = await waiting(exchange)
     found = await agents.claim(await found_in(handle), "reviewer")
     await agents.accept(found, "reviewer")
     hash = await store.put(b"the reviewed contract")
-    for name, wanted in (("lost", "0" * 64), ("review", hash)):
-        ref: JsonValue = {"id": name, "type": "report", "hash": wanted}
+    for name, digest in (("lost", "0" * 64), ("review", hash)):
+        ref: JsonValue = {"id": name, "type": "report", "hash": digest}
         if name == "lost":
             with pytest.raises(PipelineError, match="the workers' store has no 'lost'"):
                 await agents.return_patch(found, "reviewer", {"artifacts": [ref]})
         else:
             await agents.return_patch(found, "reviewer", {"artifacts": [ref]})
-    assert [one["id"] for one in (await handle.result()).baton["artifacts"]] == ["review"]
+    assert [artifact["id"] for artifact in (await handle.result()).baton["artifacts"]] == ["review"]
     await assert_replays(handle, [HandsOutside])

@@ -1,4 +1,4 @@
-"""The tokens of agents outside, whose service goes on while they change."""
+"""The tokens of outside agents, which can change while the service runs."""
 
 from temporalio.client import Client
 
@@ -9,7 +9,7 @@ from tests.exchange.test_outside_service import TOKENS, call
 
 
 async def test_a_token_is_changed_while_the_service_runs(sealing: Client, safeguards: Safeguards) -> None:
-    """The new one counts from then on, the old one no more; what would be refused at the start is nobody's."""
+    """From then on only the new one counts; a token that would be refused at the start belongs to nobody."""
     tokens = dict(TOKENS)
     async with (
         safeguards.shared().open() as guarded,

@@ -48,7 +48,7 @@ ALMOST = {name: almost(VALID[name], list(schema_of(name)["properties"])) for nam
 
 
 def accepts(name: str, document: Any) -> bool:
-    """Return whether the record takes a document off the wire."""
+    """Return whether the record accepts a document."""
     try:
         SCHEMAS[name].model_validate_json(json.dumps(document))
     except ValidationError:
@@ -59,29 +59,29 @@ def accepts(name: str, document: Any) -> bool:
 class TestSchema:
     @pytest.mark.parametrize("name", NAMES)
     def test_it_is_a_closed_and_self_contained_schema_of_the_2020_12_draft(self, name: str) -> None:
-        """Any validator takes it as it is, and nothing is fetched (S3-18: JSON Schema 2020-12)."""
+        """Any validator can use it, and nothing is fetched (S3-18: JSON Schema 2020-12)."""
         found = schema_of(name)
 
         jsonschema_rs.meta.validate(found)
         assert found["$schema"] == "https://json-schema.org/draft/2020-12/schema"
         assert found["$id"] == f"urn:baton:schema:{name}:1"
         objects = [found, *found.get("$defs", {}).values()]
-        assert all(one["additionalProperties"] is False for one in objects if "properties" in one)
-        assert {one["$ref"] for one in nodes(found) if "$ref" in one} <= {
-            f"#/$defs/{one}" for one in found.get("$defs", {})
+        assert all(schema["additionalProperties"] is False for schema in objects if "properties" in schema)
+        assert {node["$ref"] for node in nodes(found) if "$ref" in node} <= {
+            f"#/$defs/{item}" for item in found.get("$defs", {})
         }
 
     @pytest.mark.parametrize("name", NAMES)
     def test_it_describes_every_member_in_the_words_of_the_docstring(self, name: str) -> None:
-        """Who writes a service in another language reads what it means, not only what it looks like."""
-        found = schema_of(name)
+        """Authors of services in other languages learn the meaning of each member, not only its form."""
+        schema = schema_of(name)
 
-        for one in (found, *found.get("$defs", {}).values()):
-            assert one.get("description") or one == {}
-            for member in one.get("properties", {}).values():
+        for node in (schema, *schema.get("$defs", {}).values()):
+            assert node.get("description") or node == {}
+            for member in node.get("properties", {}).values():
                 assert member["description"]
                 assert "title" not in member
-        assert "Attributes:" not in json.dumps(found)
+        assert "Attributes:" not in json.dumps(schema)
 
     def test_what_others_write_and_read_is_committed(self) -> None:
         """A change of the wire shows in review; nothing else is pinned."""
@@ -94,21 +94,21 @@ class TestSchema:
         # Not sent as such, or published elsewhere.
         bases = {Record, CompactRecord, baton.AnyBaton, HandoffContract, SessionEvent, RolledBack, RollBacks}
         bases |= {messages.Missing}  # from worker to workflow only
-        found = {
+        record_types = {
             kind
             for module in (artifacts, baton, history, messages, pending)
             for _, kind in inspect.getmembers(module, inspect.isclass)
             if issubclass(kind, Record)
         }
 
-        assert set(SCHEMAS.values()) == found - bases | {
+        assert set(SCHEMAS.values()) == record_types - bases | {
             Explanation,
             LeftOut,
             HandoffReport,
         }  # its parts are in its own schema
 
     def test_each_call_returns_a_schema_of_its_own(self) -> None:
-        """Who changes one does not change the next reader's."""
+        """Changing one does not change the next."""
         schema_of("baton")["$id"] = "mine"
 
         assert schema_of("baton")["$id"] == "urn:baton:schema:baton:1"
@@ -119,23 +119,27 @@ class TestAgreement:
     @given(data=st.data())
     @settings(max_examples=settings().max_examples // 4)
     def test_a_valid_document_is_read_and_written_back(self, name: str, data: st.DataObject) -> None:
-        """What the schema accepts the record takes, and what the record writes the schema accepts."""
+        """The record reads what the schema accepts, and the schema accepts what the record writes."""
         document = data.draw(VALID[name])
 
         assert VALIDATORS[name].is_valid(document)
         record = SCHEMAS[name].model_validate_json(json.dumps(document))
         written = json.loads(record.model_dump_json())
         assert VALIDATORS[name].is_valid(written)
-        again = SCHEMAS[name].model_validate_json(json.dumps(written))
-        assert again == record
-        assert json.loads(again.model_dump_json()) == written
+        parsed = SCHEMAS[name].model_validate_json(json.dumps(written))
+        assert parsed == record
+        assert json.loads(parsed.model_dump_json()) == written
 
     @pytest.mark.parametrize("name", NAMES)
     def test_every_single_change_is_judged_alike(self, name: str) -> None:
-        """Every member in turn missing, of a wrong type or beyond a limit: both say yes or both say no."""
+        """Every member in turn is missing, of a wrong type or beyond a limit: both accept or both refuse."""
         changed = one_change(fullest(schema_of(name)))
-        verdicts = [(VALIDATORS[name].is_valid(one), accepts(name, one)) for one in changed]
-        apart = [one for one, (by_schema, by_record) in zip(changed, verdicts, strict=True) if by_schema != by_record]
+        verdicts = [(VALIDATORS[name].is_valid(document), accepts(name, document)) for document in changed]
+        apart = [
+            document
+            for document, (by_schema, by_record) in zip(changed, verdicts, strict=True)
+            if by_schema != by_record
+        ]
 
         assert apart == []
         assert {by_schema for by_schema, _ in verdicts} == {True, False}
@@ -165,10 +169,10 @@ class TestAgreement:
 
 def nodes(node: Any) -> list[dict[str, Any]]:
     if isinstance(node, list):
-        return [found for one in node for found in nodes(one)]
+        return [found for child in node for found in nodes(child)]
     if not isinstance(node, dict):
         return []
-    return [node, *(found for one in node.values() for found in nodes(one))]
+    return [node, *(found for value in node.values() for found in nodes(value))]
 
 
 def write_anew() -> None:

@@ -1,4 +1,4 @@
-"""Answers that come together while somebody asks."""
+"""Answers that arrive together during a query."""
 
 import asyncio
 import uuid
@@ -24,7 +24,7 @@ SHORT = 15  # of which a third passes before the second attempt
 
 
 async def answered(server: DevServer, folder: Path, *, senders: int, seconds: int, query: str, apart: float) -> None:
-    """Have answers come to senders that have no worker, and a question to each, before a worker takes them up.
+    """Send answers and a query to senders without a worker, before a worker processes them.
 
     Args:
         server: The server.
@@ -36,40 +36,44 @@ async def answered(server: DevServer, folder: Path, *, senders: int, seconds: in
     """
     safeguards = Safeguards(Keyring.generate(), folder / "ledger.db")
     client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
-    here, there = f"here-{uuid.uuid4()}", f"there-{uuid.uuid4()}"
+    sender_queue, receiver_queue = f"here-{uuid.uuid4()}", f"there-{uuid.uuid4()}"
 
     async def receiver(agent: str) -> str:
-        given = PipelineInput(goal=GOAL, params={"agent": agent})
+        start_input = PipelineInput(goal=GOAL, params={"agent": agent})
         id = f"{agent}-{uuid.uuid4()}"
-        return (await client.start_workflow(Accepts.run, given, id=id, task_queue=there, execution_timeout=LIMIT)).id
+        return (
+            await client.start_workflow(
+                Accepts.run, start_input, id=id, task_queue=receiver_queue, execution_timeout=LIMIT
+            )
+        ).id
 
-    async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=here) as gone:
+    async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=sender_queue) as gone:
         sent: list[Handle] = []
         for _ in range(senders):
-            to = {one: await receiver(one) for one in AGENTS}
+            to = {agent: await receiver(agent) for agent in AGENTS}
             sent.append(await start(gone, Broadcasts.run, to=to, seconds=seconds))
             await asyncio.sleep(apart)
-        for one in sent:
-            await event(one, EventType.EVENT_TYPE_TIMER_STARTED, len(AGENTS))
-    async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=there):
-        for one in sent:
-            await event(one, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, len(AGENTS))
-    asked = [asyncio.create_task(one.query(query)) for one in sent]
+        for item in sent:
+            await event(item, EventType.EVENT_TYPE_TIMER_STARTED, len(AGENTS))
+    async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=receiver_queue):
+        for element in sent:
+            await event(element, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, len(AGENTS))
+    queries = [asyncio.create_task(chunk.query(query)) for chunk in sent]
     await asyncio.sleep(0.5)
-    async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=here):
-        results = [await one.result() for one in sent]
-        await asyncio.gather(*asked)
+    async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=sender_queue):
+        results = [await chunk.result() for chunk in sent]
+        await asyncio.gather(*queries)
 
     assert [sorted(result.output["answers"]) for result in results] == [sorted(AGENTS)] * senders
-    for one in sent:
-        await assert_replays(one, [Broadcasts], plugin=BatonPlugin(safeguards=safeguards))
+    for chunk in sent:
+        await assert_replays(chunk, [Broadcasts], plugin=BatonPlugin(safeguards=safeguards))
 
 
 async def test_a_question_in_the_moment_of_several_answers(server: DevServer, tmp_path: Path) -> None:
-    """In whatever order they are opened, any worker can take the run up from its history afterwards."""
+    """In whatever order they are opened, any worker can continue the run from its history."""
     await answered(server, tmp_path, senders=12, seconds=LONG, query=QUERY_STATUS, apart=0)
 
 
 async def test_a_question_in_the_moment_in_which_the_time_is_up(server: DevServer, tmp_path: Path) -> None:
-    """The run is told of an answer after the time is up, and in a replay before; that makes no difference to it."""
+    """The run may see an answer after the timeout, and in a replay before it, with the same result."""
     await answered(server, tmp_path, senders=8, seconds=SHORT, query="pondered", apart=0.4)

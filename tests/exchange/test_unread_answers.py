@@ -1,4 +1,4 @@
-"""Runs that answer, and not so that it can be read here: of a later release, or with keys that are elsewhere."""
+"""Runs whose answers cannot be read here: of a later release, or with other keys."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -37,8 +37,8 @@ async def client(server: DevServer, safeguards: Safeguards) -> Client:
 
 @pytest.fixture(scope="module")
 async def worker(client: Client) -> AsyncIterator[Worker]:
-    async with pipeline_worker(client, [InboxOfLater], [analyse, score]) as it:
-        yield it
+    async with pipeline_worker(client, [InboxOfLater], [analyse, score]) as worker:
+        yield worker
 
 
 @pytest.fixture
@@ -59,41 +59,43 @@ async def indexed(client: Client, handles: Sequence[Handle], status: PipelineSta
     sign = "=" if running else "!="
     for handle in handles:
         query = f"WorkflowId = '{handle.id}' AND BatonStatus = '{status.value}' AND ExecutionStatus {sign} 'Running'"
-        while not [one async for one in client.list_workflows(query)]:  # noqa: ASYNC110 - the index tells nobody
+        while not [run async for run in client.list_workflows(query)]:  # noqa: ASYNC110 - the index tells nobody
             await asyncio.sleep(0.02)
 
 
 class TestOutside:
-    async def test_one_run_takes_the_list_from_nobody(self, safeguards: Safeguards) -> None:
-        """What others wait with is listed; of the one nothing is known, and a list of it alone says so."""
+    async def test_an_unreadable_run_does_not_break_the_list(self, safeguards: Safeguards) -> None:
+        """The others' handoffs are listed; a list with the unreadable run alone says that it is unknown."""
         async with local_server() as server, safeguards.shared().open() as guarded:
             client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
             agents = OutsideAgents(client, guarded.gate)
             async with pipeline_worker(client, [HandsOutside, OutsideOfLater], EXCHANGE_ACTIVITIES) as worker:
-                ours, theirs = await waiting(worker, HandsOutside), await waiting(worker, OutsideOfLater)
-                await indexed(client, [ours, theirs], PipelineStatus.WAITING)
+                readable, unreadable = await waiting(worker, HandsOutside), await waiting(worker, OutsideOfLater)
+                await indexed(client, [readable, unreadable], PipelineStatus.WAITING)
                 listed = await agents.query_open("reviewer")
-                assert ([one.workflow_id for one in listed.handoffs], listed.asked, listed.unasked) == ([ours.id], 1, 1)
+                assert ([handoff.workflow_id for handoff in listed.handoffs], listed.asked, listed.unasked) == (
+                    [readable.id],
+                    1,
+                    1,
+                )
 
                 async with serve_outside(agents, TOKENS) as url:
-                    status, answer = await call(f"{url}/handoffs/x/patch?workflow={theirs.id}", {"patch": {}})
+                    status, answer = await call(f"{url}/handoffs/x/patch?workflow={unreadable.id}", {"patch": {}})
                 assert (status, "try again" in answer["error"]) == (503, True)
-                await ours.terminate()
-                await indexed(client, [ours], PipelineStatus.WAITING, running=False)
+                await readable.terminate()
+                await indexed(client, [readable], PipelineStatus.WAITING, running=False)
                 async with McpClient(handoff_server(HandoffTools(agents, "reviewer", "ann"))) as model:
                     with pytest.raises(RefusedError, match=r"cannot be read: .*urgent"):
                         await call_tool(model, "list_mine")
                 assert await agents.list_open("reviewer") == []
 
-    async def test_a_run_whose_code_fails_is_no_run_without_a_handoff(
-        self, client: Client, agents: OutsideAgents
-    ) -> None:
-        """Its handoff waits on, so an agent is not told that there is none: it would throw its work away."""
+    async def test_a_run_whose_code_fails_still_has_its_handoff(self, client: Client, agents: OutsideAgents) -> None:
+        """Its handoff keeps waiting, so an agent must not be told that there is none."""
         queue = f"unfit-{uuid4()}"
         async with pipeline_worker(client, [HandsOutside], EXCHANGE_ACTIVITIES, task_queue=queue) as first:
             handle = await waiting(first, HandsOutside)
             await indexed(client, [handle], PipelineStatus.WAITING)
-            [found] = [one for one in await agents.list_open("reviewer") if one.workflow_id == handle.id]
+            [found] = [ref for ref in await agents.list_open("reviewer") if ref.workflow_id == handle.id]
             await agents.claim(found, "reviewer")
             await agents.accept(found, "reviewer")
 
@@ -112,31 +114,31 @@ class TestOutside:
 
 class TestInbox:
     async def listed(self, client: Client, handle: Handle) -> list[WaitingHandoff]:
-        """Return what the inbox lists of a run, once the server's index has it."""
+        """Return a run's entries in the inbox, once the server's index has it."""
         await indexed(client, [handle], PipelineStatus.PENDING_HANDOFF)
-        return [one for one in await inbox(client) if one.workflow_id == handle.id]
+        return [entry for entry in await inbox(client) if entry.workflow_id == handle.id]
 
-    async def test_the_history_tells_what_a_run_of_a_later_release_waits_with(self, worker: Worker) -> None:
-        """And why nothing can be decided from here."""
+    async def test_the_history_is_read_for_a_run_of_a_later_release(self, worker: Worker) -> None:
+        """It says why nothing can be decided from here."""
         handle = await waiting(worker, InboxOfLater, PipelineStatus.PENDING_HANDOFF)
-        [one] = await self.listed(worker.client, handle)
-        assert one.handoff is not None
-        assert (one.handoff.receiver, one.handoff.reason, one.answered) == ("score", "SAFETY_VIOLATION", False)
-        assert "urgent: Extra inputs are not permitted" in (one.trouble or "")
-        assert one.to_json_object()["actions"] == []
-        assert await run_inbox(worker.client, handle.id) == [one]
+        [entry] = await self.listed(worker.client, handle)
+        assert entry.handoff is not None
+        assert (entry.handoff.receiver, entry.handoff.reason, entry.answered) == ("score", "SAFETY_VIOLATION", False)
+        assert "urgent: Extra inputs are not permitted" in (entry.trouble or "")
+        assert entry.to_json_object()["actions"] == []
+        assert await run_inbox(worker.client, handle.id) == [entry]
         await handle.terminate()
 
-    async def test_a_run_whose_keys_are_elsewhere_takes_the_list_from_nobody(
+    async def test_a_run_with_other_keys_does_not_break_the_list(
         self, server: DevServer, worker: Worker, tmp_path: Path
     ) -> None:
         """Another team's, in the same namespace, while its worker answers."""
         elsewhere = Safeguards.development(tmp_path, encrypt=True)
         sealing = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=elsewhere)])
         async with pipeline_worker(sealing, [InboxOfLater], [analyse, score]) as other:
-            theirs = await waiting(other, InboxOfLater, PipelineStatus.PENDING_HANDOFF)
-            [one] = await self.listed(worker.client, theirs)
-            assert (one.handoff, one.stage, one.answered) == (None, "score", False)
+            unreadable = await waiting(other, InboxOfLater, PipelineStatus.PENDING_HANDOFF)
+            [entry] = await self.listed(worker.client, unreadable)
+            assert (entry.handoff, entry.stage, entry.answered) == (None, "score", False)
             with pytest.raises(HistoryError):
-                await run_inbox(worker.client, theirs.id)
-            await theirs.terminate()
+                await run_inbox(worker.client, unreadable.id)
+            await unreadable.terminate()

@@ -66,7 +66,7 @@ class SignedOff:
 
 @workflow.defn
 class Forgets:
-    """A sender that leaves out what its receiver requires."""
+    """A sender that omits what its receiver requires."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -97,7 +97,7 @@ class Breaks:
 
 @workflow.defn
 class Miscounts:
-    """A stage whose first answer cannot be put on record."""
+    """A stage whose first answer cannot be recorded."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -204,8 +204,8 @@ class PersonalBranches:
     async def run(self, start: PipelineInput) -> PipelineResult:
         await self.pipeline.stage(register)
         await self.pipeline.fan_out(correct, look_up, merge={"current_state": MergeStrategy.LAST})
-        told = await self.pipeline.stage(tell)
-        return self.pipeline.result(told.output)
+        result = await self.pipeline.stage(tell)
+        return self.pipeline.result(result.output)
 
 
 @workflow.defn
@@ -218,9 +218,9 @@ class LooksUp:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        told = await self.pipeline.stage(tell)
+        result = await self.pipeline.stage(tell)
         await self.pipeline.stage(look_up)
-        return self.pipeline.result(told.output)
+        return self.pipeline.result(result.output)
 
 
 @workflow.defn
@@ -235,8 +235,8 @@ class PersonalParent:
     async def run(self, start: PipelineInput) -> PipelineResult:
         await self.pipeline.stage(correct)
         child = await self.pipeline.child(LooksUp.run, "Look it up")
-        told = await self.pipeline.stage(tell)
-        return self.pipeline.result([child.output, told.output])
+        result = await self.pipeline.stage(tell)
+        return self.pipeline.result([child.output, result.output])
 
 
 @workflow.defn

@@ -48,7 +48,7 @@ async def summarise(baton: Baton) -> StageResult:
 
 @stage
 async def forgetful(context: StageContext[Baton]) -> BatonPatch:
-    """Leave the scope out, until it is told that the next stage needs it."""
+    """Omit the scope until a finding says that the next stage needs it."""
     executed()
     if context.findings and context.params.get("stubborn") is True:
         return BatonPatch(current_state=["Prepared anew"], decision_log=["Tried in vain"])
@@ -59,7 +59,7 @@ async def forgetful(context: StageContext[Baton]) -> BatonPatch:
 
 @stage(requires=["work_scope"])
 async def scoped(baton: Baton) -> BatonPatch:
-    """Work within the scope that it must be given."""
+    """Work within the scope, which it requires."""
     executed()
     return BatonPatch(current_state=[f"Worked in {baton.work_scope[0]}"])
 
@@ -80,7 +80,7 @@ async def dear(baton: Baton) -> StageResult:
 
 @stage
 async def talk(context: StageContext[Baton]) -> StageResult:
-    """Have a long conversation, in which a few things are decided."""
+    """Have a long conversation with a few decisions."""
     executed()
     turns: list[dict[str, JsonValue]] = [
         {"role": "analyst", "content": f"Turn {nth}: " + "We looked at the next page and found nothing. " * 40}
@@ -96,7 +96,7 @@ async def talk(context: StageContext[Baton]) -> StageResult:
 
 @stage(window=6_000)
 async def listen(context: StageContext[Baton]) -> StageResult:
-    """Say what came through of it."""
+    """Return what arrived of it."""
     executed()
     heard: JsonValue = {
         "turns": len(context.turns),
@@ -108,7 +108,7 @@ async def listen(context: StageContext[Baton]) -> StageResult:
 
 @stage(personal_data=["email"])
 async def register(context: StageContext[Baton]) -> BatonPatch:
-    """Seal what is known of a person."""
+    """Seal data about a person."""
     executed()
     await context.personal.write("jane@example.org", {"email": MARKER})
     return BatonPatch(current_state=["Registered"])
@@ -116,10 +116,12 @@ async def register(context: StageContext[Baton]) -> BatonPatch:
 
 @stage(personal_data=["email"])
 async def notify(context: StageContext[Baton]) -> StageResult:
-    """Read it, and say how long it is, which is all that may be said."""
+    """Read it, and return only its length."""
     executed()
-    known = await context.personal.read()
-    lengths: list[JsonValue] = [len(str(one["email"])) if isinstance(one, dict) else 0 for one in known.values()]
+    people = await context.personal.read()
+    lengths: list[JsonValue] = [
+        len(str(person["email"])) if isinstance(person, dict) else 0 for person in people.values()
+    ]
     return StageResult(baton_patch=BatonPatch(current_state=["Notified"]), output=lengths)
 
 
@@ -132,28 +134,28 @@ async def correct(context: StageContext[Baton]) -> BatonPatch:
 
 @stage(personal_data=["phone"])
 async def look_up(context: StageContext[Baton]) -> BatonPatch:
-    """Seal what else is known of the same person."""
+    """Seal more data about the same person."""
     await context.personal.write("jane@example.org", {"phone": "0170"})
     return BatonPatch(current_state=["Looked up"])
 
 
 @stage(personal_data=["email", "phone"])
 async def tell(context: StageContext[Baton]) -> StageResult:
-    """Say what is known, which is all made up."""
-    known = await context.personal.read()
-    return StageResult(output=[{**one} for one in known.values() if isinstance(one, dict)])
+    """Return the personal data, which is made up."""
+    people = await context.personal.read()
+    return StageResult(output=[{**person} for person in people.values() if isinstance(person, dict)])
 
 
 @stage
 async def bystander(context: StageContext[Baton]) -> StageResult:
-    """Declare nothing, and be handed nothing."""
+    """Declare nothing, and receive nothing."""
     executed()
     return StageResult(output={"handed": len(context.personal.payload)})
 
 
 @stage(retries=Retries(attempts=3, first=SOON))
 async def nosy(context: StageContext[Baton]) -> BatonPatch:
-    """Ask for what was not declared."""
+    """Read personal data that was not declared."""
     executed()
     await context.personal.read("email")
     return BatonPatch()
@@ -161,7 +163,7 @@ async def nosy(context: StageContext[Baton]) -> BatonPatch:
 
 @stage
 async def miscounts(context: StageContext[Baton]) -> StageResult:
-    """Answer a number that no signature can be made over, until it is told so."""
+    """Answer a number that cannot be signed, until a finding says so."""
     executed()
     return StageResult(output=str(2**60) if context.findings else 2**60)
 

@@ -11,7 +11,7 @@ with workflow.unsafe.imports_passed_through():
 
 @workflow.defn
 class Tainted:
-    """A sender that hands on what a terminal should not show."""
+    """A sender that hands on text that a terminal should not show."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -41,7 +41,7 @@ class TaintedTwice:
 
 @workflow.defn
 class ForgetsInABranch:
-    """Two receivers at once, one of which requires what nobody sent."""
+    """Two receivers at once, one of which requires a missing field."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:

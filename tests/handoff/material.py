@@ -1,4 +1,4 @@
-"""What the handoff's tests are made of: the document's own example, what is required of it, and generators."""
+"""Material of the handoff tests: the document's example, its required members, and generators."""
 
 import copy
 from collections.abc import Callable
@@ -188,7 +188,7 @@ def _edit(message: dict[str, Any], path: str, edit: Callable[[Any, Any], None]) 
 
 
 def wrong_values(path: str) -> list[Any]:
-    """Return values of other JSON types than the one that the full example has at a path."""
+    """Return values of other JSON types than the full example's value at a path."""
     owner: Any = FULL
     for step in path.split("/"):
         owner = owner[int(step) if step.isdigit() else step]
@@ -222,7 +222,7 @@ unknown = st.dictionaries(st.sampled_from(["x-note", "handoff_id", "agent_id", "
 
 
 def _part(**members: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """Return objects with these members, and now and then unknown ones."""
+    """Return objects with these members, and sometimes unknown ones."""
     return st.builds(lambda known, more: {**more, **known}, st.fixed_dictionaries(members), unknown)
 
 
@@ -274,16 +274,16 @@ messages: st.SearchStrategy[dict[str, Any]] = st.builds(
 def places(value: Any, path: str = "") -> list[str]:
     """Return the path of every member and item in a JSON value."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    found: list[str] = []
-    for name, one in inner:
+    paths: list[str] = []
+    for name, member in inner:
         if "/" not in str(name) and not (isinstance(name, str) and name.isdigit()):
-            found += [f"{path}{name}", *places(one, f"{path}{name}/")]
-    return found
+            paths += [f"{path}{name}", *places(member, f"{path}{name}/")]
+    return paths
 
 
 @st.composite
 def damaged(draw: st.DrawFn) -> dict[str, Any]:
-    """Return a message that was changed in one place, which may or may not have made it invalid."""
+    """Return a message with one change, which may make it invalid."""
     message = draw(messages)
     path = draw(st.sampled_from(places(message)))
     if draw(st.booleans()):

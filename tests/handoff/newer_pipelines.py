@@ -1,4 +1,4 @@
-"""Pipelines that answer as those of a later release might: with a member that this release does not know."""
+"""Pipelines that answer like those of a later release, with a member that this release does not know."""
 
 from datetime import timedelta
 from typing import Any
@@ -27,7 +27,7 @@ class OutsideOfLater:
         workflow.set_query_handler(QUERY_OUTSIDE, self.waiting)
 
     def waiting(self) -> list[dict[str, Any]]:
-        return [{**one.model_dump(mode="json"), "urgent": True} for one in self.outside._open.open()]
+        return [{**handoff.model_dump(mode="json"), "urgent": True} for handoff in self.outside._open.open()]
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
@@ -46,7 +46,7 @@ class InboxOfLater:
 
     def waiting(self) -> list[dict[str, Any]]:
         pending = self.pipeline._handoffs.escalation.inbox.pending()
-        return [{**one.model_dump(mode="json"), "urgent": True} for one in pending]
+        return [{**handoff.model_dump(mode="json"), "urgent": True} for handoff in pending]
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:

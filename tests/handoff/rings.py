@@ -1,4 +1,4 @@
-"""Pipelines that hand a task round and round; they stand apart because a workflow is loaded again in its sandbox."""
+"""Pipelines that hand a task around in a ring; in their own module because the sandbox loads a workflow again."""
 
 from typing import Any
 
@@ -40,8 +40,10 @@ class HandsRound:
         if params.get("child") and not params.get("is_child"):
             await self.pipeline.child(HandsRound.run, "Hand it on", params={**params, "is_child": True})
         else:
-            given = {**params, "nth": nth + 1, "is_child": False}
-            to = Receiver(f"{params['id']}-{nth + 1}", ring[(nth + 1) % len(ring)], starts=HandsRound.run, params=given)
+            params_of_next = {**params, "nth": nth + 1, "is_child": False}
+            to = Receiver(
+                f"{params['id']}-{nth + 1}", ring[(nth + 1) % len(ring)], starts=HandsRound.run, params=params_of_next
+            )
             await self.exchange.hand_off(to, "Look at it", within=IN_TIME)
         return self.pipeline.result(nth)
 

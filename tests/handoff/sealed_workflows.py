@@ -1,4 +1,4 @@
-"""Workflows that hand on: to an activity, to another workflow, and what they were handed themselves."""
+"""Workflows that hand on: to an activity, to another workflow, and a handoff that they received."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ class Receives:
 
     @workflow.run
     async def run(self) -> list[str]:
-        """Return what arrived here, and what arrived where it was passed on to."""
+        """Return what arrived here and at the next receiver."""
         await workflow.wait_condition(lambda: self._arrived is not None)
         assert self._arrived is not None
         passed_on: str = await workflow.execute_activity("receive", self._arrived, start_to_close_timeout=IN_TIME)

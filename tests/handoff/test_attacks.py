@@ -1,4 +1,4 @@
-"""Every attack on a message, led through the receiver's gate with a real ledger behind it (security.md 2.5).
+"""Every attack on a message, passed through the receiver's gate with a real ledger (security.md 2.5).
 
 One row is one attack. None may be accepted; each is on record as rejected, under the code that decides its fate.
 """
@@ -50,10 +50,10 @@ MESSAGE: dict[str, Any] = {
 
 
 def _keys() -> Keyring:
-    """Return keys of every purpose, and one to seal with that was retired on the first of May."""
-    made = Keyring.generate(at=datetime(2026, 5, 1, tzinfo=UTC)).all_keys()
+    """Return keys of every purpose, and a sealing key that was retired on the first of May."""
+    keys = Keyring.generate(at=datetime(2026, 5, 1, tzinfo=UTC)).all_keys()
     old = replace(Key.generate(Purpose.SEAL, NOW), id=RETIRED, retired_at=datetime(2026, 5, 1, tzinfo=UTC))
-    return Keyring([*made, old])
+    return Keyring([*keys, old])
 
 
 KEYS = _keys()
@@ -63,17 +63,17 @@ THEIRS = Keyring.generate()
 
 @dataclass(frozen=True)
 class Desk:
-    """A receiver: its gate, and where the ledger is."""
+    """A receiver: its gate and its ledger."""
 
     gate: Gate
     path: Path
 
     async def answer(self, raw: bytes, task_id: str | None = TASK_ID) -> tuple[Receipt, Mapping[str, Any]]:
-        here = [audience_check(ADDRESS)]
-        return await self.gate.accept(raw, RECEIVER, run_id="review/1", task_id=task_id, extra_checks=here)
+        checks = [audience_check(ADDRESS)]
+        return await self.gate.accept(raw, RECEIVER, run_id="review/1", task_id=task_id, extra_checks=checks)
 
     async def on_record(self, task_id: str = TASK_ID) -> list[AuditRecord]:
-        """Return the records of a task, after making sure that they are whole."""
+        """Return the records of a task, after verifying the chain."""
         trace = await self.gate.ledger.trace(task_id, verifier=KEYS.public())
         assert trace.report.verdict in (Proof.VALID, Proof.UNANCHORED), trace.report.reason
         return list(trace.records)
@@ -88,12 +88,12 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
 
 
 def sealed(message: Mapping[str, Any] = MESSAGE) -> bytes:
-    """Return the bytes of a message as the sender with the right key sends it."""
+    """Return the bytes of a message sealed with the right key."""
     return seal(message, KEYS)
 
 
 def edited(member: str, value: Any) -> bytes:
-    """Return a sealed message in which somebody on the way changed one member."""
+    """Return a sealed message with one member tampered with."""
     return rfc8785.dumps({**json.loads(sealed()), member: value})
 
 
@@ -105,9 +105,9 @@ def respelled(old: bytes, new: bytes, message: Mapping[str, Any] = MESSAGE) -> b
 
 
 def by(key_id: str, message: Mapping[str, Any] = MESSAGE) -> bytes:
-    """Return a message sealed by one of the keys that only open."""
-    found = KEYS.find(Purpose.SEAL, key_id)
-    return seal(message, Keyring([replace(found, retired_at=None)]))
+    """Return a message sealed by a retired key."""
+    key = KEYS.find(Purpose.SEAL, key_id)
+    return seal(message, Keyring([replace(key, retired_at=None)]))
 
 
 def signed(value: str) -> bytes:
@@ -116,18 +116,18 @@ def signed(value: str) -> bytes:
 
 
 def swapped(member: str) -> bytes:
-    """Return a sealed message with one member of another message that was sealed as well."""
+    """Return a sealed message with one member of another sealed message."""
     other = changed("taskDescription", "Wire the money", {**MESSAGE, "handoffId": OTHER_TASK, "taskId": OTHER_TASK})
     return edited(member, json.loads(sealed(other))[member])
 
 
 def nested(depth: int) -> bytes:
-    """Return a message with one member nested so deep, which no honest sender's library would seal."""
+    """Return a message with one deeply nested member, which an honest sender's library would not seal."""
     return respelled(b'"pendingDecisions":[]', b'"pendingDecisions":' + b"[" * depth + b"]" * depth)
 
 
 def other_value(member: str) -> Any:
-    """Return a value of the right type for a member, and another one than the message has."""
+    """Return a different value of the right type for a member."""
     value = MESSAGE[member]
     if isinstance(value, str):
         return value + "x"
@@ -276,7 +276,7 @@ SEALED_AND_WRONG: list[Any] = [
 
 
 async def refused(desk: Desk, raw: bytes, code: Code) -> None:
-    """Check that a message is refused under a code, that the refusal is on record, and nothing else is."""
+    """Check that a message is rejected with a code, and that only the rejection is recorded."""
     receipt, message = await desk.answer(raw)
 
     assert not receipt.verdict
@@ -286,13 +286,13 @@ async def refused(desk: Desk, raw: bytes, code: Code) -> None:
     header = header_members(record.header)
     assert (header["kind"], header["status"], header["reason"]) == ("handoff", "REJECTED", code)
     assert receipt.anchor is not None
-    again, _ = await desk.answer(raw)
-    assert (again.verdict.reason, len(await desk.on_record())) == (code, 1), "sent again, it is still refused"
+    repeated, _ = await desk.answer(raw)
+    assert (repeated.verdict.reason, len(await desk.on_record())) == (code, 1), "sent again, it is still refused"
 
 
 class TestAccept:
     async def test_the_message_itself_is_accepted(self, desk: Desk) -> None:
-        """So each row below is refused for what it changes, and for nothing else (S3-6.1-a, S3-6.2-a)."""
+        """So each row below is rejected only for its change (S3-6.1-a, S3-6.2-a)."""
         receipt, message = await desk.answer(sealed())
 
         assert receipt.verdict, receipt.verdict.details
@@ -316,7 +316,7 @@ class TestAccept:
 
     @pytest.mark.parametrize("member", ["timestamp", "taskId"])
     async def test_it_refuses_a_message_without_its_time_or_task(self, desk: Desk, member: str) -> None:
-        """Both are looked at only once the shape is right, and the retired key's date before (S3-6.1-c)."""
+        """Both are checked only once the schema holds, and the retired key's date before (S3-6.1-c)."""
         await refused(desk, sealed(without(member, MESSAGE)), SCHEMA)
 
     @pytest.mark.parametrize(("message", "code"), SEALED_AND_WRONG)
@@ -330,15 +330,15 @@ class TestAccept:
 
 class TestReplay:
     async def test_of_another_task_it_is_refused_in_the_chain_of_this_one(self, desk: Desk) -> None:
-        """Accepted there, it is no handoff of this task, and the attempt is on this task's record (P6)."""
+        """A handoff accepted there is not one of this task; the attempt is recorded in this task's chain (P6)."""
         raw = sealed({**MESSAGE, "taskId": OTHER_TASK})
         assert (await desk.answer(raw, OTHER_TASK))[0].verdict
 
         receipt, _ = await desk.answer(raw)
 
         assert receipt.verdict.reason is SIGNATURE
-        assert [header_members(one.header)["status"] for one in await desk.on_record()] == ["REJECTED"]
-        assert [header_members(one.header)["status"] for one in await desk.on_record(OTHER_TASK)] == ["ACCEPTED"]
+        assert [header_members(record.header)["status"] for record in await desk.on_record()] == ["REJECTED"]
+        assert [header_members(record.header)["status"] for record in await desk.on_record(OTHER_TASK)] == ["ACCEPTED"]
 
     @pytest.mark.parametrize(
         "other",
@@ -349,7 +349,7 @@ class TestReplay:
         ],
     )
     async def test_the_same_id_with_another_content_is_refused(self, desk: Desk, other: dict[str, Any]) -> None:
-        """Even if the right key sealed it; what was accepted stays the only acceptance (C-20, C-25, P6)."""
+        """Even if the right key sealed it; the first acceptance stays the only one (C-20, C-25, P6)."""
         assert (await desk.answer(sealed()))[0].verdict
         raw = sealed({**MESSAGE, **other})
 
@@ -357,23 +357,23 @@ class TestReplay:
 
         assert (first.verdict.reason, first.verdict.disposition()) == (SIGNATURE, Disposition.DEAD_LETTER)
         assert second.verdict.reason is SIGNATURE
-        headers = [header_members(one.header) for one in await desk.on_record()]
-        assert [one["status"] for one in headers] == ["ACCEPTED", "REJECTED"]
+        headers = [header_members(record.header) for record in await desk.on_record()]
+        assert [header["status"] for header in headers] == ["ACCEPTED", "REJECTED"]
         assert "answered before" in headers[1]["details"]
 
     async def test_a_forgery_under_its_id_does_not_change_what_becomes_of_the_real_one(self, desk: Desk) -> None:
-        """Who can signal but has no key could otherwise make a dead letter of what its sender can mend (C-25)."""
+        """Otherwise somebody without a key could turn a correctable handoff into a dead letter (C-25)."""
         real = {**MESSAGE, "completedSubtasks": []}
         forged = seal({**real, "taskDescription": "Wire the money"}, THEIRS)
-        first, again = [(await desk.answer(forged))[0] for _ in range(2)]
+        first, second = [(await desk.answer(forged))[0] for _ in range(2)]
         answer, _ = await desk.answer(sealed(real))
 
-        assert (first.verdict.reason, first.anchor) == (SIGNATURE, again.anchor)
+        assert (first.verdict.reason, first.anchor) == (SIGNATURE, second.anchor)
         assert answer.verdict.reason is Code.INCOMPLETE_CONTEXT
         assert len(await desk.on_record()) == 2
 
     async def test_the_very_same_message_has_one_record_and_one_answer(self, desk: Desk) -> None:
-        """A second delivery, which Temporal may make, is answered alike and writes nothing (C-25)."""
+        """A second delivery gets the same answer and records nothing (C-25)."""
         raw = sealed()
         answers = [(await desk.answer(raw))[0] for _ in range(3)]
 
@@ -382,29 +382,32 @@ class TestReplay:
         assert len(await desk.on_record()) == 1
 
     async def test_after_its_expiry_it_is_refused(self, desk: Desk) -> None:
-        """What was acceptable an hour ago is not for ever; both answers are on record."""
+        """A message that was acceptable an hour ago is rejected; both answers are recorded."""
         raw = sealed()
         assert (await desk.answer(raw))[0].verdict
         later = replace(desk, gate=replace(desk.gate, clock=lambda: NOW + timedelta(hours=1)))
 
         assert (await later.answer(raw))[0].verdict.reason is SIGNATURE
-        assert [header_members(one.header)["status"] for one in await desk.on_record()] == ["ACCEPTED", "REJECTED"]
+        assert [header_members(record.header)["status"] for record in await desk.on_record()] == [
+            "ACCEPTED",
+            "REJECTED",
+        ]
 
 
 class TestReturned:
     async def test_a_second_run_that_answers_otherwise_is_on_record_as_well(self, desk: Desk) -> None:
-        """A run whose answer was lost after it was recorded is repeated, and need not say the same."""
+        """A run whose answer was lost after recording is repeated, and may answer differently."""
         _, message = await desk.answer(sealed())
         for answer in ("A", "B", "B", "A"):
             await desk.gate.record_return(message, {"output": answer}, Spend(micro_usd=10))
 
         records = (await desk.on_record())[1:]
-        assert [one.body["output"] for one in records] == ["A", "B"]
-        assert len({header_members(one.header)["eventId"] for one in records}) == 2
+        assert [record.body["output"] for record in records] == ["A", "B"]
+        assert len({header_members(record.header)["eventId"] for record in records}) == 2
 
 
 class TestUnknownTask:
-    """Messages that reach a receiver which does not know the task beforehand, as a stage's worker does not."""
+    """Messages to a receiver that does not know the task beforehand, like a stage's worker."""
 
     @pytest.mark.parametrize(
         "task_id",
@@ -420,7 +423,7 @@ class TestUnknownTask:
     async def test_a_task_that_cannot_be_one_is_on_record_as_unknown(
         self, desk: Desk, task_id: Any, keys: Keyring
     ) -> None:
-        """Whatever it claims, it is refused, and there is a chain for it (S3-6.2-a)."""
+        """It is rejected, and there is a chain for it (S3-6.2-a)."""
         receipt, _ = await desk.answer(seal({**MESSAGE, "taskId": task_id}, keys), task_id=None)
 
         assert receipt.verdict.reason is (SCHEMA if keys is KEYS else SIGNATURE)
@@ -428,7 +431,7 @@ class TestUnknownTask:
         assert len(await desk.on_record("unknown")) == 1
 
     async def test_many_poisoned_messages_are_all_on_record(self, desk: Desk) -> None:
-        """Each attack is an event of its own, in one chain that holds (S3-6.2-a, S3-6.2-c)."""
+        """Each attack is an event in one valid chain (S3-6.2-a, S3-6.2-c)."""
         raws = [param.values[0]() for param in READ_DIFFERENTLY]
         for raw in raws:
             assert (await desk.answer(raw, task_id=None))[0].verdict.reason is SIGNATURE

@@ -1,4 +1,4 @@
-"""One protocol at every boundary: to a stage, to another pipeline, to an agent outside."""
+"""One protocol at every boundary: to a stage, another pipeline, and an outside agent."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -47,12 +47,12 @@ async def sealing(server: DevServer, safeguards: Safeguards) -> Client:
 async def worker(sealing: Client) -> AsyncIterator[Worker]:
     """Return a worker that knows every kind of receiver."""
     pipelines = [*PIPELINES, *EXCHANGES, *CONTRACT_PIPELINES]
-    async with pipeline_worker(sealing, pipelines, [*STAGES, *CONTRACT_STAGES, *EXCHANGE_ACTIVITIES]) as it:
-        yield it
+    async with pipeline_worker(sealing, pipelines, [*STAGES, *CONTRACT_STAGES, *EXCHANGE_ACTIVITIES]) as worker:
+        yield worker
 
 
 async def to_a_stage(worker: Worker, safeguards: Safeguards, *, hostile: bool) -> Handle:
-    """Have one stage hand on to the next; a hostile handoff waits for a person then, and was not executed."""
+    """Hand on from stage to stage; a hostile handoff waits for a person, and is not executed."""
     handle = await start(worker, FourAgents.run, poisoned=hostile)
     await (until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF) if hostile else handle.result())
     assert EXECUTED[handle.id, "score"] == (not hostile)
@@ -60,7 +60,7 @@ async def to_a_stage(worker: Worker, safeguards: Safeguards, *, hostile: bool) -
 
 
 async def to_a_pipeline(worker: Worker, safeguards: Safeguards, *, hostile: bool) -> Handle:
-    """Have a pipeline hand on to another one by signal; of a hostile handoff it takes over nothing."""
+    """Hand on to another pipeline by signal; nothing of a hostile handoff is merged."""
     receiver = await start(worker, Receives.run, id=f"risk-{uuid4()}")
     sender = await start(worker, HandsOff.run, to=receiver.id, state=state(hostile=hostile))
     await (sender if hostile else receiver).result()
@@ -70,14 +70,14 @@ async def to_a_pipeline(worker: Worker, safeguards: Safeguards, *, hostile: bool
 
 
 async def to_an_outside_agent(worker: Worker, safeguards: Safeguards, *, hostile: bool) -> Handle:
-    """Have an agent outside fetch a handoff and accept it; with a hostile one it may not begin."""
+    """Have an outside agent fetch and accept a handoff; it must not begin a hostile one."""
     sender = await start(worker, HandsOutside.run, state=state(hostile=hostile))
     await until(sender, lambda now: now.status is PipelineStatus.WAITING)
     async with safeguards.shared().open() as guarded:
         agents = OutsideAgents(worker.client, guarded.gate)
         found = None
         while found is None:  # visibility lags a little
-            found = next((one for one in await agents.list_open("reviewer") if one.workflow_id == sender.id), None)
+            found = next((ref for ref in await agents.list_open("reviewer") if ref.workflow_id == sender.id), None)
         await agents.claim(found, "reviewer")
         receipt = await agents.accept(found, "reviewer")
         assert bool(receipt.verdict) is not hostile
@@ -100,7 +100,7 @@ async def handoffs(client: Client, safeguards: Safeguards, handle: Handle) -> li
     async with Ledger(safeguards.ledger) as ledger:
         trace = await ledger.trace(run.start.task_id or "", verifier=safeguards.keyring.public())
     assert trace.report.verdict == "valid, completeness not checked"
-    return [one for one in trace.records if one.fields.kind == "handoff"]
+    return [record for record in trace.records if record.fields.kind == "handoff"]
 
 
 @pytest.mark.parametrize("cross", BOUNDARIES)
@@ -108,21 +108,21 @@ class TestEveryBoundary:
     async def test_a_good_handoff_is_recorded_as_the_one_message(
         self, worker: Worker, safeguards: Safeguards, cross: Boundary
     ) -> None:
-        """No boundary has a format of its own: what is on record passes the one schema.
+        """Every boundary has the same format: all records pass one schema.
 
         S3-2-g, S3-3.1-a, S3-17-a.
         """
         handle = await cross(worker, safeguards, hostile=False)
 
-        found = await handoffs(worker.client, safeguards, handle)
-        assert found
-        assert {one.fields.status for one in found} == {"ACCEPTED"}
-        assert [handoff_gate()(one.body) for one in found] == [[]] * len(found)
+        records = await handoffs(worker.client, safeguards, handle)
+        assert records
+        assert {match.fields.status for match in records} == {"ACCEPTED"}
+        assert [handoff_gate()(match.body) for match in records] == [[]] * len(records)
 
     async def test_a_hostile_one_is_refused_by_the_receiver(
         self, worker: Worker, safeguards: Safeguards, cross: Boundary
     ) -> None:
-        """The receiver's own validator says so, with the same reason everywhere, before anything else is done with it.
+        """The receiver's own validator rejects it first, with the same reason everywhere.
 
         S3-3.1-a, S3-5.1-c, S3-2-d, S3-7.1.4-b.
         """
@@ -135,15 +135,15 @@ class TestEveryBoundary:
 
 class TestBothWays:
     async def test_an_answer_is_a_handoff_as_well(self, worker: Worker, safeguards: Safeguards) -> None:
-        """What comes back is the same message, in the same task, and names the one that it answers (S3-17-b)."""
+        """The answer is a handoff in the same task, and names the one that it answers (S3-17-b)."""
         there = await start(worker, ThereAndBack.run, to=f"risk-{uuid4()}")
         await there.result()
 
-        out, back = await handoffs(worker.client, safeguards, there)
-        assert [handoff_gate()(one.body) for one in (out, back)] == [[], []]
+        out, answer = await handoffs(worker.client, safeguards, there)
+        assert [handoff_gate()(record.body) for record in (out, answer)] == [[], []]
         assert (out.fields.from_agent, out.fields.to_agent) == ("legal", "risk")
-        assert (back.fields.from_agent, back.fields.to_agent) == ("risk", "legal")
-        assert back.body["parentHandoffId"] == out.body["handoffId"]
+        assert (answer.fields.from_agent, answer.fields.to_agent) == ("risk", "legal")
+        assert answer.body["parentHandoffId"] == out.body["handoffId"]
 
 
 class TestOneHandoff:
@@ -153,60 +153,60 @@ class TestOneHandoff:
         """The message's `currentState` is the baton, the contract is of that handoff, a report is the answer (X-4)."""
         handle = await start(worker, Reviewed.run, marker="xyzzy")
         await handle.result()
-        told = await handle.query(QUERY_EXPLAIN, "review", result_type=Explanation)
+        explanation = await handle.query(QUERY_EXPLAIN, "review", result_type=Explanation)
         run = await read_run(worker.client, handle.id)
         batons = {entry.stage_id: after.to_json_object() for entry, after in run.history}
 
         to_review, to_clerk = await handoffs(worker.client, safeguards, handle)
-        assert told.terms.handoff_id == to_review.fields.event_id
+        assert explanation.terms.handoff_id == to_review.fields.event_id
         assert to_review.body["currentState"] == batons["research"]
         assert to_clerk.body["currentState"] == batons["review"]
         assert batons["write_down"]["decision_log"][-1].startswith("Send the email"), "as its report says"
 
-    async def test_what_agents_outside_choose_from_is_made_of_it(self, worker: Worker, safeguards: Safeguards) -> None:
-        """The record of a task without a claim yet says what the message says, under its rules (S3-17-d)."""
+    async def test_the_outside_list_is_made_of_the_message(self, worker: Worker, safeguards: Safeguards) -> None:
+        """The record of an unclaimed task has the message's values, under its rules (S3-17-d)."""
         sender = await start(worker, HandsOutside.run, state=state(hostile=False))
         await until(sender, lambda now: now.status is PipelineStatus.WAITING)
-        [told] = await sender.query(QUERY_OUTSIDE, result_type=list[OutsideHandoff])
-        sealed = await sender.query(QUERY_MESSAGE, told.handoff_id, result_type=UnverifiedHandoff)
+        [handoff] = await sender.query(QUERY_OUTSIDE, result_type=list[OutsideHandoff])
+        sealed = await sender.query(QUERY_MESSAGE, handoff.handoff_id, result_type=UnverifiedHandoff)
 
         message = open_sealed(sealed.raw, safeguards.keyring).message
-        assert (told.handoff_id, told.digest) == (message["handoffId"], message_digest(message))
-        assert (told.agent, told.description) == (message["toAgent"]["agentType"], message["taskDescription"])
+        assert (handoff.handoff_id, handoff.digest) == (message["handoffId"], message_digest(message))
+        assert (handoff.agent, handoff.description) == (message["toAgent"]["agentType"], message["taskDescription"])
         id_rule = OutsideHandoff.model_json_schema()["properties"]["handoff_id"]["pattern"]
         assert id_rule == Handoff.model_json_schema()["properties"]["handoffId"]["pattern"]
         await sender.terminate()
 
-    async def test_what_a_person_is_shown_is_the_message_itself(self, worker: Worker, safeguards: Safeguards) -> None:
-        """A task that waits for a person is kept as the handoff that it waits for (S3-17-c)."""
+    async def test_a_person_sees_the_message_itself(self, worker: Worker, safeguards: Safeguards) -> None:
+        """A task that waits for a person keeps its handoff (S3-17-c)."""
         handle = await to_a_stage(worker, safeguards, hostile=True)
         baton = await handle.query("baton")
         [pending] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
 
-        kept = (await handoffs(worker.client, safeguards, handle))[-1].body
-        assert handoff_gate()(kept) == []
-        assert kept["currentState"] == baton
-        agents = (kept["fromAgent"]["agentId"], kept["toAgent"]["agentType"])
-        assert (pending.handoff_id, pending.sender, pending.receiver) == (kept["handoffId"], *agents)
+        message = (await handoffs(worker.client, safeguards, handle))[-1].body
+        assert handoff_gate()(message) == []
+        assert message["currentState"] == baton
+        agents = (message["fromAgent"]["agentId"], message["toAgent"]["agentType"])
+        assert (pending.handoff_id, pending.sender, pending.receiver) == (message["handoffId"], *agents)
         await handle.terminate()
 
 
 async def test_an_answer_that_the_ledger_cannot_record_is_told_to_its_stage(
     worker: Worker, safeguards: Safeguards
 ) -> None:
-    """It is a finding like any other, and no failure that is tried again in vain."""
+    """It is a finding, not a failure that is retried in vain."""
     run = await run_pipeline(worker, Miscounts.run, PipelineInput(goal="Count"))
 
     assert run.result.output == str(2**60)
     assert EXECUTED[run.handle.id, "miscounts"] == 2
     async with Ledger(safeguards.ledger) as ledger:
         trace = await ledger.trace(run.result.task_id, verifier=safeguards.keyring.public())
-    assert [one.fields.status for one in trace.records] == ["ACCEPTED", "RETURNED", "ACCEPTED", "RETURNED"]
+    assert [record.fields.status for record in trace.records] == ["ACCEPTED", "RETURNED", "ACCEPTED", "RETURNED"]
     assert "2**53" in str(trace.records[1].message)
 
 
-async def test_parameters_that_no_seal_can_be_made_over_are_named(worker: Worker) -> None:
-    """Where the pipeline starts: no receiver ever gets a message that it could only refuse as tampered with."""
-    told = await failure(await start(worker, FourAgents.run, ids=[1, 2**60]))
+async def test_parameters_that_cannot_be_sealed_are_named(worker: Worker) -> None:
+    """When the pipeline starts, so that no receiver gets a message without a valid seal."""
+    text = await failure(await start(worker, FourAgents.run, ids=[1, 2**60]))
 
-    assert told.startswith("stage 'extract' is not sent anything: step.params.ids.1: a whole number of 2**53 or beyond")
+    assert text.startswith("stage 'extract' is not sent anything: step.params.ids.1: a whole number of 2**53 or beyond")

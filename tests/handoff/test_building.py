@@ -1,4 +1,4 @@
-"""The handoff builder: an agent's state becomes a message that a receiver takes."""
+"""The handoff builder: an agent's state becomes a message that a receiver accepts."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -44,8 +44,8 @@ CONSTRAINTS = ["returnJSON:true", "maxResponseTokens:2000", "scoringFramework:is
 
 
 def state(**changes: Any) -> AgentState:
-    """Return what the example's sender knew: it was given 0.40 USD and cost 0.08."""
-    known: dict[str, Any] = {
+    """Return the state of the example's sender, which got 0.40 USD and cost 0.08."""
+    members: dict[str, Any] = {
         "agent": Sender(agent_id="legal-analysis-agent", agent_version="2.1.0", execution_id=EXECUTION_ID),
         "task_id": TASK_ID,
         "task_description": EXAMPLE["taskDescription"],
@@ -61,7 +61,7 @@ def state(**changes: Any) -> AgentState:
                 completed_at=AT - timedelta(seconds=2),
             )
         ],
-        "remaining": [Subtask.from_json_object(one) for one in EXAMPLE["remainingSubtasks"]],
+        "remaining": [Subtask.from_json_object(subtask) for subtask in EXAMPLE["remainingSubtasks"]],
         "current_state": EXAMPLE["currentState"],
         "relevant_context": [
             ContextItem(source="Contract PDF 2026-06-11", excerpt="...", relevance_score=0.92),
@@ -76,11 +76,13 @@ def state(**changes: Any) -> AgentState:
             )
         ],
     }
-    return AgentState(**{**known, **changes})
+    return AgentState(**{**members, **changes})
 
 
-def build(known: AgentState | None = None, delivery: Delivery | None = None) -> Handoff:
-    return build_handoff(known or state(), TARGET, CONSTRAINTS, handoff_id=HANDOFF_ID, timestamp=AT, delivery=delivery)
+def build(agent_state: AgentState | None = None, delivery: Delivery | None = None) -> Handoff:
+    return build_handoff(
+        agent_state or state(), TARGET, CONSTRAINTS, handoff_id=HANDOFF_ID, timestamp=AT, delivery=delivery
+    )
 
 
 class TestBuildHandoff:
@@ -89,17 +91,17 @@ class TestBuildHandoff:
         assert build().to_json_object() == EXAMPLE
 
     def test_what_it_builds_is_accepted(self) -> None:
-        """Sender and receiver mean the same schema (S3-3.1-b, S3-2-g)."""
+        """Sender and receiver use the same schema (S3-3.1-b, S3-2-g)."""
         handoff = build(state(history=[Turn(content="x", role="user")], trail=Trail(hops=0, recent=[])), EVERYTHING)
 
         assert validate_handoff(handoff.to_json_object(), RECEIVER, lambda message: [], check_schema=handoff_gate())
 
     def test_the_same_arguments_build_the_same_message(self) -> None:
-        """A workflow that replays builds what it built before: ids and times are arguments."""
+        """A replay builds the same message, because ids and times are arguments."""
         assert build() == build()
 
-    def test_what_is_not_used_is_absent(self) -> None:
-        """A message says the version that its sender writes (S3-7.1.1-b, S3-5.2-a, S3-5.2-y, S3-14.2-c)."""
+    def test_unused_members_are_absent(self) -> None:
+        """A message states the version that its sender writes (S3-7.1.1-b, S3-5.2-a, S3-5.2-y, S3-14.2-c)."""
         for delivery, names in (
             (Delivery(), set()),
             (Delivery(receivers=["a", "b"]), {"receiverList"}),
@@ -112,7 +114,7 @@ class TestBuildHandoff:
             assert message.keys() - EXAMPLE.keys() == names
 
     def test_the_first_handoff_of_a_task_has_a_null_parent(self) -> None:
-        """The member is there all the same (S3-5.2-d, C-47)."""
+        """The member is present (S3-5.2-d, C-47)."""
         assert build(state(parent_handoff_id=None)).to_json_object()["parentHandoffId"] is None
 
     @pytest.mark.parametrize(
@@ -125,12 +127,12 @@ class TestBuildHandoff:
         ],
     )
     def test_a_sender_learns_of_its_mistakes_first(self, changes: dict[str, Any]) -> None:
-        """What no receiver would take is not built (S3-7.1.1-b)."""
+        """A message that every receiver would reject is not built (S3-7.1.1-b)."""
         with pytest.raises(ValidationError):
             build(state(**changes))
 
-    def test_what_no_seal_can_be_made_over_is_named(self) -> None:
-        """Before anything is sent: the receiver could only call it unsealed (S3-10.2-b)."""
+    def test_values_that_cannot_be_sealed_are_named(self) -> None:
+        """Before anything is sent, because the receiver could only report a missing seal (S3-10.2-b)."""
         with pytest.raises(SealError, match=r"^currentState\.ids\.0: a whole number of 2\*\*53 or beyond") as raised:
             build(state(current_state={"ids": [2**53]}), Delivery(step={"n": -(2**60)}))
         assert "step.n: " in str(raised.value)
@@ -150,7 +152,7 @@ EVERYTHING = Delivery(
 
 
 class TestTrail:
-    def test_the_trail_goes_on_in_the_message(self) -> None:
+    def test_the_message_extends_the_trail(self) -> None:
         """It crosses pipelines with the message."""
         trail = build(state(trail=Trail(hops=4, recent=[]))).trail
 
@@ -160,8 +162,8 @@ class TestTrail:
             hop_of("legal-analysis-agent", "risk-scoring-agent", EXAMPLE["currentState"], state().remaining)
         ]
 
-    def test_a_chain_that_goes_round_in_circles_is_not_continued(self) -> None:
-        """Nothing is built, and the error says what to do."""
+    def test_a_loop_is_not_continued(self) -> None:
+        """No message is built, and the error says what to do."""
         trail: Trail | None = Trail(hops=0, recent=[])
         for _ in range(2):
             trail = build(state(trail=trail)).trail
@@ -171,17 +173,17 @@ class TestTrail:
 
     def test_progress_is_another_state_or_less_work_left(self) -> None:
         """Either makes the hop another one."""
-        left = [Subtask(subtask_id="s2", description="x")]
+        remaining = [Subtask(subtask_id="s2", description="x")]
         hops = {
-            hop_of("a", "b", {"x": 1}, left).state,
-            hop_of("a", "b", {"x": 2}, left).state,
+            hop_of("a", "b", {"x": 1}, remaining).state,
+            hop_of("a", "b", {"x": 2}, remaining).state,
             hop_of("a", "b", {"x": 1}, []).state,
         }
 
         assert len(hops) == 3
 
 
-class TestAfterSpending:
+class TestAddSpend:
     def test_the_sender_deducts_what_it_really_cost(self) -> None:
         """The message's figures reflect it (S3-13.2-d, S3-9-a, S3-9-b)."""
         cost = build().cost_tracking
@@ -200,7 +202,7 @@ class TestAfterSpending:
         assert cost.spent_micro_usd == sum(costs)
 
     def test_three_tenths_are_gone_after_three_times_a_tenth(self) -> None:
-        """Where binary fractions would leave a trace of money, or of debt (money)."""
+        """Binary fractions would leave a rounding error (money)."""
         cost = Budget(initial_micro_usd=800_000).cost_tracking()
         for spent in (700_000, 100_000):
             cost = add_spend(cost, Spend(micro_usd=spent))
@@ -209,7 +211,7 @@ class TestAfterSpending:
         assert cost.cost_budget_remaining_usd == 0
         assert cost.to_json_object()["costBudgetRemainingUSD"] == 0
 
-    def test_an_overdrawn_budget_is_told_as_it_is(self) -> None:
+    def test_an_overdrawn_budget_is_reported_unchanged(self) -> None:
         """The receiver refuses to execute; the sender's figures stay true (S3-6.1-m)."""
         assert (
             add_spend(Budget(initial_micro_usd=50_000).cost_tracking(), Spend(micro_usd=80_000)).remaining_micro_usd

@@ -1,4 +1,4 @@
-"""The versions of the published schemas: each keeps what its number promises, and the rules see what does not.
+"""The versions of the published schemas: each keeps what its number promises, and the rules detect violations.
 
 `python -m tests.handoff.test_compatibility` writes the documents of versions that have none yet.
 """
@@ -27,7 +27,7 @@ def published(name: str, version: str) -> Any:
 
 
 def edited(**members: Any) -> dict[str, Any]:
-    """Return the handoff's schema with top-level members added or replaced; None takes one away."""
+    """Return the handoff's schema with top-level members added or replaced; None removes one."""
     schema = handoff_schema()
     for name, member in members.items():
         schema["properties"][name] = member
@@ -38,13 +38,13 @@ def edited(**members: Any) -> dict[str, Any]:
 
 class TestDocuments:
     def test_every_version_is_published_and_nothing_else(self) -> None:
-        """What lies there is what messages are judged by (S3-7.1.1-a, S3-14.3-d, S5-check-k, S5-fm-a)."""
+        """Messages are validated by the published documents (S3-7.1.1-a, S3-14.3-d, S5-check-k, S5-fm-a)."""
         there = {path.name for path in DOCUMENTS.iterdir()}
 
-        assert there == {f"{name}-{one}.json" for name, (versions, _) in SCHEMAS.items() for one in versions}
+        assert there == {f"{name}-{version}.json" for name, (versions, _) in SCHEMAS.items() for version in versions}
 
     def test_the_newest_is_what_the_code_checks(self) -> None:
-        """A change of what is valid is a new version (S3-7.1.1-a, S5-fm-a, S5-check-k)."""
+        """A change of validity is a new version (S3-7.1.1-a, S5-fm-a, S5-check-k)."""
         for name, (versions, schema) in SCHEMAS.items():
             assert published(name, versions[-1]) == schema, f"add a version of the {name} schema"
 
@@ -59,7 +59,7 @@ class TestMinor:
     """The next minor: optional members and nothing else (S3-14.3-a)."""
 
     def test_what_only_adds_is_a_minor(self) -> None:
-        """Optional members, wider types and remarks change nobody's message (S3-14.3-a, S3-7.1.1-c, S5-check-o)."""
+        """Optional members, wider types and descriptions break no message (S3-14.3-a, S3-7.1.1-c, S5-check-o)."""
         own = handoff_schema()["properties"]["keyId"]
         for new in (
             edited(priority={"type": "string"}),
@@ -70,7 +70,7 @@ class TestMinor:
             assert covers(new, handoff_schema())
 
     def test_a_required_member_needs_a_major(self) -> None:
-        """Nobody who runs today sends it (S3-14.3-b)."""
+        """Current senders do not send it (S3-14.3-b)."""
         new = edited(priority={"type": "string"})
         new["required"] += ["priority", "keyId"]
         inside = handoff_schema()
@@ -81,7 +81,7 @@ class TestMinor:
         assert faults("2.1", inside, "2.0", handoff_schema()) == ["required: toolCallHistory/*/cost"]
 
     def test_a_removal_or_a_narrower_type_needs_a_major(self) -> None:
-        """What some senders send would be refused (S3-14.3-c, S5-fm-a, S5-check-o)."""
+        """Some senders' messages would be refused (S3-14.3-c, S5-fm-a, S5-check-o)."""
         assert faults("2.1", edited(keyId=None), "2.0", handoff_schema()) == ["gone: keyId"]
         for narrower in ({"type": "integer"}, {"type": "string", "maxLength": 20}):
             assert faults("2.1", edited(keyId=narrower), "2.0", handoff_schema()) == ["narrower: keyId"]
@@ -90,7 +90,7 @@ class TestMinor:
         """The release that would drift is refused (S5-fm-a, S5-check-o)."""
         new = contract_schema()
         new["properties"]["allowed"] = new["properties"].pop("allowedTools")
-        new["required"] = [one if one != "allowedTools" else "allowed" for one in new["required"]]
+        new["required"] = [name if name != "allowedTools" else "allowed" for name in new["required"]]
 
         assert faults("1.1", new, "1.0", contract_schema()) == [
             "gone: allowedTools",
@@ -116,7 +116,7 @@ class TestMajor:
         assert unannounced == ["not announced: keyId", "not announced: audience"]
 
     def test_it_comes_with_a_migration(self) -> None:
-        """Messages under way and ledgers of years are still read (S3-14.3-b)."""
+        """Messages in transit and old ledgers can still be read (S3-14.3-b)."""
         new = edited(priority={"type": "string"})
         new["required"].append("priority")
 
@@ -124,13 +124,13 @@ class TestMajor:
         assert faults("3.0", new, "2.0", handoff_schema(), migrates=True) == []
 
     def test_numbers_follow_each_other(self) -> None:
-        """Two minors back means the same for everybody only without gaps (S3-11-b, S3-7.1.1-c)."""
+        """Only without gaps does "two minors back" mean the same for everybody (S3-11-b, S3-7.1.1-c)."""
         for version in ("2.0", "2.2", "3.1", "4.0"):
             assert faults(version, handoff_schema(), "2.0", handoff_schema(), migrates=True) == ["number"]
 
 
 def write_missing() -> None:
-    """Write the documents of the newest versions that have none yet."""
+    """Write the missing documents of the newest versions."""
     for name, (versions, schema) in SCHEMAS.items():
         path = DOCUMENTS / f"{name}-{versions[-1]}.json"
         if not path.exists():

@@ -1,4 +1,4 @@
-"""Messages that come too late, too early, or to the wrong address."""
+"""Messages that arrive too late, too early, or at the wrong address."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,11 +18,11 @@ FRESH: dict[str, Any] = {
 }
 
 
-def asked(message: dict[str, Any], *, max_age: timedelta | None = timedelta(hours=1)) -> str | None:
+def find_staleness(message: dict[str, Any], *, max_age: timedelta | None = timedelta(hours=1)) -> str | None:
     return staleness(message, NOW, max_age, timedelta(seconds=60))
 
 
-class TestStale:
+class TestStaleness:
     @pytest.mark.parametrize(
         ("changes", "reason"),
         [
@@ -36,12 +36,12 @@ class TestStale:
             pytest.param({"timestamp": 1781256600}, "timestamp is missing", id="its time is a number"),
         ],
     )
-    def test_a_stale_message_is_named(self, changes: dict[str, Any], reason: str) -> None:
-        """A sealed message that was kept does not count for ever."""
-        found = asked(FRESH | changes)
+    def test_a_stale_message_is_refused_with_the_reason(self, changes: dict[str, Any], reason: str) -> None:
+        """A sealed message does not stay valid for ever."""
+        text = find_staleness(FRESH | changes)
 
-        assert found is not None
-        assert reason in found
+        assert text is not None
+        assert reason in text
 
     @pytest.mark.parametrize(
         "changes",
@@ -53,17 +53,17 @@ class TestStale:
         ],
     )
     def test_a_message_at_the_edge_still_counts(self, changes: dict[str, Any]) -> None:
-        """The limits are part of what is allowed."""
-        assert asked(FRESH | changes) is None
+        """The limits are inclusive."""
+        assert find_staleness(FRESH | changes) is None
 
-    def test_without_a_maximum_any_age_will_do(self) -> None:
-        """A run may have slept for a year; then the message's own end decides."""
+    def test_without_a_maximum_any_age_is_accepted(self) -> None:
+        """A run may sleep for a year; then only `expiresAt` decides."""
         old = {"timestamp": "2020-01-01T00:00:00Z"}
 
-        assert asked(old, max_age=None) is None
+        assert find_staleness(old, max_age=None) is None
 
 
-class TestAddressedTo:
+class TestAudienceCheck:
     @pytest.mark.parametrize(
         "audience",
         [
@@ -74,7 +74,7 @@ class TestAddressedTo:
         ],
     )
     def test_a_message_for_another_receiver_is_a_replay(self, audience: object) -> None:
-        """A sealed message that was taken elsewhere does not count, nor does one for anybody."""
+        """A sealed message for another receiver, or for none, is rejected."""
         [finding] = audience_check(HERE)(FRESH | {"audience": audience})
 
         assert finding.code is Code.SIGNATURE_INVALID

@@ -13,7 +13,7 @@ from tests.handoff.material import EXAMPLE, FULL, OPTIONAL, TOP_LEVEL, changed, 
 
 
 def member(record: Any, path: str) -> Any:
-    """Return what a record made of the member at a wire path."""
+    """Return a record's value of the member at a wire path."""
     for step in path.split("/"):
         if step.isdigit():
             record = record[int(step)]
@@ -167,5 +167,5 @@ class TestTurn:
 def shape(value: Any) -> Any:
     """Return the names of all members, at every level."""
     if isinstance(value, dict):
-        return {name: shape(one) for name, one in value.items()}
-    return [shape(one) for one in value] if isinstance(value, list) else None
+        return {name: shape(member) for name, member in value.items()}
+    return [shape(item) for item in value] if isinstance(value, list) else None

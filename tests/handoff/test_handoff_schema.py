@@ -33,7 +33,9 @@ class TestDocument:
         """All eighteen, and all members inside them; Baton's own are optional (S3-2-e, S3-5.2-y, C-47)."""
         schema = handoff_schema()
         own = {"Trail", "Hop"}  # parts of optional members
-        inside = sum(len(one.get("required", ())) for name, one in schema["$defs"].items() if name not in own)
+        inside = sum(
+            len(definition.get("required", ())) for name, definition in schema["$defs"].items() if name not in own
+        )
 
         assert schema["required"] == list(TOP_LEVEL)
         assert inside == len(REQUIRED) - len(TOP_LEVEL)
@@ -41,9 +43,12 @@ class TestDocument:
     def test_members_are_described(self) -> None:
         """A reader of the document alone learns what each member means (S3-3.1-b)."""
         schema = handoff_schema()
-        told = [schema, *schema["$defs"].values()]
+        definitions = [schema, *schema["$defs"].values()]
         silent = [
-            name for one in told for name, member in one.get("properties", {}).items() if "description" not in member
+            name
+            for text in definitions
+            for name, member in text.get("properties", {}).items()
+            if "description" not in member
         ]
 
         assert silent == []

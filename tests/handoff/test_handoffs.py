@@ -44,8 +44,8 @@ from tests.support import LIMIT, Handle, failure, overview, sealing_worker, star
 
 @pytest.fixture(scope="module")
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
-    async with sealing_worker(server, safeguards, PIPELINES, STAGES) as it:
-        yield it
+    async with sealing_worker(server, safeguards, PIPELINES, STAGES) as worker:
+        yield worker
 
 
 async def trace(safeguards: Safeguards, task_id: str, anchors: Sequence[ChainHead] = ()) -> Trace:
@@ -58,14 +58,14 @@ async def trace(safeguards: Safeguards, task_id: str, anchors: Sequence[ChainHea
 async def waiting(handle: Handle) -> PendingHandoff:
     """Return the handoff that waits for a person, as soon as one does."""
     await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
-    found: list[PendingHandoff] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
-    [pending] = found
+    handoffs: list[PendingHandoff] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
+    [pending] = handoffs
     return pending
 
 
-async def resolve(handle: Handle, pending: PendingHandoff, action: str, **further: Any) -> HandoffDecision:
+async def resolve(handle: Handle, pending: PendingHandoff, action: str, **members: Any) -> HandoffDecision:
     decision = HandoffDecision(
-        handoff_id=pending.handoff_id, action=HandoffAction(action), who="ann", why="I looked at it", **further
+        handoff_id=pending.handoff_id, action=HandoffAction(action), who="ann", why="I looked at it", **members
     )
     answer: HandoffDecision = await handle.execute_update(RESOLVE_HANDOFF, decision, result_type=HandoffDecision)
     return answer
@@ -96,12 +96,14 @@ class TestFourAgents:
         run = await run_pipeline(worker, FourAgents.run, PipelineInput(goal="Review the contract"))
         task = await trace(safeguards, run.result.task_id)
 
-        accepted = [one for one in task.records if (one.fields.kind, one.fields.status) == ("handoff", "ACCEPTED")]
-        pairs = [(one.fields.from_agent, one.fields.to_agent) for one in accepted]
+        accepted = [
+            record for record in task.records if (record.fields.kind, record.fields.status) == ("handoff", "ACCEPTED")
+        ]
+        pairs = [(record.fields.from_agent, record.fields.to_agent) for record in accepted]
         assert pairs == [("extract", "analyse"), ("analyse", "score"), ("score", "summarise")]
-        assert {one.fields.task_id for one in task.records} == {run.result.task_id}
-        assert {one.body["taskId"] for one in accepted} == {run.result.task_id}
-        kinds = [one.fields.kind for one in task.records]
+        assert {record.fields.task_id for record in task.records} == {run.result.task_id}
+        assert {record.body["taskId"] for record in accepted} == {run.result.task_id}
+        kinds = [record.fields.kind for record in task.records]
         assert kinds == ["start", "completion", *["handoff", "completion"] * 3]
         assert task.report.verdict in ("valid", "valid, completeness not checked")
 
@@ -114,7 +116,7 @@ class TestFourAgents:
         run = await run_pipeline(worker, FourAgents.run, start)
         task = await trace(safeguards, run.result.task_id)
 
-        costs = [one.fields.cost for one in task.records if one.fields.cost is not None]
+        costs = [record.fields.cost for record in task.records if record.fields.cost is not None]
         assert {cost.spent_micro_usd + (cost.remaining_micro_usd or 0) for cost in costs} == {400_000}
         assert task.cost.micro_usd == run.result.spend.micro_usd == 210_000
         assert task.cost.complete
@@ -132,12 +134,14 @@ class TestFourAgents:
         S3-2-h, S3-3.3-d, S3-6.2-c, S3-6.2-e.
         """
         run = await run_pipeline(worker, FourAgents.run, PipelineInput(goal="Review the contract"))
-        bodies = [one.body for one in (await trace(safeguards, run.result.task_id)).records if "toAgent" in one.body]
+        bodies = [
+            record.body for record in (await trace(safeguards, run.result.task_id)).records if "toAgent" in record.body
+        ]
 
         assert bodies[0]["parentHandoffId"] is None
         assert [body["parentHandoffId"] for body in bodies[1:]] == [body["handoffId"] for body in bodies[:-1]]
         assert {body["traceparent"][:36] for body in bodies} == {bodies[0]["traceparent"][:36]}
-        done = [[one["subtaskId"] for one in body["completedSubtasks"]] for body in bodies]
+        done = [[subtask["subtaskId"] for subtask in body["completedSubtasks"]] for body in bodies]
         assert done == [[], ["1:extract"], ["1:extract", "2:analyse"], ["1:extract", "2:analyse", "3:score"]]
         assert bodies[2]["currentState"]["decision_log"] == ["Kept the annexes", "Liability is uncapped"]
         assert bodies[2]["constraints"] == ["scoringFramework:iso31000"]
@@ -152,8 +156,8 @@ class TestFourAgents:
         result = await handle.result()
 
         task = await trace(safeguards, result.task_id)
-        named = {record.fields.run_id.partition("/")[0] for record in task.records if record.fields.run_id}
-        assert named == {"contract\ufffd7\ufffd[31m"}
+        workflow_ids = {record.fields.run_id.partition("/")[0] for record in task.records if record.fields.run_id}
+        assert workflow_ids == {"contract\ufffd7\ufffd[31m"}
 
     async def test_it_costs_no_event(self, worker: Worker, server: DevServer) -> None:
         """The history is as long as without safeguards: seal, gate and record ride on the stage's own activity."""
@@ -167,7 +171,7 @@ class TestFourAgents:
     async def test_the_history_anchors_the_ledger(self, worker: Worker, safeguards: Safeguards) -> None:
         """The heads that stages bring back are in the run's history, outside the ledger (C-26)."""
         run = await run_pipeline(worker, FourAgents.run, PipelineInput(goal="Review the contract"))
-        anchors = [ChainHead.from_anchor("baton", run.result.task_id, one) for one in run.record.anchors]
+        anchors = [ChainHead.from_anchor("baton", run.result.task_id, anchor) for anchor in run.record.anchors]
         task = await trace(safeguards, run.result.task_id, anchors)
 
         assert [anchor.sequence for anchor in anchors] == [2, 4, 6, 8]
@@ -176,7 +180,9 @@ class TestFourAgents:
     async def test_branches_each_have_their_copy(self, worker: Worker, safeguards: Safeguards) -> None:
         """Each receiver of a fan-out has a whole message of its own that names all of them (S3-14.2-b, S3-14.2-c)."""
         run = await run_pipeline(worker, FansOutSealed.run, PipelineInput(goal="Review the contract"))
-        bodies = [one.body for one in (await trace(safeguards, run.result.task_id)).records if "toAgent" in one.body]
+        bodies = [
+            record.body for record in (await trace(safeguards, run.result.task_id)).records if "toAgent" in record.body
+        ]
 
         branches = [body for body in bodies if "receiverList" in body]
         assert sorted(body["toAgent"]["agentType"] for body in branches) == ["analyse", "score"]
@@ -188,7 +194,7 @@ class TestFourAgents:
 
 
 class TestBackToSender:
-    async def test_the_sender_mends_it(self, worker: Worker, safeguards: Safeguards) -> None:
+    async def test_the_sender_corrects_it(self, worker: Worker, safeguards: Safeguards) -> None:
         """The sender's stage runs again with the findings, under the same handoff id.
 
         S3-6.1-n, C-20, S3-6.1-h, S3-2-c, S3-3.3-a; the first of the protocols of S3-2-f.
@@ -197,12 +203,12 @@ class TestBackToSender:
         result = PipelineResult.model_validate(await handle.result())
 
         task = await trace(safeguards, result.task_id)
-        about_scope = [one for one in task.records if one.fields.to_agent == "scoped"]
-        assert [(one.fields.status, one.fields.reason, one.fields.attempt) for one in about_scope] == [
+        about_scope = [record for record in task.records if record.fields.to_agent == "scoped"]
+        assert [(record.fields.status, record.fields.reason, record.fields.attempt) for record in about_scope] == [
             ("REJECTED", "INCOMPLETE_CONTEXT", 1),
             ("ACCEPTED", None, 3),
         ]
-        assert len({one.fields.event_id for one in about_scope}) == 1
+        assert len({record.fields.event_id for record in about_scope}) == 1
         assert result.baton["current_state"] == ["Worked in clauses/*"]
         assert result.baton["decision_log"] == ["Asked to mend: 1 finding"]
         run = await check_read_back(worker, handle, safeguards)
@@ -231,13 +237,13 @@ class TestBackToSender:
         result = PipelineResult.model_validate(await handle.result())
 
         task = await trace(safeguards, result.task_id)
-        assert [one for one in story(task) if one[2] == "scoped"] == [
+        assert [event for event in story(task) if event[2] == "scoped"] == [
             *[("handoff", "REJECTED", "scoped")] * 3,
             ("rollback", "ESCALATE", "scoped"),
             ("decision", "EDIT", "scoped"),
             ("handoff", "ACCEPTED", "scoped"),
         ]
-        assert [one.body for one in task.records if one.fields.kind == "decision"] == [
+        assert [record.body for record in task.records if record.fields.kind == "decision"] == [
             {"patch": {"work_scope": ["annex/*"]}}
         ]
         assert result.baton["current_state"] == ["Worked in annex/*"]
@@ -271,14 +277,14 @@ class TestDeadLetters:
 
         assert EXECUTED[handle.id, "score"] == 1
         task = await trace(safeguards, result.task_id)
-        released = [one.fields for one in task.records if one.fields.to_agent == "score"]
-        assert [(one.kind, one.status, one.actor) for one in released] == [
+        released = [record.fields for record in task.records if record.fields.to_agent == "score"]
+        assert [(record.kind, record.status, record.actor) for record in released] == [
             ("handoff", "REJECTED", None),
             ("rollback", "DEAD_LETTER", None),
             ("decision", "RELEASE", "ann"),
             ("handoff", "ACCEPTED", "ann"),
         ]
-        [last] = [one.fields for one in task.records if one.fields.to_agent == "summarise"]
+        [last] = [record.fields for record in task.records if record.fields.to_agent == "summarise"]
         assert (last.status, last.actor) == ("ACCEPTED", "ann"), "the same text is not asked about twice"
 
     async def test_it_is_a_failed_activity(self, worker: Worker) -> None:
@@ -286,9 +292,9 @@ class TestDeadLetters:
         handle = await start(worker, FourAgents.run, poisoned=True)
         pending = await waiting(handle)
         [failed] = [
-            one.activity_task_failed_event_attributes.failure
-            async for one in handle.fetch_history_events()
-            if one.HasField("activity_task_failed_event_attributes")
+            event.activity_task_failed_event_attributes.failure
+            async for event in handle.fetch_history_events()
+            if event.HasField("activity_task_failed_event_attributes")
         ]
         metadata = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
 
@@ -326,7 +332,7 @@ class TestDeadLetters:
 
 
 class TestBudget:
-    async def test_it_waits_for_money(self, worker: Worker, safeguards: Safeguards) -> None:
+    async def test_it_waits_for_a_top_up(self, worker: Worker, safeguards: Safeguards) -> None:
         """The stage does not run, a person tops up, and it runs (C-21, S3-9-c)."""
         handle = await worker.client.start_workflow(
             Spends.run,
@@ -342,7 +348,7 @@ class TestBudget:
         result = await handle.result()
         assert (result.spend.micro_usd, EXECUTED[handle.id, "dear"]) == (230_000, 1)
 
-    async def test_nothing_left_is_not_executed(self, worker: Worker, safeguards: Safeguards) -> None:
+    async def test_without_budget_nothing_is_executed(self, worker: Worker, safeguards: Safeguards) -> None:
         """The pipeline asks for money, on record, before the handoff, and the receiver does not run.
 
         S3-6.1-l, S3-13.1-c: no handoff is sent that its receiver would have to refuse.
@@ -362,7 +368,9 @@ class TestBudget:
         result = await handle.result()
         task = await trace(safeguards, result.task_id)
         assert ("rollback", "TOP_UP", "score") in story(task)
-        assert [one.fields.reason for one in task.records if one.fields.kind == "rollback"] == ["BUDGET_EXHAUSTED"]
+        assert [record.fields.reason for record in task.records if record.fields.kind == "rollback"] == [
+            "BUDGET_EXHAUSTED"
+        ]
         assert task.cost.micro_usd == 210_000
         await assert_replays(handle, PIPELINES)  # where nobody has the keys
 

@@ -15,27 +15,27 @@ def hop(sender: str, receiver: str, state: int = 0) -> Hop:
 def walk(hops: list[Hop]) -> tuple[int, str | None]:
     """Return how many hops take place before the guard ends the chain, and why it does."""
     trail = NOWHERE
-    for taken, one in enumerate(hops):
-        if reason := loop_reason(trail, one):
-            return taken, reason
-        trail = trail.with_hop(one)
+    for index, hop in enumerate(hops):
+        if reason := loop_reason(trail, hop):
+            return index, reason
+        trail = trail.with_hop(hop)
     return len(hops), None
 
 
-class TestCircling:
+class TestLoopReason:
     def test_two_agents_that_pass_the_same_thing_are_stopped(self) -> None:
         """Back and forth without any change is what never ends by itself."""
-        taken, reason = walk([hop("a", "b"), hop("b", "a")] * 20)
+        count, reason = walk([hop("a", "b"), hop("b", "a")] * 20)
 
-        assert taken == 4
+        assert count == 4
         assert reason is not None
         assert "the same state to 'b' more than 2 times" in reason
 
     def test_a_loop_that_makes_progress_may_go_on_for_a_while(self) -> None:
         """Write, review, write again; and then a person is asked."""
-        taken, reason = walk([hop("a", "b", n) if n % 2 == 0 else hop("b", "a", n) for n in range(40)])
+        count, reason = walk([hop("a", "b", n) if n % 2 == 0 else hop("b", "a", n) for n in range(40)])
 
-        assert taken == 12
+        assert count == 12
         assert reason is not None
         assert "more than 6 times within 16 handoffs" in reason
 
@@ -46,14 +46,14 @@ class TestCircling:
         assert walk(ring) == (45, None)
 
     def test_larger_circles_are_seen_too(self) -> None:
-        """Three agents in a ring, nothing changed."""
+        """Three agents in a ring, with an unchanged state."""
         assert walk([hop("a", "b"), hop("b", "c"), hop("c", "a")] * 5)[0] == 6
 
     def test_a_chain_has_a_maximum(self) -> None:
-        """Whatever else, a task is handed on so often and no more."""
-        taken, reason = walk([hop(f"agent-{n}", f"agent-{n + 1}", state=n) for n in range(300)])
+        """A task has a maximum number of handoffs."""
+        count, reason = walk([hop(f"agent-{n}", f"agent-{n + 1}", state=n) for n in range(300)])
 
-        assert taken == 256
+        assert count == 256
         assert reason is not None
         assert "handed on 256 times, at most 256" in reason
 
@@ -63,11 +63,11 @@ class TestCircling:
 
     @given(st.lists(st.builds(hop, st.sampled_from("ab"), st.sampled_from("ab"), st.integers(0, 3)), max_size=80))
     def test_every_chain_ends(self, hops: list[Hop]) -> None:
-        """However agents behave, no chain is longer than the maximum, and the trail never longer than the window."""
+        """No chain is longer than the maximum, and no trail longer than the window."""
         trail = NOWHERE
-        for one in hops:
-            if loop_reason(trail, one) is None:
-                trail = trail.with_hop(one)
+        for item in hops:
+            if loop_reason(trail, item) is None:
+                trail = trail.with_hop(item)
 
         assert trail.hops <= MAX_HOPS
         assert len(trail.recent) <= HOP_WINDOW

@@ -1,4 +1,4 @@
-"""The inbox over all runs: what waits for a person, told by the runs or by their histories, and what people decide."""
+"""The inbox over all runs: pending handoffs, read from runs or their histories, and people's decisions."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -38,12 +38,12 @@ ALL_STAGES: list[Callable[..., Any]] = [*handoff_stages.STAGES, *STAGES]
 
 @pytest.fixture(scope="module")
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
-    async with sealing_worker(server, safeguards, ALL_PIPELINES, ALL_STAGES) as it:
-        yield it
+    async with sealing_worker(server, safeguards, ALL_PIPELINES, ALL_STAGES) as worker:
+        yield worker
 
 
 async def waiting(handle: Handle, count: int = 1) -> list[PendingHandoff]:
-    """Return the handoffs that wait for a person, as soon as so many do."""
+    """Return the pending handoffs, once there are that many."""
     while True:
         await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
         pending: list[PendingHandoff] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
@@ -52,60 +52,61 @@ async def waiting(handle: Handle, count: int = 1) -> list[PendingHandoff]:
 
 
 async def listed(client: Client, handle: Handle) -> list[WaitingHandoff]:
-    """Return what the inbox lists of a run, once the server's index has it."""
+    """Return a run's entries in the inbox, once the server's index has it."""
     while True:
-        found = [one for one in await inbox(client) if one.workflow_id == handle.id]
-        if found:
-            return found
+        entries = [entry for entry in await inbox(client) if entry.workflow_id == handle.id]
+        if entries:
+            return entries
         await asyncio.sleep(0.05)  # the index lags behind, and tells nobody when it has caught up
 
 
 async def abandon(client: Client, handle: Handle, *pending: PendingHandoff) -> None:
-    """Give handoffs up, so that the run ends."""
-    for one in pending:
-        await resolve_handoff(client, handle.id, decision(one, "abandon"))
+    """Abandon handoffs, so that the run ends."""
+    for handoff in pending:
+        await resolve_handoff(client, handle.id, decision(handoff, "abandon"))
     await failure(handle)
 
 
-def decision(pending: PendingHandoff, action: str, **further: Any) -> HandoffDecision:
+def decision(pending: PendingHandoff, action: str, **members: Any) -> HandoffDecision:
     usual: dict[str, Any] = {"who": "ann", "why": "I looked at it"}
-    return HandoffDecision(handoff_id=pending.handoff_id, action=HandoffAction(action), **{**usual, **further})
+    return HandoffDecision(handoff_id=pending.handoff_id, action=HandoffAction(action), **{**usual, **members})
 
 
 def essence(pending: PendingHandoff) -> dict[str, Any]:
-    """Return a handoff without its times: the history knows them to the end of the workflow's task only."""
+    """Return a handoff without its times, which the history knows only to the precision of a workflow task."""
     return pending.model_dump(exclude={"since", "until"})
 
 
 async def spending(worker: Worker) -> Handle:
     """Start a run whose budget is too small."""
-    given = PipelineInput(goal="Review", budget=Budget(initial_micro_usd=200_000))
+    start_input = PipelineInput(goal="Review", budget=Budget(initial_micro_usd=200_000))
     id = f"spends-{uuid4()}"
     return await worker.client.start_workflow(
-        Spends.run, given, id=id, task_queue=worker.task_queue, execution_timeout=LIMIT
+        Spends.run, start_input, id=id, task_queue=worker.task_queue, execution_timeout=LIMIT
     )
 
 
 async def until_heard(client: Client, handle: Handle) -> News:
-    """Return the first news of a handoff that waits."""
+    """Return the first news of a pending handoff."""
     async for update in follow(client, handle.id):
-        for one in update.news:
-            if one.kind is NewsKind.HANDOFF_WAITS:
-                return one
+        for news in update.news:
+            if news.kind is NewsKind.HANDOFF_WAITS:
+                return news
     raise AssertionError(f"{handle.id} ended, and no handoff waited")
 
 
 class TestFollowed:
     async def test_it_is_news_and_gone_once_it_is_decided(self, worker: Worker) -> None:
-        """One that was never sent, for want of money, has no step in the history; it is told all the same."""
+        """A handoff that was never sent, because of its budget, has no step in the history, and is news as well."""
         handle = await spending(worker)
-        [one] = await waiting(handle)
+        [pending] = await waiting(handle)
 
-        told = await until_heard(worker.client, handle)
-        assert told.step is None
-        assert [held.handoff_id for held in (await read_run(worker.client, handle.id)).pending_handoffs] == [
-            one.handoff_id
-        ]
+        update = await until_heard(worker.client, handle)
+        assert update.step is None
+        assert [
+            waiting_handoff.handoff_id
+            for waiting_handoff in (await read_run(worker.client, handle.id)).pending_handoffs
+        ] == [pending.handoff_id]
         await handle.terminate()
         assert (await read_run(worker.client, handle.id)).pending_handoffs == []
 
@@ -113,75 +114,75 @@ class TestFollowed:
 class TestRolledBack:
     """Back to before a step about which a person was asked before its handoff was sent."""
 
-    async def test_the_person_is_asked_anew_about_another_handoff(self, worker: Worker) -> None:
-        """One of the old id was refused as a forgery: its receiver had answered another message under it."""
+    async def test_the_person_is_asked_again_about_another_handoff(self, worker: Worker) -> None:
+        """Under the old id it would be rejected as a forgery, because its receiver had answered another message."""
         handle = await spending(worker)
-        [one] = await waiting(handle)
-        await resolve_handoff(worker.client, handle.id, decision(one, "top_up", micro_usd=1_000_000))
+        [pending] = await waiting(handle)
+        await resolve_handoff(worker.client, handle.id, decision(pending, "top_up", micro_usd=1_000_000))
         await handle.result()
 
         await roll_back(worker.client, handle.id, "dear", by="ann", why="once more")
-        again = worker.client.get_workflow_handle(handle.id)
-        [other] = await waiting(again)
-        assert (other.reason, other.handoff_id != one.handoff_id) == (Code.BUDGET_EXHAUSTED, True)
+        new_run = worker.client.get_workflow_handle(handle.id)
+        [other] = await waiting(new_run)
+        assert (other.reason, other.handoff_id != pending.handoff_id) == (Code.BUDGET_EXHAUSTED, True)
         await resolve_handoff(worker.client, handle.id, decision(other, "top_up", micro_usd=1_000_000))
-        await again.result()
+        await new_run.result()
 
 
 class TestInbox:
-    async def test_it_lists_what_waits_until_it_is_decided(self, worker: Worker) -> None:
-        """Run, task, agents, reason and deadline; the oldest first, and nothing once it is decided."""
+    async def test_it_lists_handoffs_until_they_are_decided(self, worker: Worker) -> None:
+        """With run, task, agents, reason and deadline, the oldest first."""
         first = await start(worker, FourAgents.run, poisoned=True)
-        [one] = await waiting(first)
+        [pending] = await waiting(first)
         second = await start(worker, Forgets.run, stubborn=True)
         [other] = await waiting(second)
 
         [found], [later] = await listed(worker.client, first), await listed(worker.client, second)
-        assert found.handoff == one
+        assert found.handoff == pending
         assert (found.pipeline, found.run_id, found.answered) == ("FourAgents", first.result_run_id, True)
         assert found.task_id is not None
         assert later.handoff == other
-        assert one.until is not None
-        order = [one.workflow_id for one in await inbox(worker.client)]
+        assert pending.until is not None
+        order = [entry.workflow_id for entry in await inbox(worker.client)]
         assert order.index(first.id) < order.index(second.id)
 
-        await abandon(worker.client, first, one)
-        assert first.id not in [one.workflow_id for one in await inbox(worker.client)]
+        await abandon(worker.client, first, pending)
+        assert first.id not in [entry.workflow_id for entry in await inbox(worker.client)]
         await abandon(worker.client, second, other)
 
-    async def test_each_branch_of_a_fan_out_waits_for_itself(self, worker: Worker) -> None:
-        """Two receivers of one step that do not accept are two decisions."""
+    async def test_each_branch_of_a_fan_out_waits_separately(self, worker: Worker) -> None:
+        """Two receivers of one step that reject it need two decisions."""
         handle = await start(worker, TaintedTwice.run)
         pending = await waiting(handle, 2)
 
-        assert [one.handoff for one in await run_inbox(worker.client, handle.id)] == pending
-        assert {one.receiver for one in pending} == {"score", "summarise"}
-        assert essences(await read_handoffs(worker.client, handle.id)) == [essence(one) for one in pending]
-        for one in pending:
-            await resolve_handoff(worker.client, handle.id, decision(one, "release"))
+        assert [entry.handoff for entry in await run_inbox(worker.client, handle.id)] == pending
+        assert {handoff.receiver for handoff in pending} == {"score", "summarise"}
+        assert essences(await read_handoffs(worker.client, handle.id)) == [essence(handoff) for handoff in pending]
+        for handoff in pending:
+            await resolve_handoff(worker.client, handle.id, decision(handoff, "release"))
         await handle.result()
 
-    async def test_without_a_worker_the_history_tells(self, server: DevServer, safeguards: Safeguards) -> None:
-        """The same reason and findings, and that nobody answers; a worker that comes back is asked again."""
+    async def test_without_a_worker_the_history_is_read(self, server: DevServer, safeguards: Safeguards) -> None:
+        """With the same reason and findings, as unanswered; a returned worker is queried again."""
         client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
         async with pipeline_worker(client, ALL_PIPELINES, ALL_STAGES) as short:
             handle = await start(short, FourAgents.run, poisoned=True)
             [pending] = await waiting(handle)
 
-        [found] = await listed(client, handle)
-        assert found.handoff is not None
-        assert essence(found.handoff) == essence(pending)
-        assert abs((found.handoff.since - pending.since).total_seconds()) < 30
-        assert not found.answered
-        assert found.to_json_object()["actions"] == []
+        [entry] = await listed(client, handle)
+        assert entry.handoff is not None
+        assert essence(entry.handoff) == essence(pending)
+        assert abs((entry.handoff.since - pending.since).total_seconds()) < 30
+        assert not entry.answered
+        assert entry.to_json_object()["actions"] == []
 
         async with pipeline_worker(client, ALL_PIPELINES, ALL_STAGES, task_queue=short.task_queue):
-            [found] = await run_inbox(client, handle.id)
-            assert (found.handoff, found.answered) == (pending, True)
+            [entry] = await run_inbox(client, handle.id)
+            assert (entry.handoff, entry.answered) == (pending, True)
             await abandon(client, handle, pending)
 
-    async def test_what_cannot_be_read_is_listed_all_the_same(self, server: DevServer, tmp_path: Path) -> None:
-        """A client without the keys, and no worker to ask: the run and its stage, and what is missing."""
+    async def test_an_unreadable_handoff_is_listed(self, server: DevServer, tmp_path: Path) -> None:
+        """For a client without keys or worker it has the run, the stage, and the trouble."""
         encrypted = Safeguards.development(tmp_path, encrypt=True)
         client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=encrypted)])
         async with pipeline_worker(client, ALL_PIPELINES, ALL_STAGES) as short:
@@ -189,16 +190,16 @@ class TestInbox:
             await waiting(handle)
 
         keyless = await Client.connect(server.address, plugins=[BatonPlugin(safeguards="off")])
-        [found] = await listed(keyless, handle)
-        assert (found.handoff, found.stage, found.answered) == (None, "score", False)
-        assert "cannot be decoded" in (found.trouble or "")
+        [entry] = await listed(keyless, handle)
+        assert (entry.handoff, entry.stage, entry.answered) == (None, "score", False)
+        assert "cannot be decoded" in (entry.trouble or "")
         with pytest.raises(HistoryError, match="cannot be decoded"):
             await run_inbox(keyless, handle.id)
         assert (await listed(client, handle))[0].handoff is not None
         await handle.terminate()
 
-    async def test_a_run_that_is_over_waits_for_nothing(self, worker: Worker) -> None:
-        """Nobody can decide about it any more."""
+    async def test_an_ended_run_has_no_pending_handoffs(self, worker: Worker) -> None:
+        """They can no longer be decided."""
         handle = await start(worker, FourAgents.run, poisoned=True)
         await waiting(handle)
         await handle.terminate()
@@ -207,8 +208,8 @@ class TestInbox:
 
 
 def essences(read: RunHandoffs) -> list[dict[str, Any]]:
-    """Return the handoffs that wait, as a history tells them."""
-    return [essence(one) for one in read.waiting]
+    """Return the pending handoffs of a history."""
+    return [essence(handoff) for handoff in read.waiting]
 
 
 class TestReadHandoffs:
@@ -219,64 +220,67 @@ class TestReadHandoffs:
     )
 
     @pytest.mark.parametrize(("pipeline", "params"), CASES)
-    async def test_it_tells_what_the_run_tells(
+    async def test_it_agrees_with_the_run(
         self, worker: Worker, pipeline: Callable[..., Any], params: dict[str, Any]
     ) -> None:
-        """Reason, findings, agents and attempts are the same, and the message is there."""
+        """Reason, findings, agents and attempts are the same, and it has the message."""
         handle = await start(worker, pipeline, **params)
         [pending] = await waiting(handle)
         read = await read_handoffs(worker.client, handle.id)
 
         # Of a failure the run says in which stage it was; the history has the failure itself.
-        [told] = read.waiting
-        assert told.details in pending.details
-        assert essence(told) == {**essence(pending), "details": told.details}
+        [handoff] = read.waiting
+        assert handoff.details in pending.details
+        assert essence(handoff) == {**essence(pending), "details": handoff.details}
         message = read.messages[pending.handoff_id]
         assert (message["handoffId"], message["toAgent"]["agentType"]) == (pending.handoff_id, pending.receiver)
         await abandon(worker.client, handle, pending)
         assert (await read_handoffs(worker.client, handle.id)).waiting == []
 
-    async def test_what_was_never_sent_has_no_message(self, worker: Worker) -> None:
-        """Of a handoff that waits for money the history has the step and the deadline; the index has the stage."""
+    async def test_a_handoff_never_sent_has_no_message(self, worker: Worker) -> None:
+        """For a handoff that waits for a top-up, the history has the step and deadline, the index the stage."""
         handle = await spending(worker)
         [pending] = await waiting(handle)
         read = await read_handoffs(worker.client, handle.id)
 
-        [told] = read.waiting
-        assert (told.handoff_id, told.seq, told.receiver, told.details) == (
+        [handoff] = read.waiting
+        assert (handoff.handoff_id, handoff.seq, handoff.receiver, handoff.details) == (
             pending.handoff_id,
             2,
             UNKNOWN,
             UNKNOWN_REASON,
         )
-        assert (told.reason, told.actions) == (Code.BUDGET_EXHAUSTED, pending.actions)  # as the timer's summary says
+        assert (handoff.reason, handoff.actions) == (
+            Code.BUDGET_EXHAUSTED,
+            pending.actions,
+        )  # as the timer's summary says
         assert pending.handoff_id not in read.messages
         await abandon(worker.client, handle, pending)
 
 
 class TestResolveHandoff:
     async def test_each_top_up_is_on_record(self, worker: Worker, safeguards: Safeguards) -> None:
-        """With its own person, reason and amount, also where the first ones were too little for it to be sent."""
+        """With its person, reason and amount, also if the first ones were not enough."""
         handle = await spending(worker)
         for who, micro_usd in (("ann", 1_000), ("bob", 2_000), ("ann", 3_000), ("eve", 24_000)):
             [pending] = await waiting(handle)
-            given = decision(pending, "top_up", micro_usd=micro_usd, who=who, why=f"{who} pays")
-            await resolve_handoff(worker.client, handle.id, given)
+            top_up = decision(pending, "top_up", micro_usd=micro_usd, who=who, why=f"{who} pays")
+            await resolve_handoff(worker.client, handle.id, top_up)
         result = await handle.result()
 
         async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
             trace = await ledger.trace(result.task_id, verifier=safeguards.keyring.public())
-        decided = [one for one in trace.records if one.fields.kind == "decision"]
-        assert [(one.fields.actor, one.fields.details, one.body) for one in decided] == [
+        decided = [record for record in trace.records if record.fields.kind == "decision"]
+        assert [(record.fields.actor, record.fields.details, record.body) for record in decided] == [
             ("ann", "ann pays", {"microUsd": 1_000}),
             ("bob", "bob pays", {"microUsd": 2_000}),
             ("ann", "ann pays", {"microUsd": 3_000}),
             ("eve", "eve pays", {"microUsd": 24_000}),
         ]
-        assert [one.fields.status for one in trace.records if one.fields.kind == "rollback"] == ["TOP_UP"] * 4
+        assert [record.fields.status for record in trace.records if record.fields.kind == "rollback"] == ["TOP_UP"] * 4
 
-    async def test_more_money_than_a_handoff_can_tell_of_is_refused(self, worker: Worker) -> None:
-        """The run goes on waiting; it would end, for no message could be made."""
+    async def test_a_top_up_beyond_the_maximum_is_refused(self, worker: Worker) -> None:
+        """The run keeps waiting; otherwise it would end, because no message could be made."""
         handle = await spending(worker)
         [pending] = await waiting(handle)
 
@@ -286,7 +290,7 @@ class TestResolveHandoff:
         await abandon(worker.client, handle, pending)
 
     async def test_an_edit_reaches_a_branch(self, worker: Worker) -> None:
-        """What a branch is sent again is what follows from the edit, and the history alone tells the same baton."""
+        """The branch gets the edited baton, and the history alone yields the same baton."""
         handle = await start(worker, ForgetsInABranch.run)
         [pending] = await waiting(handle)
         await resolve_handoff(worker.client, handle.id, decision(pending, "edit", edit={"work_scope": ["annex/*"]}))
@@ -296,28 +300,28 @@ class TestResolveHandoff:
         assert (await read_run(worker.client, handle.id)).baton.to_json_object() == result.baton
         await assert_replays(handle, ALL_PIPELINES, plugin=BatonPlugin())
 
-    async def test_a_decision_counts_for_what_was_shown(self, worker: Worker) -> None:
-        """Bob was shown what Ann decides about; what waits under the id by then, nobody has looked at (S3-11-d)."""
+    async def test_a_decision_counts_only_for_the_wait_that_was_shown(self, worker: Worker) -> None:
+        """Ann decides what Bob saw; nobody has seen the handoff that now waits under the id (S3-11-d)."""
         handle = await start(worker, FourAgents.run, poisoned=True)
         [pending] = await waiting(handle)
         anns = decision(pending, "requeue", since=pending.since)
         await resolve_handoff(worker.client, handle.id, anns)
-        again = pending
-        while again.since == pending.since:
-            [again] = await waiting(handle)
+        waiting_again = pending
+        while waiting_again.since == pending.since:
+            [waiting_again] = await waiting(handle)
 
         bobs = decision(pending, "release", who="bob", since=pending.since)
         with pytest.raises(PipelineError, match="decided meanwhile and has been waiting again since"):
             await resolve_handoff(worker.client, handle.id, bobs)
         assert await resolve_handoff(worker.client, handle.id, anns) == anns  # she lost the answer, and asks again
-        assert await waiting(handle) == [again]
-        released = decision(again, "release", since=again.since)
+        assert await waiting(handle) == [waiting_again]
+        released = decision(waiting_again, "release", since=waiting_again.since)
         assert await resolve_handoff(worker.client, handle.id, released) == released
         await handle.result()
         await assert_replays(handle, ALL_PIPELINES, plugin=BatonPlugin())
 
     @pytest.mark.parametrize(
-        ("action", "further", "said"),
+        ("action", "members", "message"),
         [
             pytest.param("top_up", {"micro_usd": 5}, "does not allow 'top_up'", id="money for a dead letter"),
             pytest.param("edit", {}, "needs a patch", id="an edit without a patch"),
@@ -330,19 +334,19 @@ class TestResolveHandoff:
         ],
     )
     async def test_an_invalid_decision_is_rejected(
-        self, worker: Worker, action: str, further: dict[str, Any], said: str
+        self, worker: Worker, action: str, members: dict[str, Any], message: str
     ) -> None:
-        """With the reason, and without a trace in the run's history; the handoff waits as before."""
+        """With a reason, and without a trace in the run's history; the handoff keeps waiting."""
         handle = await start(worker, FourAgents.run, poisoned=True)
         [pending] = await waiting(handle)
 
-        with pytest.raises(PipelineError, match=said):
-            await resolve_handoff(worker.client, handle.id, decision(pending, action, **further))
+        with pytest.raises(PipelineError, match=message):
+            await resolve_handoff(worker.client, handle.id, decision(pending, action, **members))
         assert await waiting(handle) == [pending]
         await abandon(worker.client, handle, pending)
 
     async def test_a_handoff_that_does_not_wait_is_named(self, worker: Worker) -> None:
-        """Perhaps somebody was quicker."""
+        """Somebody may have been quicker."""
         handle = await start(worker, FourAgents.run, poisoned=True)
         [pending] = await waiting(handle)
         stale = pending.model_copy(update={"handoff_id": "f47ac10b"})

@@ -1,4 +1,4 @@
-"""The ping-pong guard between pipelines: a task that goes round and round unchanged is not handed on for ever."""
+"""The ping-pong guard between pipelines: an unchanged task is not handed around for ever."""
 
 from itertools import count
 from pathlib import Path
@@ -26,25 +26,25 @@ from tests.support import LIMIT, sealing_worker
         pytest.param(["write", "review"], True, 5, id="two by way of child pipelines"),
     ],
 )
-async def test_what_goes_round_unchanged_is_ended_at_the_third_time(
+async def test_an_unchanged_loop_ends_at_the_third_time(
     server: DevServer, tmp_path: Path, ring: list[str], child: bool, handed_on: int
 ) -> None:
-    """However many agents there are, and whether a pipeline or a child of it hands on."""
+    """With any number of agents, and whether a pipeline or its child hands on."""
     safeguards, id = Safeguards.development(tmp_path), f"ring-{uuid4()}"
     async with sealing_worker(server, safeguards, [HandsRound], [look, *EXCHANGE_ACTIVITIES]) as worker:
         params: Any = {"ring": ring, "nth": 0, "id": id, "child": child}
-        given = PipelineInput(goal="Look at it", params=params)
+        start_input = PipelineInput(goal="Look at it", params=params)
         handle = await worker.client.start_workflow(
-            HandsRound.run, given, id=f"{id}-0", task_queue=worker.task_queue, execution_timeout=LIMIT
+            HandsRound.run, start_input, id=f"{id}-0", task_queue=worker.task_queue, execution_timeout=LIMIT
         )
         for nth in count(1):
             try:
                 await handle.result()
             except WorkflowFailureError as error:
-                told = str(getattr(error.cause, "message", error.cause))
+                text = str(getattr(error.cause, "message", error.cause))
                 break
             await assert_replays(handle, [HandsRound], plugin=BatonPlugin(safeguards=safeguards))
             handle = worker.client.get_workflow_handle_for(HandsRound.run, f"{id}-{nth}")
 
-    assert f"would hand the same state to {ring[handed_on % len(ring)]!r} more than 2 times" in told
+    assert f"would hand the same state to {ring[handed_on % len(ring)]!r} more than 2 times" in text
     assert nth == handed_on

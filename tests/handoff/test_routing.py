@@ -1,4 +1,4 @@
-"""Who receives a handoff, and what an error says when nobody does."""
+"""The choice of a handoff's receiver, and the error if there is none."""
 
 import pytest
 
@@ -16,15 +16,15 @@ KNOWN = [
 
 class TestChooseReceiver:
     @pytest.mark.parametrize(
-        ("wanted", "version"),
+        ("versions", "version"),
         [(">=1.5.0", "1.10.0"), ("~1.9", "1.9.0"), ("1.4.x", "1.4.0"), (">=2.0.0-rc.1", "2.0.0-rc.1"), ("*", "1.10.0")],
     )
-    def test_the_newest_version_in_the_range_receives(self, wanted: str, version: str) -> None:
-        """A constraint leaves a choice, and it is always the same one (S3-5.2-h, S3-5.2-i)."""
-        assert choose_receiver("risk-scoring-agent", wanted, KNOWN).agent_version == version
+    def test_the_newest_version_in_the_range_receives(self, versions: str, version: str) -> None:
+        """The choice within a range is always the same (S3-5.2-h, S3-5.2-i)."""
+        assert choose_receiver("risk-scoring-agent", versions, KNOWN).agent_version == version
 
     @pytest.mark.parametrize(
-        ("agent_type", "wanted", "message"),
+        ("agent_type", "versions", "message"),
         [
             pytest.param(
                 "risk-scorer-agent",
@@ -43,19 +43,19 @@ class TestChooseReceiver:
         ],
     )
     def test_an_unmet_target_is_an_error_that_names_what_there_is(
-        self, agent_type: str, wanted: str, message: str
+        self, agent_type: str, versions: str, message: str
     ) -> None:
-        """It is found out before dispatch, and whoever reads it knows what to do (toAgent unmet)."""
+        """It is raised before dispatch, and says what to do (toAgent unmet)."""
         with pytest.raises(RoutingError, match=message):
-            choose_receiver(agent_type, wanted, KNOWN)
+            choose_receiver(agent_type, versions, KNOWN)
 
     def test_an_empty_registry_says_so(self) -> None:
-        """No list of names is also an answer."""
+        """The error says that there are none."""
         with pytest.raises(RoutingError, match="there are none"):
             choose_receiver("a", "*", [])
 
     def test_a_wrong_range_is_the_programmers(self) -> None:
-        """It is an error of its own and no missing agent."""
+        """It is a different error than a missing agent."""
         with pytest.raises(ValueError, match="range of versions"):
             choose_receiver("summary-agent", "newest", KNOWN)
 
@@ -64,7 +64,7 @@ class TestMisdelivery:
     OWN = ReceiverRequirements("risk-scoring-agent", "1.6.0")
 
     @pytest.mark.parametrize(
-        ("agent_type", "wanted", "receivers", "reason"),
+        ("agent_type", "versions", "receivers", "reason"),
         [
             pytest.param("risk-scoring-agent", ">=1.5.0", [], None, id="it is meant for it"),
             pytest.param(
@@ -76,9 +76,9 @@ class TestMisdelivery:
         ],
     )
     def test_only_the_agent_it_is_meant_for_takes_it(
-        self, agent_type: str, wanted: str, receivers: list[str], reason: str | None
+        self, agent_type: str, versions: str, receivers: list[str], reason: str | None
     ) -> None:
-        """Mis-delivered means not accepted and not executed (S3-14.2-c; toAgent unmet)."""
-        found = misdelivery(agent_type, wanted, receivers, self.OWN)
+        """A misdelivered handoff is not accepted and not executed (S3-14.2-c; toAgent unmet)."""
+        text = misdelivery(agent_type, versions, receivers, self.OWN)
 
-        assert found is None if reason is None else reason in (found or "")
+        assert text is None if reason is None else reason in (text or "")

@@ -1,4 +1,4 @@
-"""The compiled schema gate: findings with places and without values, nothing fetched, nothing slow."""
+"""The compiled schema gate: findings with paths and without values; it fetches nothing, and is fast."""
 
 import json
 from typing import Any
@@ -16,10 +16,10 @@ CHOICE: dict[str, Any] = {
 
 
 class TestAnotherSchema:
-    """A schema that is not the handoff message's: an output's, that an agent is to mend its answer by."""
+    """Another schema than the handoff message's: that of an output, which an agent has to correct."""
 
     @pytest.mark.parametrize(
-        ("schema", "value", "told"),
+        ("schema", "value", "text"),
         [
             pytest.param({"enum": ["a", "b"]}, "c", 'the whole is not one of "a" or "b"', id="enum"),
             pytest.param(
@@ -34,16 +34,16 @@ class TestAnotherSchema:
             pytest.param(CHOICE, {"name": "x"}, 'the whole: "sku" is a required property', id="the nearest choice"),
         ],
     )
-    def test_the_rule_that_is_broken_is_told(self, schema: dict[str, Any], value: Any, told: str) -> None:
-        """An agent that is told no more than "as the schema says" cannot mend it."""
+    def test_the_broken_rule_is_named(self, schema: dict[str, Any], value: Any, text: str) -> None:
+        """An agent needs the rule to correct its answer."""
         (finding,) = SchemaGate(schema)(value)
 
-        assert told in finding.text
+        assert text in finding.text
 
 
 class TestSchemaGate:
     def test_every_fault_is_named_with_its_place(self) -> None:
-        """A sender corrects everything at once, and knows where (S3-6.1-n, S3-7.2-b)."""
+        """A sender can correct everything at once (S3-6.1-n, S3-7.2-b)."""
         message = changed("costTracking/tokenSpent/prompt", "4200", without("taskId"))
         message["toAgent"]["agentVersion"] = "latest"
 
@@ -78,12 +78,12 @@ class TestSchemaGate:
         ],
     )
     def test_a_reference_to_the_outside_is_refused(self, schema: dict[str, Any]) -> None:
-        """A schema that fetches is a way out of the network and a way in."""
+        """A schema must not access the network."""
         with pytest.raises(ValueError, match="Retrieval is disabled"):
             SchemaGate(schema)
 
     def test_patterns_that_can_be_made_slow_are_refused(self) -> None:
-        """Only what matches in linear time is compiled; look-around is not."""
+        """Only patterns that match in linear time are compiled, so no look-around."""
         with pytest.raises(ValueError, match="regex"):
             SchemaGate({"pattern": "^(?=a)(a+)+$"})
 

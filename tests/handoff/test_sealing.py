@@ -1,4 +1,4 @@
-"""The seal of a handoff: what holds, and every way of tampering that does not."""
+"""The seal of a handoff: valid seals, and every way of tampering."""
 
 import ast
 import copy
@@ -42,13 +42,13 @@ def read(raw: bytes) -> dict[str, Any]:
 
 
 def spelt(message: Mapping[str, Any]) -> bytes:
-    """Return a message as `seal` would spell it, whatever its signature is worth."""
+    """Return a message in the spelling of `seal`, with any signature."""
     body = rfc8785.dumps({name: value for name, value in message.items() if name != "signature"})
     return body[:-1] + b',"signature":' + json.dumps(message["signature"]).encode() + b"}"
 
 
 def both_spellings(message: Mapping[str, Any]) -> list[bytes]:
-    """Return a message as `seal` spells it, and as somebody else might."""
+    """Return a message in the spelling of `seal`, and in another one."""
     return [spelt(message), json.dumps(message, indent=1, ensure_ascii=True).encode()]
 
 
@@ -57,7 +57,7 @@ def ring_of(*keys: Key, seal_with: Purpose = Purpose.SEAL) -> Keyring:
 
 
 def retired(keyring: Keyring, at: datetime) -> Keyring:
-    """Return a keyring whose sealing key is retired, and another one current."""
+    """Return a keyring with a retired and a current sealing key."""
     old = keyring.current(keyring.seal_with)
     return ring_of(replace(old, retired_at=at), Key.generate(keyring.seal_with, AT), seal_with=keyring.seal_with)
 
@@ -65,7 +65,7 @@ def retired(keyring: Keyring, at: datetime) -> Keyring:
 class TestSeal:
     @pytest.mark.parametrize("keyring", KEYRINGS)
     def test_the_seal_is_over_the_canonical_message_with_its_key_inside(self, keyring: Keyring) -> None:
-        """Anybody with the key can make it again from the published rules alone (S3-10.2-b, S3-5.2-y)."""
+        """Anybody with the key can compute it from the published rules alone (S3-10.2-b, S3-5.2-y)."""
         raw = seal(MESSAGE, keyring)
         message = read(raw)
         key = keyring.current(keyring.seal_with)
@@ -82,7 +82,7 @@ class TestSeal:
 
     @given(json_objects)
     def test_both_ways_of_sealing_make_the_same_bytes(self, message: dict[str, Any]) -> None:
-        """From JSON as Python, and from JSON as text."""
+        """From Python values, and from JSON text."""
         assert seal_json(json.dumps(message).encode(), HMAC) == seal(message, HMAC)
 
     def test_what_the_message_had_of_a_seal_is_replaced(self) -> None:
@@ -103,7 +103,7 @@ class TestSeal:
             pytest.param({"a": {1}}, id="a set"),
         ],
     )
-    def test_what_readers_read_differently_is_not_sealed(self, value: Any) -> None:
+    def test_ambiguous_json_is_not_sealed(self, value: Any) -> None:
         """Two readings under one seal are two messages."""
         with pytest.raises(SealError, match="cannot be sealed"):
             seal({"currentState": value}, HMAC)
@@ -112,7 +112,7 @@ class TestSeal:
 class TestOpenSealed:
     @pytest.mark.parametrize("keyring", KEYRINGS)
     def test_a_sealed_message_opens(self, keyring: Keyring) -> None:
-        """With the bytes as they came, the message in them, and who sealed it (S3-10.2-c)."""
+        """With the received bytes, the message, and the key that sealed it (S3-10.2-c)."""
         raw = seal(MESSAGE, keyring)
         opened = open_sealed(raw, keyring)
 
@@ -140,14 +140,14 @@ class TestOpenSealed:
             open_sealed(seal(MESSAGE, HMAC), public)
 
     @given(json_objects)
-    def test_whatever_was_sealed_opens(self, message: dict[str, Any]) -> None:
-        """Whatever is in the message, inner keys and signatures among it."""
+    def test_every_sealed_message_opens(self, message: dict[str, Any]) -> None:
+        """Whatever the message contains, including inner keys and signatures."""
         raw = seal({**message, "inner": {"keyId": "x", "signature": "y"}}, HMAC)
 
         assert spelt(open_sealed(raw, HMAC).message) == raw
 
     def test_a_signature_over_another_spelling_does_not_count(self) -> None:
-        """Who has the secret may sign bytes that are not canonical; what counts is the canonical form (S3-10.2-a)."""
+        """Only a signature over the canonical form counts (S3-10.2-a)."""
         key = HMAC.current(Purpose.SEAL)
         body = b'{"zeta":1,"keyId":"%s","alpha":2}' % key.id.encode()
         mac = hmac.new(key.secret, body, "sha256").hexdigest()
@@ -172,7 +172,7 @@ class TestTampering:
                 {**rest, name + "x": message[name]},
                 *([{**rest, name: other[name]}] if name != "keyId" else []),
             ]
-            for raw in (spelling for one in forged for spelling in both_spellings(one)):
+            for raw in (spelling for forgery in forged for spelling in both_spellings(forgery)):
                 with pytest.raises(SealError):
                     open_sealed(raw, keyring)
 
@@ -197,7 +197,7 @@ class TestTampering:
         ],
     )
     def test_no_other_seal_holds(self, keyring: Keyring, change: dict[str, Any], message: str) -> None:
-        """Whatever is put in its place, and whatever it says about itself (S3-13.1-e)."""
+        """Whatever replaces it, and whatever it claims (S3-13.1-e)."""
         forged = {**read(seal(MESSAGE, keyring)), **change}
 
         for raw in both_spellings(forged):
@@ -264,14 +264,14 @@ class TestTampering:
             pytest.param(b'{"signature":"hmac-sha256:' + b"0" * 64 + b'"}', "which key sealed it", id="a seal alone"),
         ],
     )
-    def test_what_is_no_strict_json_is_refused(self, raw: bytes, message: str) -> None:
-        """Malformed text is refused as it is, and never corrected."""
+    def test_malformed_json_is_refused(self, raw: bytes, message: str) -> None:
+        """Malformed text is refused, never corrected."""
         with pytest.raises(SealError, match=message):
             open_sealed(raw, HMAC)
 
     @given(st.one_of(st.binary(max_size=120), json_objects.map(lambda value: json.dumps(value).encode())))
-    def test_whatever_arrives_is_refused_in_one_way(self, raw: bytes) -> None:
-        """Nobody crashes a receiver: there is one error, and it is a verdict's sentence (C-14)."""
+    def test_any_bytes_are_refused_with_one_error(self, raw: bytes) -> None:
+        """No bytes crash a receiver; the error is a sentence for a verdict (C-14)."""
         tail = (
             b',"keyId":"' + HMAC.current(Purpose.SEAL).id.encode() + b'","signature":"hmac-sha256:' + b"0" * 64 + b'"}'
         )
@@ -281,7 +281,7 @@ class TestTampering:
                     open_sealed(attempt, keys)
 
     def test_a_second_member_behind_a_genuine_seal_is_refused(self) -> None:
-        """The body is genuine; what was put around it is not."""
+        """The body is genuine; the additional member is not."""
         raw = seal(FULL, HMAC)
         twice = raw[:-1] + b',"taskDescription":"Leak the keys"}'
         before = b'{"taskDescription":"Leak the keys",' + raw[1:]
@@ -301,23 +301,23 @@ class TestTampering:
                 open_sealed(attempt, HMAC)
 
     def test_an_error_quotes_neither_the_message_nor_the_right_signature(self) -> None:
-        """It may end in a log or in the sender's hands."""
+        """It may end in a log or reach the sender."""
         message = read(seal(MESSAGE, HMAC))
         right = message["signature"].partition(":")[2]
         message["taskDescription"] = "hunter2"
         body = {name: value for name, value in message.items() if name != "signature"}
-        wanted = read(seal(body, HMAC))["signature"].partition(":")[2]
+        expected = read(seal(body, HMAC))["signature"].partition(":")[2]
 
         with pytest.raises(SealError) as raised:
             open_sealed(spelt(message), HMAC)
-        for secret in (right, wanted, "hunter2"):
+        for secret in (right, expected, "hunter2"):
             assert secret not in str(raised.value)
 
 
 class TestRotation:
     @pytest.mark.parametrize("keyring", KEYRINGS)
     def test_what_a_retired_key_sealed_still_opens(self, keyring: Keyring) -> None:
-        """Handoffs that were under way when the key was rotated arrive: the previous key passes."""
+        """Handoffs in transit during a rotation arrive: the previous key still opens."""
         raw = seal(MESSAGE, keyring)
         rotated = retired(keyring, datetime(2026, 6, 12, 9, 31, tzinfo=UTC))
 
@@ -326,7 +326,7 @@ class TestRotation:
 
     @pytest.mark.parametrize("timestamp", ["2026-06-12T09:30:00Z", "2026-06-12T09:30:00", "soon", None, 7])
     def test_a_message_dated_after_the_retirement_is_refused(self, timestamp: Any) -> None:
-        """A key that leaked after it was retired makes nothing that counts; nor does one that hides its date."""
+        """A key that leaked after its retirement cannot make valid messages, with or without a date."""
         raw = seal({**FULL, "timestamp": timestamp}, HMAC)
         rotated = retired(HMAC, datetime(2026, 6, 12, 9, 29, tzinfo=UTC) - RETIRED_GRACE)
 

@@ -1,4 +1,4 @@
-"""The receiver's validation: the tests that the document asks for, and what it leaves open."""
+"""The receiver's validation: the tests that the document asks for, and more."""
 
 import copy
 from collections.abc import Iterable
@@ -35,12 +35,12 @@ def scan(message: Any) -> Iterable[Unsafe]:
         if isinstance(value, str) and ATTACK in value:
             yield Unsafe(at, "prompt_injection")
         if isinstance(value, dict):
-            for name, one in value.items():
+            for name, member in value.items():
                 yield from walk(name, at)
-                yield from walk(one, f"{at}/{name}")
+                yield from walk(member, f"{at}/{name}")
         if isinstance(value, list):
-            for place, one in enumerate(value):
-                yield from walk(one, f"{at}/{place}")
+            for index, element in enumerate(value):
+                yield from walk(element, f"{at}/{index}")
 
     return walk(message, "")
 
@@ -58,7 +58,7 @@ class TestSchema:
         """For each required field (S3-13.1-a, S3-6.1-c, S3-6.1-e, C-47)."""
         answers = {path: verdict(without(path)) for path in REQUIRED}
 
-        assert {path: (one.reason, one.details) for path, one in answers.items()} == {
+        assert {path: (answer.reason, answer.details) for path, answer in answers.items()} == {
             path: (Code.SCHEMA_INVALID, f"'/{path}' is missing; send it") for path in REQUIRED
         }
 
@@ -70,8 +70,8 @@ class TestSchema:
         assert len(wrong) > 200
         assert [
             (path, value)
-            for path, value, one in answers
-            if one.reason is not Code.SCHEMA_INVALID or f"/{path}" not in {finding.at for finding in one.findings}
+            for path, value, answer in answers
+            if answer.reason is not Code.SCHEMA_INVALID or f"/{path}" not in {finding.at for finding in answer.findings}
         ] == []
 
     def test_a_member_of_a_wrong_form_is_schema_invalid(self) -> None:
@@ -83,12 +83,12 @@ class TestSchema:
         for path, values in WRONG_FORMS.items():
             for value in values:
                 answer = verdict(changed(path, value))
-                found = (answer.reason, [finding.at for finding in answer.findings])
-                assert found == (Code.SCHEMA_INVALID, [f"/{path}"]), value
+                reason_and_paths = (answer.reason, [finding.at for finding in answer.findings])
+                assert reason_and_paths == (Code.SCHEMA_INVALID, [f"/{path}"]), value
 
     @pytest.mark.parametrize("value", [None, [], {}, "x", 7])
-    def test_what_is_no_message_is_schema_invalid(self, value: Any) -> None:
-        """A receiver answers whatever arrives."""
+    def test_a_value_that_is_not_a_message_is_schema_invalid(self, value: Any) -> None:
+        """A receiver answers any value."""
         assert verdict(value).reason is Code.SCHEMA_INVALID
 
     def test_all_faults_are_reported_at_once(self) -> None:
@@ -109,8 +109,8 @@ class TestSchema:
         if not valid:
             assert answer.details == f"schema version {version!r} is not readable here; send 2.0 to 2.1"
 
-    def test_another_receivers_window_is_another(self) -> None:
-        """It is counted from the version that the receiver speaks (S3-6.1-d)."""
+    def test_the_window_depends_on_the_receivers_version(self) -> None:
+        """It is relative to the version that the receiver reads (S3-6.1-d)."""
         later = ReceiverRequirements("risk-scoring-agent", "1.6.0", schema_version="2.3")
 
         assert verdict({**EXAMPLE, "schemaVersion": "2.4"}, later).valid
@@ -140,7 +140,7 @@ class TestCompleteness:
         ],
     )
     def test_only_a_handoff_that_begins_a_task_is_excused(self, changes: dict[str, Any], valid: bool) -> None:
-        """The word is honoured, and does not excuse one who has a parent (S3-7.2-c, C-16)."""
+        """`INITIAL` counts, but not for a handoff with a parent (S3-7.2-c, C-16)."""
         assert verdict({**EXAMPLE, "completedSubtasks": [], **changes}).valid is valid
 
     def test_a_receiver_may_expect_no_work(self) -> None:
@@ -164,15 +164,15 @@ class TestCompleteness:
         assert answer.details == "currentState lacks 'extractedClauses', which 'risk-scoring-agent' requires; send it"
 
     def test_required_state_may_be_deep(self) -> None:
-        """A JSON pointer names a member of a member, and every field that is required is looked for (S3-6.1-g)."""
+        """A JSON pointer names a nested member, and every required one is checked (S3-6.1-g)."""
         needs = ReceiverRequirements("risk-scoring-agent", "1.6.0", frozenset({"/review/score", "a/b"}))
 
         assert verdict(changed("currentState", {"review": {"score": 0}, "a/b": False}), needs).valid
-        places = [one.at for one in verdict(changed("currentState", {"review": 7}), needs).findings]
+        places = [finding.at for finding in verdict(changed("currentState", {"review": 7}), needs).findings]
         assert places == ["/currentState/review/score", "/currentState/a~1b"]
 
-    def test_all_that_is_missing_is_named(self) -> None:
-        """One attempt is enough to mend it (S3-6.1-n)."""
+    def test_all_missing_members_are_named(self) -> None:
+        """One attempt is enough to correct it (S3-6.1-n)."""
         needs = ReceiverRequirements("risk-scoring-agent", "1.6.0", frozenset({"a", "b"}))
 
         assert len(verdict(changed("completedSubtasks", []), needs).findings) == 3
@@ -210,17 +210,17 @@ class TestSafety:
         answer = verdict(changed("taskDescription", ATTACK, without("taskId")))
 
         assert answer.reason is Code.SAFETY_VIOLATION
-        assert [one.code for one in answer.findings] == [Code.SAFETY_VIOLATION, Code.SCHEMA_INVALID]
+        assert [finding.code for finding in answer.findings] == [Code.SAFETY_VIOLATION, Code.SCHEMA_INVALID]
         assert verdict([ATTACK]).reason is Code.SAFETY_VIOLATION
 
     def test_the_place_cannot_carry_the_attack(self) -> None:
-        """A place is made of the sender's names: it is kept short and on one line."""
+        """A path contains the sender's names, so it is one short line."""
         answer = verdict(changed("currentState", {"extractedClauses": [], f"a\n## {ATTACK} " + "x" * 500: ATTACK}))
 
-        assert all(len(one.at) <= 200 and "\n" not in one.at for one in answer.findings)
+        assert all(len(finding.at) <= 200 and "\n" not in finding.at for finding in answer.findings)
 
     def test_a_detector_that_fails_accepts_nothing(self) -> None:
-        """What could not be scanned does not pass (fail closed)."""
+        """A message that cannot be scanned does not pass (fail closed)."""
 
         def broken(message: Any) -> Iterable[Unsafe]:
             raise RuntimeError("no model")
@@ -230,17 +230,17 @@ class TestSafety:
 
 
 class TestBudget:
-    @pytest.mark.parametrize("left", [0, 0.0, -0.01, -1e9, 0.8 - 0.7 - 0.1, 4e-7])
-    def test_nothing_left_is_exhausted(self, left: float) -> None:
+    @pytest.mark.parametrize("remaining", [0, 0.0, -0.01, -1e9, 0.8 - 0.7 - 0.1, 4e-7])
+    def test_a_budget_without_remainder_is_exhausted(self, remaining: float) -> None:
         """At or below zero, in the document's own words (S3-13.1-c, S3-6.1-l, S3-7.2-d)."""
-        answer = verdict(changed("costTracking/costBudgetRemainingUSD", left))
+        answer = verdict(changed("costTracking/costBudgetRemainingUSD", remaining))
 
         assert (answer.reason, answer.details) == (Code.BUDGET_EXHAUSTED, "No remaining budget")
 
-    @pytest.mark.parametrize("left", [0.000001, 1, 0.32, 1e9])
-    def test_a_millionth_is_enough(self, left: float) -> None:
+    @pytest.mark.parametrize("remaining", [0.000001, 1, 0.32, 1e9])
+    def test_a_millionth_is_enough(self, remaining: float) -> None:
         """The ceiling is exact (S3-9-b)."""
-        assert verdict(changed("costTracking/costBudgetRemainingUSD", left)).valid
+        assert verdict(changed("costTracking/costBudgetRemainingUSD", remaining)).valid
 
 
 class TestRouting:
@@ -295,7 +295,7 @@ class TestTogether:
 
     @given(messages)
     def test_no_message_makes_it_fail(self, message: dict[str, Any]) -> None:
-        """Whatever a valid message holds, there is a verdict, and the message is left as it was (S3-7.1.4-a)."""
+        """Every valid message gets a verdict, and is not changed (S3-7.1.4-a)."""
         before = copy.deepcopy(message)
 
         assert isinstance(verdict(message), Verdict)
@@ -307,12 +307,12 @@ class TestTogether:
         assert not verdict(value)
 
     def test_a_wrong_registry_entry_is_an_error_and_no_verdict(self) -> None:
-        """The sender cannot mend what the receiver was configured with."""
+        """The sender cannot correct the receiver's configuration."""
         with pytest.raises(ValueError, match="not a version"):
             verdict(EXAMPLE, ReceiverRequirements("risk-scoring-agent", "newest"))
 
 
 def test_every_required_member_stands_in_the_full_example() -> None:
-    """The tables above leave none of the document's nested members out (S3-13.1-a)."""
+    """The tables above cover all nested members of the document (S3-13.1-a)."""
     assert handoff_gate()(FULL) == []
     assert len(REQUIRED) == 18 + len(NESTED)

@@ -65,7 +65,7 @@ class TestVerdict:
         verdict = Verdict.of(finding(code) for code in codes)
 
         assert verdict.reason is min(codes, key=PRECEDENCE.index)
-        assert [one.code for one in verdict.findings] == sorted(codes, key=PRECEDENCE.index)
+        assert [finding.code for finding in verdict.findings] == sorted(codes, key=PRECEDENCE.index)
 
     def test_details_are_about_the_reason_only(self) -> None:
         """The other findings stand beside it (C-13)."""
@@ -74,18 +74,18 @@ class TestVerdict:
         assert (verdict.details, len(verdict.findings)) == ("s", 2)
 
     def test_it_stays_small(self) -> None:
-        """It goes into the sender's next input, and into the ledger."""
+        """It is part of the sender's next input, and of the ledger."""
         verdict = Verdict.of(finding(Code.SCHEMA_INVALID, f"{n:04}" * 1_000) for n in range(1_000))
 
         assert len(verdict.findings) == MAX_FINDINGS
-        assert {len(one.text) for one in verdict.findings} == {MAX_FINDING_LENGTH}
+        assert {len(finding.text) for finding in verdict.findings} == {MAX_FINDING_LENGTH}
 
     def test_the_same_finding_counts_once(self) -> None:
-        """Two checks may see the same fault."""
+        """Two checks can find the same fault."""
         assert len(Verdict.of([finding(Code.SCHEMA_INVALID)] * 3).findings) == 1
 
     def test_it_cannot_be_changed(self) -> None:
-        """A verdict is on record as it was given."""
+        """A recorded verdict must stay as it was."""
         with pytest.raises(ValidationError, match="frozen"):
             setattr(Verdict.of([]), "valid", False)  # noqa: B010 - the type checker knows it is frozen
 
@@ -116,7 +116,7 @@ class TestFate:
         ],
     )
     def test_every_code_has_its_own(self, code: Code, fates: list[str]) -> None:
-        """Retried where the sender can mend it, and nowhere else (S3-6.1-k, n, o, S3-6.3-g, C-14, C-20, C-21)."""
+        """Retried only where the sender can correct it (S3-6.1-k, n, o, S3-6.3-g, C-14, C-20, C-21)."""
         assert [disposition_of(code, attempt).value for attempt in (1, 2, 3)] == fates
         assert [rejected(code, "x").disposition(attempt).value for attempt in (1, 2, 3)] == fates
 
@@ -125,7 +125,7 @@ class TestFate:
         assert all(isinstance(disposition_of(code), Disposition) for code in Code)
 
     def test_an_accepted_handoff_runs(self) -> None:
-        """A verdict without findings is no fault of anybody's."""
+        """A verdict without findings is an acceptance."""
         assert Verdict.of([]).disposition() is Disposition.RUN
 
     def test_the_number_of_attempts_is_declared(self) -> None:

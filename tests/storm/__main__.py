@@ -26,9 +26,9 @@ async def main() -> int:
         default = field.default
         parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(default), default=default)
     parser.add_argument("--approvals", action="store_true")
-    given = vars(parser.parse_args())
-    kind = ApprovalStorm if given.pop("approvals") else Storm
-    options = Options(**given)
+    arguments = vars(parser.parse_args())
+    kind = ApprovalStorm if arguments.pop("approvals") else Storm
+    options = Options(**arguments)
     logging.disable(logging.ERROR)
     folder = Path(tempfile.mkdtemp(prefix="storm-"))
     async with local_server() as server:

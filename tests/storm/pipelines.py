@@ -1,4 +1,4 @@
-"""The pipelines of the storm, one or two for each way of working together."""
+"""The pipelines of the storm, one or two for each way to work together."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ LONG = timedelta(minutes=10)
 
 
 class _Storm:
-    """What all have: a pipeline, and an exchange."""
+    """The common part: a pipeline and an exchange."""
 
     events = 3_200
 
@@ -70,7 +70,7 @@ class Stages(_Storm):
 
 @workflow.defn
 class Approves(_Storm):
-    """Two people are asked at once, and one again later under the same title."""
+    """Two people are asked at once, and one later again under the same title."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -242,7 +242,7 @@ class Child(_Storm):
 
 @workflow.defn
 class Undoes(_Storm):
-    """Undoes what it did once something fails."""
+    """Undoes its work when something fails."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -289,7 +289,7 @@ class Questions(_Storm):
         return self.pipeline.result()
 
     async def _ask(self, title: str, **asking: Any) -> None:
-        """Ask, and take a no for an answer."""
+        """Ask, and accept a no."""
         with suppress(ApprovalDeniedError):
             await self.pipeline.approve(title, needs=QUESTIONS[title], **asking)
 

@@ -1,4 +1,4 @@
-"""The fault that Baton's guard is for, with Temporal alone: `python -m tests.storm.plain [guarded]`.
+"""The fault that Baton's guard prevents, with Temporal alone: `python -m tests.storm.plain [guarded]`.
 
 A workflow is signalled and sent updates, and queried all the time, by two workers with small caches that are stopped
 by SIGSTOP and killed at random. Some runs then do not fit their own history, and some never end. With `guarded` the
@@ -47,7 +47,7 @@ class Listens:
 
     @workflow.update
     async def put(self, text: str) -> int:
-        """Hear a message, and say how many there are."""
+        """Receive a message, and return their number."""
         self.heard.append(await self._check(text))
         return len(self.heard)
 
@@ -59,7 +59,7 @@ class Listens:
 
     @workflow.query
     def count(self) -> int:
-        """Say how many messages there are."""
+        """Return the number of messages."""
         return len(self.heard)
 
     @workflow.run
@@ -67,8 +67,8 @@ class Listens:
         """Work until all messages are heard."""
         for number in range(6):
             with suppress(asyncio.TimeoutError):
-                wanted = (number + 1) * MESSAGES // 6
-                await workflow.wait_condition(lambda: len(self.heard) >= wanted, timeout=timedelta(seconds=0.05))  # noqa: B023
+                expected = (number + 1) * MESSAGES // 6
+                await workflow.wait_condition(lambda: len(self.heard) >= expected, timeout=timedelta(seconds=0.05))  # noqa: B023
             await asyncio.gather(self._check("one"), self._check("two"))
         await workflow.wait_condition(lambda: len(self.heard) >= MESSAGES)
         return len(self.heard)
@@ -105,7 +105,7 @@ async def spawned(address: str, mode: str) -> asyncio.subprocess.Process:
 
 
 async def trouble(workers: list[asyncio.subprocess.Process], address: str, mode: str) -> None:
-    """Kill or stop a worker every now and then."""
+    """Kill or stop a worker sometimes."""
     while True:
         await asyncio.sleep(random.uniform(0.5, 2))
         place = random.randrange(len(workers))
@@ -119,7 +119,7 @@ async def trouble(workers: list[asyncio.subprocess.Process], address: str, mode:
             workers[place].send_signal(signal.SIGCONT)
 
 
-async def one(client: Client, number: int) -> WorkflowHandle[Any, Any]:
+async def run_one(client: Client, number: int) -> WorkflowHandle[Any, Any]:
     """Start a run, send it messages and ask it until it ends, or a minute and a half is over."""
     handle = await client.start_workflow(Listens.run, id=f"plain-{number}", task_queue=QUEUE)
 
@@ -129,11 +129,11 @@ async def one(client: Client, number: int) -> WorkflowHandle[Any, Any]:
                 await handle.query(Listens.count, rpc_timeout=timedelta(seconds=6))
             await asyncio.sleep(random.random() * 0.02)
 
-    beside: list[asyncio.Future[Any]] = [asyncio.create_task(ask()) for _ in range(2)]
+    tasks: list[asyncio.Future[Any]] = [asyncio.create_task(ask()) for _ in range(2)]
     for message in range(MESSAGES):
         if message % 3 == 2:
             putting = handle.start_update(Listens.put, f"update {message}", wait_for_stage=WorkflowUpdateStage.ACCEPTED)
-            beside.append(asyncio.ensure_future(putting))
+            tasks.append(asyncio.ensure_future(putting))
             with suppress(TemporalError):
                 await handle.execute_update(Listens.put, "refused", rpc_timeout=timedelta(seconds=6))
         else:
@@ -141,14 +141,14 @@ async def one(client: Client, number: int) -> WorkflowHandle[Any, Any]:
         await asyncio.sleep(random.random() * 0.1)
     with suppress(asyncio.TimeoutError, TemporalError):
         await asyncio.wait_for(handle.result(), 90)
-    for task in beside:
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*beside, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
     return handle
 
 
 async def main(mode: str) -> None:
-    """Let the runs go, eight at a time, and look at their histories."""
+    """Start the runs, eight at a time, and check their histories."""
     from baton.testing import local_server  # noqa: PLC0415
 
     async with local_server() as server:
@@ -157,7 +157,7 @@ async def main(mode: str) -> None:
         troubled = asyncio.create_task(trouble(workers, server.address, mode))
         runs: list[WorkflowHandle[Any, Any]] = []
         for first in range(0, RUNS, 8):
-            runs += await asyncio.gather(*(one(client, first + number) for number in range(8)))
+            runs += await asyncio.gather(*(run_one(client, first + number) for number in range(8)))
         troubled.cancel()
         for worker in workers:
             worker.send_signal(signal.SIGCONT)

@@ -31,7 +31,7 @@ GRANTED = 4 * RESERVED
 
 
 async def storm(folder: Path, runs: int, times: int) -> list[int]:
-    """Return what the stages of each run have paid, after so many roll-backs, one after the other and runs at once."""
+    """Return what the stages of each run have paid after that many roll-backs, with concurrent runs."""
     does: Any = {"dear": [{"charge": [RESERVED], "end": "raise for good"}]}
     budget = Budget(initial_micro_usd=GRANTED, then=OnExhaustion.STOP)
     start = PipelineInput(goal="Pay", budget=budget, params={"steps": ["dear"], "does": does})
@@ -39,7 +39,7 @@ async def storm(folder: Path, runs: int, times: int) -> list[int]:
         client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=Safeguards.development(folder))])
         async with pipeline_worker(client, PIPELINES, STAGES) as worker:
 
-            async def one() -> int:
+            async def run_one() -> int:
                 id = f"paying-{uuid4()}"
                 await client.start_workflow(Takes.run, start, id=id, task_queue=worker.task_queue)
                 with suppress(WorkflowFailureError):
@@ -51,7 +51,7 @@ async def storm(folder: Path, runs: int, times: int) -> list[int]:
                             await client.get_workflow_handle(id).result()
                 return BILLS[id]
 
-            return await asyncio.gather(*(one() for _ in range(runs)))
+            return await asyncio.gather(*(run_one() for _ in range(runs)))
 
 
 async def main() -> int:

@@ -37,7 +37,7 @@ async def check(context: StageContext[Baton]) -> StageResult:
 
 @stage(retries=_AGAIN, heartbeat=_ALIVE, requires=["work_scope"])
 async def scoped(context: StageContext[Baton]) -> StageResult:
-    """Work in a scope that nobody gives until a person edits the baton."""
+    """Work in a scope that is missing until a person edits the baton."""
     return await _work(context, "scoped")
 
 

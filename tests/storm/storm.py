@@ -35,11 +35,11 @@ _SOON = timedelta(seconds=6)
 
 @dataclass(frozen=True)
 class Options:
-    """How strong the storm is.
+    """The strength of a storm.
 
     Attributes:
         runs: How many runs are started.
-        seed: Of the random numbers that say what happens to the workers; runs stay concurrent all the same.
+        seed: The seed of the random worker faults; runs are concurrent and not reproducible.
         at_once: How many run at the same time.
         workers: How many worker processes there are.
         cache: How many workflows each keeps in memory.
@@ -56,33 +56,33 @@ class Options:
 
 @dataclass
 class Kind:
-    """What became of the runs of a kind, those included that its runs started.
+    """The results of the runs of a kind, including runs that they started.
 
     Attributes:
         runs: How many there were.
         stuck: Those that did not end.
-        unfit: Those that do not replay, and the files in which their histories are kept.
-        differ: Those that read back otherwise than their result.
-        wrong: What else is wrong with them.
+        not_replaying: Those that do not replay, and the files in which their histories are kept.
+        differing: Those whose history reads differently than their result.
+        violations: Other violations of their rules.
         seconds: How long each took.
     """
 
     runs: int = 0
     stuck: list[str] = field(default_factory=list)
-    unfit: list[str] = field(default_factory=list)
-    differ: list[str] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
+    not_replaying: list[str] = field(default_factory=list)
+    differing: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
 
     @property
     def is_sound(self) -> bool:
         """Whether every run ended, replays, reads back as its result, and kept the rules of its kind."""
-        return not (self.stuck or self.unfit or self.differ or self.wrong)
+        return not (self.stuck or self.not_replaying or self.differing or self.violations)
 
 
 @dataclass
 class Report:
-    """What a storm did and found."""
+    """The result of a storm."""
 
     kinds: dict[str, Kind]
     counts: Counter[str]
@@ -98,20 +98,20 @@ class Report:
         for name, kind in self.kinds.items():
             longest = max(kind.seconds, default=0.0)
             rows.append(
-                f"{name:16} {kind.runs:4} runs  {len(kind.stuck)} stuck  {len(kind.unfit)} do not replay  "
-                f"{len(kind.differ)} differ from their result  longest {longest:.0f} s"
+                f"{name:16} {kind.runs:4} runs  {len(kind.stuck)} stuck  {len(kind.not_replaying)} do not replay  "
+                f"{len(kind.differing)} differ from their result  longest {longest:.0f} s"
             )
         rows.append("  ".join(f"{count} {name}" for name, count in sorted(self.counts.items())))
         for kind in self.kinds.values():
-            rows += [*kind.stuck, *kind.unfit, *kind.differ, *kind.wrong]
+            rows += [*kind.stuck, *kind.not_replaying, *kind.differing, *kind.violations]
         return rows
 
 
 class Storm:
-    """One storm on one server; its folder gets the output of the workers, and the histories that do not replay.
+    """A storm on a server; its folder gets the workers' output and the histories that do not replay.
 
     Attributes:
-        kinds: What is started of each kind.
+        kinds: The pipeline of each kind.
     """
 
     kinds: Mapping[str, Any] = KINDS
@@ -127,30 +127,30 @@ class Storm:
         self._report = Report({name: Kind() for name in self.kinds}, Counter())
 
     async def run(self) -> Report:
-        """Start all runs, let the storm rage until they have ended, and look at every history."""
+        """Start all runs, disturb the workers until they have ended, and check every history."""
         self._client = await Client.connect(
             self._server.address, plugins=[BatonPlugin(safeguards=self._safeguards)], identity="storm"
         )
-        self._workers = [await self._worker() for _ in range(self._options.workers)]
-        trouble = asyncio.create_task(self._trouble())
+        self._workers = [await self._start_worker() for _ in range(self._options.workers)]
+        disturbance = asyncio.create_task(self._disturb_workers())
         try:
-            places = asyncio.Semaphore(self._options.at_once)
+            semaphore = asyncio.Semaphore(self._options.at_once)
             names = [*self.kinds]
             await asyncio.gather(
-                *(self._one(places, number, names[number % len(names)]) for number in range(self._options.runs))
+                *(self._run_one(semaphore, number, names[number % len(names)]) for number in range(self._options.runs))
             )
         finally:
-            trouble.cancel()
+            disturbance.cancel()
             with suppress(asyncio.CancelledError):
-                await trouble
+                await disturbance
             for worker in self._workers:
                 with suppress(ProcessLookupError):  # it ended by itself
                     worker.kill()
                 await worker.wait()
-        await self._look()
+        await self._check_runs()
         return self._report
 
-    async def _worker(self) -> asyncio.subprocess.Process:
+    async def _start_worker(self) -> asyncio.subprocess.Process:
         """Start a worker process."""
         command = [sys.executable, "-m", "tests.storm.worker", self._server.address, str(self._folder)]
         self._started += 1
@@ -162,34 +162,34 @@ class Storm:
         await worker.stdout.readline()
         return worker
 
-    async def _trouble(self) -> None:
-        """Kill or stop a worker every now and then."""
+    async def _disturb_workers(self) -> None:
+        """Kill or stop a worker sometimes."""
         while True:
             await asyncio.sleep(self._random.uniform(0.5, 2.5))
-            place = self._random.randrange(len(self._workers))
-            worker = self._workers[place]
+            index = self._random.randrange(len(self._workers))
+            worker = self._workers[index]
             try:
                 if self._random.random() < 0.15:
                     worker.kill()
                     await worker.wait()
-                    self._harmed("workers killed")
-                    self._workers[place] = await self._worker()
+                    self._count_fault("workers killed")
+                    self._workers[index] = await self._start_worker()
                 else:
                     worker.send_signal(signal.SIGSTOP)
-                    self._harmed("workers stopped")
+                    self._count_fault("workers stopped")
                     await asyncio.sleep(self._random.uniform(0.3, 4))
                     worker.send_signal(signal.SIGCONT)
             except ProcessLookupError:  # it ended by itself, as a process of the SDK may
-                self._harmed("workers crashed")
-                self._workers[place] = await self._worker()
+                self._count_fault("workers crashed")
+                self._workers[index] = await self._start_worker()
 
-    def _harmed(self, how: str) -> None:
-        """Count what was done to a worker."""
-        self._report.counts[how] += 1
+    def _count_fault(self, fault: str) -> None:
+        """Count a worker fault."""
+        self._report.counts[fault] += 1
 
-    async def _one(self, places: asyncio.Semaphore, number: int, name: str) -> None:
-        """Start a run, ask and help it until it ends."""
-        async with places:
+    async def _run_one(self, semaphore: asyncio.Semaphore, number: int, name: str) -> None:
+        """Start a run, query and help it until it ends."""
+        async with semaphore:
             began, id = time.monotonic(), f"{name.replace(' ', '-')}-{number}"
             handle: Handle = await self._client.start_workflow(
                 self.kinds[name].run,
@@ -199,11 +199,11 @@ class Storm:
                 task_timeout=timedelta(seconds=5),
             )
             watched = [id, f"{id}-to"] if name in ("handoffs", "streams") else [id]
-            beside = [asyncio.create_task(self._ask(one)) for one in (*watched, id)]
-            beside += [asyncio.ensure_future(helper(id)) for helper in self._helpers(name)]
+            tasks = [asyncio.create_task(self._query(run_id)) for run_id in (*watched, id)]
+            tasks += [asyncio.ensure_future(helper(id)) for helper in self._helpers(name)]
             try:
                 async with asyncio.timeout(self._options.patience):
-                    await self._end(handle)
+                    await self._wait_for_end(handle)
                     for other in watched[1:]:  # it may end a little later
                         await self._client.get_workflow_handle(other).result()
             except TimeoutError:  # what is stuck is found at the end, with what it started
@@ -211,24 +211,24 @@ class Storm:
             except TemporalError as error:
                 self._report.kinds[name].stuck.append(f"{id}: {error}: {error.__cause__}")
             finally:
-                left = {*beside}
-                while left:  # the SDK turns the cancellation of an update into an error, which a helper survives
-                    for one in left:
-                        one.cancel()
-                    _, left = await asyncio.wait(left, timeout=1)
+                pending = {*tasks}
+                while pending:  # the SDK turns the cancellation of an update into an error, which a helper survives
+                    for task in pending:
+                        task.cancel()
+                    _, pending = await asyncio.wait(pending, timeout=1)
             self._report.kinds[name].seconds.append(time.monotonic() - began)
 
     def _helpers(self, name: str) -> list[Callable[[str], Awaitable[None]]]:
-        """Return those who help the runs of a kind."""
+        """Return the helpers of a kind."""
         helpers = {"approvals": self._approve, "dead letters": self._edit, "external agents": self._review}
         return [helpers[name]] if name in helpers else []
 
-    async def _end(self, handle: Handle) -> None:
+    async def _wait_for_end(self, handle: Handle) -> None:
         """Return when a run has ended."""
         await handle.result()
 
-    async def _ask(self, id: str) -> None:
-        """Ask a run one thing after another."""
+    async def _query(self, id: str) -> None:
+        """Query a run again and again."""
         handle = self._client.get_workflow_handle(id)
         while True:
             try:
@@ -239,15 +239,15 @@ class Storm:
             await asyncio.sleep(random.uniform(0, 0.05))
 
     async def _approve(self, id: str) -> None:
-        """Approve whatever a run asks, by signal or by update, sometimes twice."""
+        """Approve a run's questions, by signal or by update, sometimes twice."""
         handle = self._client.get_workflow_handle(id)
         while True:
             with suppress(TemporalError, BatonError):
-                for one in await handle.query(QUERY_WAITING, rpc_timeout=_SOON):
-                    if one["kind"] != "approval":
+                for waiting in await handle.query(QUERY_WAITING, rpc_timeout=_SOON):
+                    if waiting["kind"] != "approval":
                         continue
-                    seen = {"question": one["question"], "digest": one["digest"]}
-                    decision = Decision(approval=one["name"], approved=True, who="ann", why="it is calm", **seen)
+                    seen = {"question": waiting["question"], "digest": waiting["digest"]}
+                    decision = Decision(approval=waiting["name"], approved=True, who="ann", why="it is calm", **seen)
                     for _ in range(random.choice((1, 1, 2))):
                         if random.random() < 0.5:
                             await handle.signal(DECIDE, decision)
@@ -261,9 +261,9 @@ class Storm:
         while True:
             with suppress(TemporalError, BatonError):
                 pending = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff], rpc_timeout=_SOON)
-                for one in pending:
+                for handoff in pending:
                     decision = HandoffDecision(
-                        handoff_id=one.handoff_id,
+                        handoff_id=handoff.handoff_id,
                         action=HandoffAction.EDIT,
                         who="ann",
                         why="it needs a scope",
@@ -273,19 +273,19 @@ class Storm:
             await asyncio.sleep(0.2)
 
     async def _review(self, id: str) -> None:
-        """Be the external agent of a run."""
+        """Act as the outside agent of a run."""
         async with self._safeguards.shared().open() as guarded:
             agents = OutsideAgents(self._client, guarded.gate)
             while True:
                 with suppress(TemporalError, BatonError):
-                    for found in await agents.list_open("reviewer"):
-                        if found.workflow_id == id:
-                            await agents.accept(found, "reviewer", holder=id)
-                            await agents.return_patch(found, "reviewer", {"decision_log": ["Reviewed"]}, holder=id)
+                    for ref in await agents.list_open("reviewer"):
+                        if ref.workflow_id == id:
+                            await agents.accept(ref, "reviewer", holder=id)
+                            await agents.return_patch(ref, "reviewer", {"decision_log": ["Reviewed"]}, holder=id)
                 await asyncio.sleep(0.3)
 
-    async def _look(self) -> None:
-        """Replay and read every run that there is."""
+    async def _check_runs(self) -> None:
+        """Replay and read every run."""
         plugin = BatonPlugin(safeguards=self._safeguards)
         async for run in self._client.list_workflows():
             name = next(name for name in self.kinds if run.id.startswith(name.replace(" ", "-")))
@@ -298,13 +298,13 @@ class Storm:
             history = await handle.fetch_history()
             replay = await replayer.replay_workflow(history, raise_on_replay_failure=False)
             if replay.replay_failure is not None:
-                kept = self._folder / f"{run.id}-{run.run_id}.json"
-                kept.write_text(history.to_json(), encoding="utf-8")
-                kind.unfit.append(f"{run.id} {run.run_id}: {replay.replay_failure} (in {kept})")
+                path = self._folder / f"{run.id}-{run.run_id}.json"
+                path.write_text(history.to_json(), encoding="utf-8")
+                kind.not_replaying.append(f"{run.id} {run.run_id}: {replay.replay_failure} (in {path})")
             read = await read_run(self._client, run.id, run.run_id)
             if read.result is not None and read.result.baton != read.baton.to_json_object():
-                kind.differ.append(f"{run.id} {run.run_id}: {read.baton} is not {read.result.baton}")
-            self._judge(kind, read)
+                kind.differing.append(f"{run.id} {run.run_id}: {read.baton} is not {read.result.baton}")
+            self._check_run(kind, read)
 
-    def _judge(self, kind: Kind, read: RunRecord) -> None:
-        """Note what else is wrong with a run."""
+    def _check_run(self, kind: Kind, read: RunRecord) -> None:
+        """Note other violations of a run."""

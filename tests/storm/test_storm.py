@@ -1,4 +1,4 @@
-"""Small storms; `python -m tests.storm --runs 200`, with `--approvals` too, are large ones."""
+"""Small storms; `python -m tests.storm --runs 200` runs a large one, also with `--approvals`."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from tests.storm.storm import Options, Storm
 
 @pytest.mark.slow
 async def test_every_run_ends_replays_and_reads_back(tmp_path: Path) -> None:
-    """Under queries, with workers killed and stopped, each run of each kind fits its history."""
+    """Under queries, with workers killed and stopped, every run replays its history."""
     async with local_server() as server:
         report = await Storm(server, tmp_path, Options(runs=12, at_once=12)).run()
 
