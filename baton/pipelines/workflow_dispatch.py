@@ -32,14 +32,14 @@ Takes = Callable[[Baton, PipelineResult], Mapping[str, Json]]
 _MAX_TASK_BYTES = 3_000_000
 
 
-class TaskRoom:
+class TaskInputLimit:
     """Limits the input bytes of one workflow task; the server ends a run whose task completes with 4 MB."""
 
     def __init__(self) -> None:
         self._task = 0
         self._bytes = 0
 
-    async def take(self, message: BaseModel) -> None:
+    async def admit(self, message: BaseModel) -> None:
         """Wait until a message fits into the current workflow task; a single message always does."""
         size = len(message.model_dump_json().encode())
         while True:
@@ -58,7 +58,7 @@ async def run_stage(
     base: Callable[[], tuple[Baton, int]],
     accept: Callable[[StageReturn, Baton], AcceptedT],
     task_queue: str | None,
-    room: TaskRoom,
+    limit: TaskInputLimit,
 ) -> AcceptedT:
     """Run a stage until its handoff and its patch are accepted, or its attempts are used up."""
     spec, delivery.task_queue = delivery.spec, task_queue
@@ -81,7 +81,7 @@ async def run_stage(
             )
             message = handoffs.with_contract(delivery, await handoffs.fit(delivery, message, task_queue))
             outgoing = handoffs.message_for(delivery, message)
-            await room.take(outgoing)
+            await limit.admit(outgoing)
             try:
                 returned = await handoffs.execute(delivery, outgoing)
             except StageExecutionError as error:
