@@ -1,8 +1,8 @@
-"""LangGraph nodes and compiled graphs as stages: what they add to their state becomes the baton's patch.
+"""LangGraph nodes and graphs as stages: changes of their state become the baton's patch.
 
-A stage is one activity around the whole node or graph. Temporal keeps what came of it and runs it again if its worker
-is lost, so a graph needs no checkpointer; where it has one, each run begins a thread of its own. Its models and tools
-are watched from outside: requests are counted and charged, and a tool that the contract does not allow does not run.
+A stage is one activity around the whole node or graph. Temporal records its result and retries it if its worker is
+lost, so a graph needs no checkpointer; with one, each run has a new thread. Callbacks watch the models and tools:
+requests are counted and charged, and a forbidden tool does not run.
 """
 
 import dataclasses

@@ -131,9 +131,9 @@ class GuardedCopies:
     def forbidden_tools(self) -> dict[str, str]:
         """Return the forbidden tools: the names for the model, and those in the contract."""
         context = self._work.context
-        known = self._graph.tool_names | context.spec.tools | self._work.withheld | self._mcp_tools
-        known |= frozenset(context.contract.forbidden_tools if context.contract else ())
-        return {wire_name(name): name for name in known if not context.tools.allows(name)}
+        names = self._graph.tool_names | context.spec.tools | self._work.withheld | self._mcp_tools
+        names |= frozenset(context.contract.forbidden_tools if context.contract else ())
+        return {wire_name(name): name for name in names if not context.tools.allows(name)}
 
     def foreign_tools(self, agent: Agent[Any]) -> frozenset[str]:
         """Return the forbidden tools that were added to a copy during the run, as a tool may do to its agent."""

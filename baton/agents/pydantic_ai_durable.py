@@ -397,7 +397,7 @@ def _list_events(messages: Sequence[ModelMessage], unrecorded: Set[str]) -> list
                     result = {"kind": "result", "tool": tool, "text": text, "at": part.timestamp.isoformat()}
                     events.append({**result, "success": part.outcome == "success"})
                 case ToolReturnPart(tool_name=tool, content=dict(page)) if tool == READ_ARTIFACT:
-                    if (note := page_note(page)) is not None:  # a note, because it is not a fact for the next stages
+                    if (note := page_note(page)) is not None:  # only a note: later stages get no fact from it
                         events.append({"kind": "thought", "text": note})
                 case ThinkingPart(content=text) if text.strip():
                     events.append({"kind": "thought", "text": shorten_claim(text)})

@@ -385,8 +385,8 @@ class _Window:
             return words(self.text, " " if self.cut_before else ".", " " if self.cut_after else ".")
         if name == "letters":
             return letters(self.text)
-        before, after = ("" if cut else "\n" for cut in (self.cut_before, self.cut_after))
-        return f"{before}{self.text.replace(SEPARATOR, chr(10)).replace(WRAP, chr(10))}{after}"
+        prefix, suffix = ("" if cut else "\n" for cut in (self.cut_before, self.cut_after))
+        return f"{prefix}{self.text.replace(SEPARATOR, chr(10)).replace(WRAP, chr(10))}{suffix}"
 
 
 def _find_matches(candidates: Iterable[Rule], window: _Window) -> list[Rule]:

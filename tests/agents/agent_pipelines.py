@@ -35,11 +35,11 @@ class ByAgents:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        wanted = start.params.get("stages", ["find", "decide", "code"])
+        names = start.params.get("stages", ["find", "decide", "code"])
         outputs = [
-            (await self.pipeline.stage(one)).output
-            for one in (FIND, DECIDE, CODE)
-            if isinstance(wanted, list) and one.spec.name in wanted
+            (await self.pipeline.stage(stage)).output
+            for stage in (FIND, DECIDE, CODE)
+            if isinstance(names, list) and stage.spec.name in names
         ]
         return self.pipeline.result(outputs)
 

@@ -71,9 +71,9 @@ async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelRespons
     if len(messages) == 1:
         if "errs" in wishes:
             return ModelResponse(parts=[ToolCallPart("final_result", {"baton_patch": {"constraints": ["None"]}})])
-        wish = next((one for one in CALLS if one in wishes), "looks")
-        said = f"One moment{HALF if wish == 'halves' else ''}."
-        return ModelResponse(parts=[TextPart(said), *(ToolCallPart(*call) for call in CALLS[wish])])
+        wish = next((name for name in CALLS if name in wishes), "looks")
+        content = f"One moment{HALF if wish == 'halves' else ''}."
+        return ModelResponse(parts=[TextPart(content), *(ToolCallPart(*call) for call in CALLS[wish])])
     await asyncio.sleep(30 if "ponders" in wishes else 1.1 if "lasts" in wishes else 0)
     return ModelResponse(parts=[ToolCallPart("final_result", ANSWER)])
 
@@ -81,7 +81,7 @@ async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelRespons
 PRICE = Price(input=1, output=10)
 
 
-def made(name: str, instructions: str, limits: AgentLimits | None = None, **terms: Any) -> DurableAgent:
+def make_agent(name: str, instructions: str, limits: AgentLimits | None = None, **terms: Any) -> DurableAgent:
     """Return a durable agent with two tools, of which it may not send."""
     agent = Agent(
         FunctionModel(respond),
@@ -112,35 +112,35 @@ def made(name: str, instructions: str, limits: AgentLimits | None = None, **term
     )
 
 
-LOOKS = made("looks", "You plan: looks.")
-SENDS = made("sends", "You plan: sends.")
-LIMITED = made("limited", "You plan: looks.", AgentLimits(requests=1))
-ERRS = made("errs", "You plan: errs.")
-REFUSED = made("refused", "You plan: refused.")
-OVERDOES = made("overdoes", "You plan: overdoes.")
-WAITS = made("waits", "You plan: waits.", AgentLimits(seconds=1.0))
-HALVES = made("halves", "You plan: halves.")
-GARBLED = made("garbled", "You plan: garbled.")
-BREAKS = made("breaks", "You plan: breaks.")
-FILTERED = made("filtered", "You plan: filtered.")
-EMPTY = made("empty", "You plan: empty.")
-REFUSES = made("refuses", "You plan: refuses.")
-LONG = made("long", "You plan: long.")
-STOPPED = made("stopped", "You plan: waits.")
-PONDERS = made("ponders", "You plan: ponders.")
-HURRIES = made("hurries", "You plan: ponders.", AgentLimits(seconds=2.0))
+LOOKS = make_agent("looks", "You plan: looks.")
+SENDS = make_agent("sends", "You plan: sends.")
+LIMITED = make_agent("limited", "You plan: looks.", AgentLimits(requests=1))
+ERRS = make_agent("errs", "You plan: errs.")
+REFUSED = make_agent("refused", "You plan: refused.")
+OVERDOES = make_agent("overdoes", "You plan: overdoes.")
+WAITS = make_agent("waits", "You plan: waits.", AgentLimits(seconds=1.0))
+HALVES = make_agent("halves", "You plan: halves.")
+GARBLED = make_agent("garbled", "You plan: garbled.")
+BREAKS = make_agent("breaks", "You plan: breaks.")
+FILTERED = make_agent("filtered", "You plan: filtered.")
+EMPTY = make_agent("empty", "You plan: empty.")
+REFUSES = make_agent("refuses", "You plan: refuses.")
+LONG = make_agent("long", "You plan: long.")
+STOPPED = make_agent("stopped", "You plan: waits.")
+PONDERS = make_agent("ponders", "You plan: ponders.")
+HURRIES = make_agent("hurries", "You plan: ponders.", AgentLimits(seconds=2.0))
 ALL = (LOOKS, SENDS, LIMITED, ERRS, REFUSED, OVERDOES, WAITS, HALVES, GARBLED, BREAKS, FILTERED, EMPTY, REFUSES, LONG)
-LASTS = made("lasts", "You plan: lasts.")
-READS = made("reads", "You plan: reads.", window=8_000)
-MAY_NOT_READ = made("may_not_read", "You plan: reads.", window=8_000, forbids=["read_artifact"])
-AGENTS = {one.name: one for one in (*ALL, STOPPED, PONDERS, HURRIES, LASTS, READS, MAY_NOT_READ)}
+LASTS = make_agent("lasts", "You plan: lasts.")
+READS = make_agent("reads", "You plan: reads.", window=8_000)
+MAY_NOT_READ = make_agent("may_not_read", "You plan: reads.", window=8_000, forbids=["read_artifact"])
+AGENTS = {agent.name: agent for agent in (*ALL, STOPPED, PONDERS, HURRIES, LASTS, READS, MAY_NOT_READ)}
 
 
 @workflow.defn
 class Thinks(PydanticAIWorkflow):
     """One durable agent, under a contract."""
 
-    __pydantic_ai_agents__ = tuple(one.agent for one in AGENTS.values())
+    __pydantic_ai_agents__ = tuple(durable.agent for durable in AGENTS.values())
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:

@@ -31,9 +31,9 @@ def contract(allowed: Iterable[str] = (), forbidden: Iterable[str] = ()) -> Hand
     )
 
 
-def context(made: HandoffContract | None = None, **members: Any) -> StageContext[Baton]:
+def context(given: HandoffContract | None = None, **members: Any) -> StageContext[Baton]:
     """Return the context of a stage, under a contract that allows `crm.lookup` unless there is another one."""
-    return StageContext.for_test(BATON, contract=made or contract(["crm.lookup"], ["email.send"]), **members)
+    return StageContext.for_test(BATON, contract=given or contract(["crm.lookup"], ["email.send"]), **members)
 
 
 def lookup(customer: str) -> str:
@@ -46,6 +46,6 @@ def node_stage(node: Any, *, name: str | None = None, **options: Any) -> Stage[A
     return agent_stage(LangGraphAgent(node, **options), name=name)
 
 
-def events(of: StageContext[Any]) -> list[tuple[EventType, str | None]]:
+def events(stage_context: StageContext[Any]) -> list[tuple[EventType, str | None]]:
     """Return the kinds and tools of what a stage recorded."""
-    return [(one.type, one.tool_name) for one in of.session.events]
+    return [(event.type, event.tool_name) for event in stage_context.session.events]

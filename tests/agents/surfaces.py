@@ -20,7 +20,7 @@ async def in_history(client: Client, handle: WorkflowHandle[Any, Any]) -> Surfac
     """
     codec = client.data_converter.payload_codec
     names: dict[int, str] = {}
-    found: Surfaces = {}
+    surfaces: Surfaces = {}
     async for event in handle.fetch_history_events():
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             names[event.event_id] = event.activity_task_scheduled_event_attributes.activity_type.name
@@ -28,8 +28,8 @@ async def in_history(client: Client, handle: WorkflowHandle[Any, Any]) -> Surfac
         kind = EventType.Name(event.event_type).removeprefix("EVENT_TYPE_")
         place = f"history {event.event_id} {kind} {names.get(scheduled or event.event_id, '')}".rstrip()
         texts = [await _text(payload, codec) for payload in payloads(event)]
-        found[place] = "\n".join([str(event), *texts])
-    return found
+        surfaces[place] = "\n".join([str(event), *texts])
+    return surfaces
 
 
 def with_marker(surfaces: Surfaces, marker: str) -> list[str]:
@@ -38,4 +38,4 @@ def with_marker(surfaces: Surfaces, marker: str) -> list[str]:
 
 async def _text(payload: Payload, codec: PayloadCodec | None) -> str:
     decoded = await codec.decode([payload]) if codec else [payload]
-    return "\n".join(one.data.decode("utf-8", "replace") for one in decoded)
+    return "\n".join(part.data.decode("utf-8", "replace") for part in decoded)

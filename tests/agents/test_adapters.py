@@ -83,8 +83,8 @@ def graph(*messages: AIMessage) -> Port:
     async def ask(state: MessagesState) -> dict[str, Any]:
         return {"messages": [await chat.ainvoke(state["messages"])]}
 
-    made = StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask").compile()
-    return LangGraphAgent(made, into={"messages": "messages"}, out={"answer": "messages"})
+    graph = StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask").compile()
+    return LangGraphAgent(graph, into={"messages": "messages"}, out={"answer": "messages"})
 
 
 async def with_artifact(characters: int, **members: Any) -> StageContext[Baton]:
@@ -98,26 +98,26 @@ async def with_artifact(characters: int, **members: Any) -> StageContext[Baton]:
 
 def refused() -> dict[str, Any]:
     """Return a completion in which the model refuses."""
-    made = completion(None)
-    made["choices"][0]["message"]["refusal"] = WORDS
-    return made
+    body = completion(None)
+    body["choices"][0]["message"]["refusal"] = WORDS
+    return body
 
 
 def half_a_call() -> dict[str, Any]:
     """Return a completion whose call of the answer's tool is cut off."""
-    made = completion(calls=[("final_result", {})], finish="length")
-    made["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"] = '{"baton_patch": {"deci'
-    return made
+    body = completion(calls=[("final_result", {})], finish="length")
+    body["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"] = '{"baton_patch": {"deci'
+    return body
 
 
 def incomplete(reason: str) -> dict[str, Any]:
     """Return an answer in the format of responses that did not come to its end."""
     rest = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "output": []}
-    told = {"status": "incomplete", "incomplete_details": {"reason": reason}}
-    return {"id": "r", "object": "response", "created_at": 1, "model": "m", **told, **rest}
+    update = {"status": "incomplete", "incomplete_details": {"reason": reason}}
+    return {"id": "r", "object": "response", "created_at": 1, "model": "m", **update, **rest}
 
 
-async def done(agent: Port, *tools: AgentTool) -> StageResult:
+async def run_agent(agent: Port, *tools: AgentTool) -> StageResult:
     """Return what an agent's stage answers."""
     result: StageResult = await agent_stage(agent, tools=tools)(StageContext.for_test(Baton(goal="Add login")))
     return result
@@ -149,9 +149,9 @@ def good(agent: Maker) -> dict[str, Any]:
     return completion(calls=[("final_result", json.loads(GOOD))]) if agent is pydantic else completion(GOOD)
 
 
-def said(server: ChatServer, role: str) -> str:
+def sent_text(server: ChatServer, role: str) -> str:
     """Return what the messages of a role had in the first request."""
-    return "".join(str(one["content"]) for one in server.asked[0].body["messages"] if one["role"] == role)
+    return "".join(str(message["content"]) for message in server.asked[0].body["messages"] if message["role"] == role)
 
 
 class TestReading:
@@ -169,15 +169,15 @@ class TestReading:
             read.append(read_artifact.invoke({"id": "secret"}))
             return {"messages": [AIMessage(GOOD)]}
 
-        made = StateGraph(MessagesState).add_sequence([in_loop, in_thread]).add_edge(START, "in_loop").compile()
-        node = LangGraphAgent(made, into={"messages": "messages"}, out={"answer": "messages"}, uses=["read_artifact"])
-        of = await with_artifact(40_000)
-        await agent_stage(node, window=4_000)(of)
+        graph = StateGraph(MessagesState).add_sequence([in_loop, in_thread]).add_edge(START, "in_loop").compile()
+        node = LangGraphAgent(graph, into={"messages": "messages"}, out={"answer": "messages"}, uses=["read_artifact"])
+        stage_context = await with_artifact(40_000)
+        await agent_stage(node, window=4_000)(stage_context)
 
-        assert "of 40,000 characters; read the rest with `read_artifact`" in of.prompt
+        assert "of 40,000 characters; read the rest with `read_artifact`" in stage_context.prompt
         assert [read[0]["text"], read[0]["next"]] == ["30000", 30_005]
         assert read[1] == {"error": "no artifact 'secret' is named in your handoff; named are: 'plan-1'"}
-        assert not [one for one in events(of) if one[1] == "read_artifact"]
+        assert not [event for event in events(stage_context) if event[1] == "read_artifact"]
 
     async def test_a_program_finds_files(self) -> None:
         """Whole, in a folder that is gone with it; an id of an agent's making names no file."""
@@ -187,10 +187,10 @@ class TestReading:
             "text = (folder / one['file']).read_text();"
             "print(json.dumps({'baton_patch': {'decision_log': [one['id'], text[30_000:30_005], str(folder)]}}))"
         )
-        of = await with_artifact(40_000)
-        result = await agent_stage(SubprocessAgent("plan", [sys.executable, "-c", code]), window=4_000)(of)
+        stage_context = await with_artifact(40_000)
+        result = await agent_stage(SubprocessAgent("plan", [sys.executable, "-c", code]), window=4_000)(stage_context)
 
-        assert "of 40,000 characters; for the rest see `index.json` in the folder" in of.prompt
+        assert "of 40,000 characters; for the rest see `index.json` in the folder" in stage_context.prompt
         assert isinstance(result.baton_patch, dict)
         id, text, folder = cast(Any, result.baton_patch["decision_log"])
         assert (id, text) == ("plan-1", "30000")
@@ -199,27 +199,27 @@ class TestReading:
     async def test_what_is_forbidden_is_not_promised_and_not_there(self) -> None:
         """Neither as a tool nor as files."""
         code = f"import os; assert 'BATON_FILES' not in os.environ; print({GOOD!r})"
-        of = await with_artifact(40_000)
-        of.spec = replace(of.spec, forbids=frozenset(["read_artifact"]))
-        await agent_stage(SubprocessAgent("plan", [sys.executable, "-c", code]), window=4_000)(of)
+        stage_context = await with_artifact(40_000)
+        stage_context.spec = replace(stage_context.spec, forbids=frozenset(["read_artifact"]))
+        await agent_stage(SubprocessAgent("plan", [sys.executable, "-c", code]), window=4_000)(stage_context)
 
-        assert "of 40,000 characters; the rest is not shown" in of.prompt
+        assert "of 40,000 characters; the rest is not shown" in stage_context.prompt
 
     async def test_the_rest_is_said_not_to_be_shown(self) -> None:
         """A model is not sent to a tool that it does not have."""
-        seen = []
+        prompts = []
 
         async def ask(state: MessagesState) -> dict[str, Any]:
-            seen.append(state["messages"][-1].content)
+            prompts.append(state["messages"][-1].content)
             return {"messages": [AIMessage(GOOD)]}
 
-        made = StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask").compile()
-        node = LangGraphAgent(made, into={"messages": "messages"}, out={"answer": "messages"})
+        graph = StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask").compile()
+        node = LangGraphAgent(graph, into={"messages": "messages"}, out={"answer": "messages"})
         context = await with_artifact(40_000)
         await agent_stage(node, window=4_000)(context)
         assert "of 40,000 characters; the rest is not shown" in context.prompt
         assert "read_artifact" not in context.prompt
-        assert "the rest is not shown" in seen[0]
+        assert "the rest is not shown" in prompts[0]
 
 
 class TestWindow:
@@ -244,15 +244,15 @@ class TestContract:
 
     async def test_put_the_handoff_into_the_user_turn(self, agent: Maker) -> None:
         """Inside the fence; the system turn has the author's words alone, the header the handoff (X-6, S3-10.1-d)."""
-        of = context()
+        stage_context = context()
         with chat_server(good(agent)) as server:
-            result = await agent_stage(agent(server), instructions="You plan features.")(of)
+            result = await agent_stage(agent(server), instructions="You plan features.")(stage_context)
 
         assert result.baton_patch == PATCH
-        assert FENCE_LABEL in said(server, "user")
-        assert "Add OAuth2 login" in said(server, "user")
-        assert said(server, "system") == "You plan features."
-        assert server.asked[0].headers["x-baton-handoff-id"] == of.handoff_id
+        assert FENCE_LABEL in sent_text(server, "user")
+        assert "Add OAuth2 login" in sent_text(server, "user")
+        assert sent_text(server, "system") == "You plan features."
+        assert server.asked[0].headers["x-baton-handoff-id"] == stage_context.handoff_id
 
     async def test_take_a_report_as_text(self, agent: Maker) -> None:
         """No shape is asked for."""
@@ -265,27 +265,27 @@ class TestContract:
 
     async def test_guard_and_record_the_tools_of_the_stage(self, agent: Maker) -> None:
         """Under the handoff, with the time; every request is charged (S5-fields-a, S5-compiler-h)."""
-        of = context()
+        stage_context = context()
         with chat_server(CALL, good(agent)) as server:
-            await agent_stage(agent(server), tools=[CRM])(of)
+            await agent_stage(agent(server), tools=[CRM])(stage_context)
 
-        assert events(of)[:2] == [(EventType.TOOL_CALL, "crm.lookup"), (EventType.TOOL_RESULT, "crm.lookup")]
-        assert {one.handoff_id for one in of.session.events} == {of.handoff_id}
+        assert events(stage_context)[:2] == [(EventType.TOOL_CALL, "crm.lookup"), (EventType.TOOL_RESULT, "crm.lookup")]
+        assert {event.handoff_id for event in stage_context.session.events} == {stage_context.handoff_id}
         assert server.asked[1].body["messages"][-1]["content"] == "c-1 pays 20 USD"
-        assert of.charged == Spend(micro_usd=7_000, prompt_tokens=2_000, completion_tokens=200)
+        assert stage_context.charged == Spend(micro_usd=7_000, prompt_tokens=2_000, completion_tokens=200)
 
     async def test_read_on_demand_what_the_handoff_names(self, agent: Maker) -> None:
         """`read_artifact` reads a part of it; what is not named is refused to the model in the same conversation."""
         calls = [{"id": "plan-1", "offset": 30_000, "limit": 5}, {"id": "secret"}]
-        asks = completion(calls=[("read_artifact", one) for one in calls])
+        asks = completion(calls=[("read_artifact", arguments) for arguments in calls])
         with chat_server(asks, good(agent)) as server:
-            one = await with_artifact(40_000)
-            await agent_stage(agent(server), window=4_000)(one)
-            shown = said(server, "user")
-            told = [one for one in server.asked[-1].body["messages"] if one["role"] == "tool"]
-            results = [one["content"] for one in sorted(told, key=lambda one: str(one["tool_call_id"]))]
+            stage_context = await with_artifact(40_000)
+            await agent_stage(agent(server), window=4_000)(stage_context)
+            prompt = sent_text(server, "user")
+            answers = [message for message in server.asked[-1].body["messages"] if message["role"] == "tool"]
+            results = [answer["content"] for answer in sorted(answers, key=lambda answer: str(answer["tool_call_id"]))]
 
-        assert "of 40,000 characters; read the rest with `read_artifact`" in shown
+        assert "of 40,000 characters; read the rest with `read_artifact`" in prompt
         assert json.loads(results[0]) == {
             "id": "plan-1",
             "characters": 40_000,
@@ -294,7 +294,7 @@ class TestContract:
             "next": 30_005,
         }
         assert json.loads(results[1]) == {"error": "no artifact 'secret' is named in your handoff; named are: 'plan-1'"}
-        assert (EventType.TOOL_RESULT, "read_artifact") not in events(one)  # it is no fact for the next stage
+        assert (EventType.TOOL_RESULT, "read_artifact") not in events(stage_context)  # it is no fact for the next stage
 
     async def test_neither_show_nor_call_a_tool_that_is_not_allowed(self, agent: Maker) -> None:
         """Whatever the model believes, the call is denied and the run ends (S5-fields-k)."""
@@ -317,7 +317,7 @@ class TestContract:
 
     async def test_say_which_failures_may_pass(self, agent: Maker) -> None:
         """It asks once, names the status and repeats no word of the provider; waiting helps where it may pass."""
-        found = {}
+        errors = {}
         for status, code in (
             (307, "moved"),
             (400, "invalid_request"),
@@ -336,16 +336,16 @@ class TestContract:
             assert WORDS not in repr(raised.value)
             assert raised.value.__cause__ is None
             assert len(server.asked) == 1
-            found[status, code] = raised.value.category is ApplicationErrorCategory.BENIGN
-            assert raised.value.non_retryable is not found[status, code]
+            errors[status, code] = raised.value.category is ApplicationErrorCategory.BENIGN
+            assert raised.value.non_retryable is not errors[status, code]
 
-        passing = {key for key, waits in found.items() if waits}
+        passing = {key for key, waits in errors.items() if waits}
         assert passing == {(429, "rate_limit_exceeded"), (500, "server_error"), (503, "overloaded")}
 
     async def test_wait_as_long_as_the_provider_asks(self, agent: Maker) -> None:
         """In seconds or milliseconds, or as a date."""
         date = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
-        for headers, least, most in (
+        for headers, minimum, maximum in (
             ({"Retry-After": "70"}, 70, 70),
             ({"Retry-After": "80", "Retry-After-Ms": "71500"}, 71, 80),
             ({"Retry-After": date}, 3_500, 3_600),
@@ -355,7 +355,7 @@ class TestContract:
                 await agent_stage(agent(server))(context())
             delay = raised.value.next_retry_delay
             assert delay is not None
-            assert least <= delay.total_seconds() <= most, headers
+            assert minimum <= delay.total_seconds() <= maximum, headers
 
     async def test_retry_an_answer_that_cannot_be_read(self, agent: Maker) -> None:
         """It is the provider's fault, not the model's; the error names the agent."""
@@ -411,11 +411,11 @@ class TestCutOff:
     async def test_it_is_told(self, agent: Callable[[ChatServer], Port], reply: Any) -> None:
         """It is asked once; nothing of a transport is tried again for it."""
         with chat_server(reply) as server, pytest.raises(PatchError, match=CUT_OFF):
-            await done(agent(server))
+            await run_agent(agent(server))
         assert len(server.asked) == 1
 
     @pytest.mark.parametrize(
-        "said",
+        "message",
         [
             pytest.param({"finish_reason": "length"}, id="openai"),
             pytest.param({"stop_reason": "max_tokens"}, id="anthropic"),
@@ -423,10 +423,10 @@ class TestCutOff:
             pytest.param({"incomplete_details": {"reason": "max_output_tokens"}}, id="openai's responses"),
         ],
     )
-    async def test_a_graphs_message_tells_it(self, said: Any) -> None:
+    async def test_a_graphs_message_tells_it(self, message: Any) -> None:
         """Each provider in its own word; without it, half an answer would be called no JSON."""
         with pytest.raises(PatchError, match=CUT_OFF):
-            await done(graph(AIMessage('{"baton', response_metadata=said)))
+            await run_agent(graph(AIMessage('{"baton', response_metadata=message)))
 
 
 class TestStopped:
@@ -437,20 +437,20 @@ class TestStopped:
     async def test_it_is_final(self, agent: Callable[[ChatServer], Port], reply: Any) -> None:
         """It is asked once."""
         with chat_server(reply) as server, final():
-            await done(agent(server))
+            await run_agent(agent(server))
         assert len(server.asked) == 1
 
     @pytest.mark.parametrize("agent", [plain, pydantic, native])
     async def test_a_filter_that_stopped_half_an_answer_is_final(self, agent: Callable[[ChatServer], Port]) -> None:
         """The half is no answer that the model could mend."""
         with chat_server(completion(WORDS, finish="content_filter")) as server, final():
-            await done(agent(server))
+            await run_agent(agent(server))
         assert len(server.asked) == 1
 
     async def test_a_response_that_was_filtered_is_final(self) -> None:
         """In OpenAI's own interface as well."""
         with chat_server(incomplete("content_filter")) as server, final():
-            await done(sdk(server, api="responses"))
+            await run_agent(sdk(server, api="responses"))
 
     @pytest.mark.parametrize(
         "message",
@@ -464,7 +464,7 @@ class TestStopped:
     async def test_a_graphs_message_tells_it(self, message: AIMessage) -> None:
         """It would be tried three times as an answer that is no JSON."""
         with final():
-            await done(graph(message))
+            await run_agent(graph(message))
 
     @pytest.mark.parametrize(
         ("metadata", "expected"),
@@ -480,11 +480,11 @@ class TestStopped:
         chat = GenericFakeChatModel(messages=iter([AIMessage(WORDS, response_metadata=metadata)]))
 
         async def ask(state: Any) -> None:
-            said = await chat.ainvoke("Plan")
-            raise OutputParserException(f"Invalid json output: {said.content}")
+            message = await chat.ainvoke("Plan")
+            raise OutputParserException(f"Invalid json output: {message.content}")
 
         with expected:
-            await done(LangGraphAgent(ask))
+            await run_agent(LangGraphAgent(ask))
 
     @pytest.mark.parametrize(
         ("kind", "expected"),
@@ -501,7 +501,7 @@ class TestStopped:
                 raise type(kind, (Exception,), {})(WORDS)
 
         with expected:
-            await done(LangGraphAgent(Structured(messages=iter(())), into=lambda work: work.user_turn()))
+            await run_agent(LangGraphAgent(Structured(messages=iter(())), into=lambda work: work.user_turn()))
 
 
 class TestUnreadable:
@@ -516,7 +516,7 @@ class TestUnreadable:
 
         agent = LangGraphAgent(Empty(messages=iter(())), into=lambda work: work.user_turn())
         with pytest.raises(ApplicationError, match="the provider's answer cannot be read") as raised:
-            await done(agent)
+            await run_agent(agent)
         assert not raised.value.non_retryable
 
 
@@ -532,7 +532,7 @@ class TestTools:
 
         with chat_server(completion(calls=[("lookup", {"customer": "c-1"})])) as server:
             with pytest.raises(LookupError, match=r"^the CRM is down$"):
-                await done(agent(server), AgentTool.of(lookup))
+                await run_agent(agent(server), AgentTool.of(lookup))
             assert len(server.asked) == 1
 
     async def test_a_tool_of_the_sdk_that_is_to_raise_does(self) -> None:
@@ -545,13 +545,13 @@ class TestTools:
         with chat_server(completion(calls=[("lookup", {"customer": "c-1"})])) as server:
             models = provider(base_url=server.base, api_key="key", api="chat")
             with pytest.raises(LookupError, match=r"^the CRM is down$"):
-                await done(OpenAIAgent(OpenAISdkAgent("plan", model="gpt-4o", tools=[lookup]), provider=models))
+                await run_agent(OpenAIAgent(OpenAISdkAgent("plan", model="gpt-4o", tools=[lookup]), provider=models))
 
     @pytest.mark.parametrize("agent", [plain, native, sdk])
     async def test_a_tool_that_is_not_there_is_told(self, agent: Callable[[ChatServer], Port]) -> None:
         """In the same conversation, which is paid already."""
         with chat_server(completion(calls=[("nope", {})]), completion(GOOD)) as server:
-            assert (await done(agent(server))).baton_patch == PATCH
+            assert (await run_agent(agent(server))).baton_patch == PATCH
             assert "nope" in json.dumps(server.asked[1].body["messages"][-1])
 
 

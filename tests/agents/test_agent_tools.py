@@ -1,4 +1,4 @@
-"""Tools that a stage gives its agent."""
+"""Tools of a stage's agent."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ class TestAgentTool:
     """`AgentTool`."""
 
     def test_a_model_reads_its_description_and_its_parameters(self) -> None:
-        """What a function says of itself is what the model is told."""
+        """A function's docstring and annotations describe the tool."""
         tool = AgentTool.of(lookup, name="crm.lookup")
 
         assert tool.description == "Find what a customer pays."
@@ -29,7 +29,7 @@ class TestAgentTool:
         assert tool.wire_name == "crm_lookup"
 
     async def test_a_function_with_bound_arguments_is_told_of_as_itself(self) -> None:
-        """As where a client is bound to it; what Python says of any such function says nothing of this one."""
+        """For example with a bound client; the docstring of `partial` itself is ignored."""
 
         def find(register: dict[str, int], customer: str) -> str:
             """Find what a customer pays."""
@@ -42,7 +42,7 @@ class TestAgentTool:
         assert await tool.guarded(context(contract(["find"]))).call({"customer": "c-1"}) == "c-1 pays 20 USD"
 
     def test_a_parameter_that_no_model_can_be_told_of_is_refused(self) -> None:
-        """The remedy is in the message."""
+        """The message has the remedy."""
 
         def strange(how: Callable[[], None]) -> None: ...
 
@@ -50,43 +50,43 @@ class TestAgentTool:
             AgentTool.of(strange)
 
     async def test_a_plain_function_does_not_stop_the_workers_other_stages(self) -> None:
-        """It runs in a thread."""
+        """The function runs in a thread."""
         tool = AgentTool.of(lambda: threading.current_thread() is threading.main_thread(), name="where")
 
         assert await tool.call({}) is False
 
     async def test_one_that_finds_no_next_item_fails_like_any_other(self) -> None:
-        """Python hands a StopIteration on from no thread: the run would have waited for its timeout."""
+        """Python does not propagate StopIteration out of a thread; the run would wait for its timeout."""
 
         def find(customer: str) -> str:
-            return next(one for one in ("c-1", "c-2") if one == customer)
+            return next(name for name in ("c-1", "c-2") if name == customer)
 
-        of = context()
+        stage_context = context()
         async with asyncio.timeout(10):
             with pytest.raises(RuntimeError, match=r"tool 'crm\.lookup' raised StopIteration"):
-                await AgentTool.of(find, name="crm.lookup").guarded(of).call({"customer": "c-3"})
+                await AgentTool.of(find, name="crm.lookup").guarded(stage_context).call({"customer": "c-3"})
 
-        assert [one.success for one in of.session.events] == [None, False]
+        assert [event.success for event in stage_context.session.events] == [None, False]
 
     async def test_a_guarded_one_is_recorded_with_the_handoff(self) -> None:
-        """Calls and results are session events, each under the handoff (S5-fields-a, S5-compiler-h)."""
-        of = context()
-        tool = AgentTool.of(lookup, name="crm.lookup").guarded(of)
+        """Calls and results are session events under the handoff (S5-fields-a, S5-compiler-h)."""
+        stage_context = context()
+        tool = AgentTool.of(lookup, name="crm.lookup").guarded(stage_context)
 
         assert await tool.call({"customer": "c-1"}) == "c-1 pays 20 USD"
-        assert events(of) == [(EventType.TOOL_CALL, "crm.lookup"), (EventType.TOOL_RESULT, "crm.lookup")]
-        assert of.session.events[1].success is True
-        assert {one.handoff_id for one in of.session.events} == {of.handoff_id}
+        assert events(stage_context) == [(EventType.TOOL_CALL, "crm.lookup"), (EventType.TOOL_RESULT, "crm.lookup")]
+        assert stage_context.session.events[1].success is True
+        assert {event.handoff_id for event in stage_context.session.events} == {stage_context.handoff_id}
 
     async def test_what_it_returns_can_be_sent(self) -> None:
-        """Names of files that are no UTF-8 have halves of characters, which no provider's client can send."""
+        """Names of files that are not UTF-8 contain lone surrogates, which no provider's client can send."""
         name = os.fsdecode(b"caf\xe9.txt")
         tool = AgentTool.of(lambda: {"files": [name], name: 1}, name="crm.lookup").guarded(context())
 
         assert await tool.call({}) == {"files": ["caf\ufffd.txt"], "caf\ufffd.txt": 1}
 
     async def test_what_refers_to_itself_is_sent_as_its_text(self) -> None:
-        """As of an object that does; no run of the stage would get further."""
+        """Otherwise every run of the stage would fail."""
         node: dict[str, object] = {"name": "root"}
         node["parent"] = node
         tool = AgentTool.of(lambda: node, name="crm.lookup").guarded(context())
@@ -94,30 +94,30 @@ class TestAgentTool:
         assert await tool.call({}) == "{'name': 'root', 'parent': {...}}"
 
     async def test_a_denied_call_is_not_even_looked_at(self) -> None:
-        """The check comes before the arguments are read, and the function does not run (S5-fields-k)."""
-        ran: list[str] = []
+        """The check precedes argument validation, and the function does not run (S5-fields-k)."""
+        calls: list[str] = []
 
         def lookup(customer: str) -> None:
-            ran.append(customer)
+            calls.append(customer)
 
         tool = AgentTool.of(lookup, name="crm.lookup").guarded(context(contract([])))
 
         with pytest.raises(ToolDeniedError):
             await tool.call({"wrong": 1})
-        assert ran == []
+        assert calls == []
 
     async def test_arguments_that_do_not_fit_do_not_run_it(self) -> None:
-        """A model's arguments are data from elsewhere, and are validated."""
-        of = context()
-        tool = AgentTool.of(lookup, name="crm.lookup").guarded(of)
+        """A model's arguments are untrusted data and are validated."""
+        stage_context = context()
+        tool = AgentTool.of(lookup, name="crm.lookup").guarded(stage_context)
 
         with pytest.raises(ValidationError):
             await tool.call({"customer": 7})
-        assert of.session.events[1].success is False
+        assert stage_context.session.events[1].success is False
 
     @pytest.mark.parametrize("wait", [False, True])
     async def test_one_that_cannot_read_what_it_was_answered_fails_like_any_other(self, wait: bool) -> None:
-        """Its own `ValidationError` says nothing of the arguments: the model would try others in vain."""
+        """Its own `ValidationError` is not about the arguments: the model would retry in vain."""
 
         def price(customer: str) -> Price:
             return Price.model_validate({"since": customer})
@@ -125,15 +125,15 @@ class TestAgentTool:
         async def awaited(customer: str) -> Price:
             return price(customer)
 
-        of = context()
-        tool = AgentTool.of(awaited if wait else price, name="crm.lookup").guarded(of)
+        stage_context = context()
+        tool = AgentTool.of(awaited if wait else price, name="crm.lookup").guarded(stage_context)
 
         with pytest.raises(RuntimeError, match=r"tool 'crm\.lookup' raised ValidationError: 2 .* for Price"):
             await tool.call({"customer": "c-1"})
-        assert [one.success for one in of.session.events] == [None, False]
+        assert [event.success for event in stage_context.session.events] == [None, False]
 
     async def test_one_that_checks_its_arguments_itself_is_held_to_them(self) -> None:
-        """It stands behind two checks then, and the model is told what does not fit."""
+        """Both checks apply, and the model is told what does not fit."""
         tool = AgentTool.of(validate_call(lookup), name="crm.lookup").guarded(context())
 
         with pytest.raises(ValidationError, match="customer"):
@@ -141,14 +141,14 @@ class TestAgentTool:
 
 
 class Price(BaseModel):
-    """What a tool may return."""
+    """A result of a tool."""
 
     product: str
     since: date = date(2026, 1, 1)
 
 
 class Named(BaseModel):
-    """Another one."""
+    """Another result."""
 
     by: object
 
@@ -172,7 +172,7 @@ class TestAsText:
         ],
     )
     def test_a_model_reads_json_and_no_python(self, result: object, text: str) -> None:
-        """It would have to guess what `None`, or the name of a class, means."""
+        """It would have to guess the meaning of `None` or of a class name."""
         assert render_result(result) == text
 
 
@@ -180,8 +180,8 @@ class TestToolsOf:
     """`build_tools`."""
 
     def test_functions_and_tools_may_be_mixed(self) -> None:
-        """A plain function is a tool of its own name."""
-        assert [one.name for one in build_tools([lookup, AgentTool.of(lookup, name="crm.lookup")])] == [
+        """A plain function becomes a tool with its own name."""
+        assert [tool.name for tool in build_tools([lookup, AgentTool.of(lookup, name="crm.lookup")])] == [
             "lookup",
             "crm.lookup",
         ]

@@ -1,4 +1,4 @@
-"""The port: what an agent gets, and what becomes of its answer."""
+"""The port: the work of an agent, and its answer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,7 @@ MAIL = AgentTool.of(lambda: None, name="email.send", description="Send a mail.")
 
 @dataclass
 class Scripted:
-    """An agent that does what a test says, and keeps its work."""
+    """A scripted agent that keeps its work."""
 
     do: Callable[[AgentWork], AgentAnswer] = lambda work: AgentAnswer(patch=PATCH)
     name: str = "plan"
@@ -42,10 +42,10 @@ class Scripted:
 
 
 class TestWork:
-    """What `agent_stage` gives its agent."""
+    """The work that `agent_stage` gives its agent."""
 
     async def test_a_tool_that_the_contract_does_not_allow_is_not_given(self) -> None:
-        """The agent sees the tools of its contract and no others (S5-fields-k)."""
+        """The agent sees only the tools of its contract (S5-fields-k)."""
         agent = Scripted()
         stage = agent_stage(agent, tools=[CRM, MAIL])
         await stage(context())
@@ -56,7 +56,7 @@ class TestWork:
 
     @pytest.mark.parametrize("name", ["email.send", "email_send"])
     async def test_calling_a_withheld_one_all_the_same_is_denied(self, name: str) -> None:
-        """Whatever a model was told; both spellings of the name count (S5-fields-k)."""
+        """Whether the model was offered it or not; both spellings of the name count (S5-fields-k)."""
 
         def call(work: AgentWork) -> AgentAnswer:
             work.refuse_forbidden(["crm_lookup", "unheard_of"])
@@ -67,14 +67,14 @@ class TestWork:
             await agent_stage(Scripted(call), tools=[CRM, MAIL])(context())
 
     async def test_it_acts_under_the_handoff(self) -> None:
-        """Every adapter names it in its requests (S5-fields-a)."""
+        """Every adapter sends it with its requests (S5-fields-a)."""
         agent = Scripted()
         await agent_stage(agent)(context())
 
         assert agent.works[0].handoff_id == agent.works[0].context.handoff_id != ""
 
     async def test_limits_are_completed_by_the_stages_terms(self) -> None:
-        """What the stage reserves is the most it may spend, and it ends a little before its timeout."""
+        """The reservation limits the cost, and the time limit is a little below the stage's timeout."""
         agent = Scripted()
         terms = {"timeout": timedelta(seconds=100), "reserve_micro_usd": 5_000}
         await agent_stage(agent, limits=AgentLimits(tokens=9), **terms)(context())  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ class TestWork:
         assert agent.works[0].limits == AgentLimits(requests=30, tokens=9, micro_usd=5_000, seconds=95.0)
 
     async def test_a_second_attempt_is_told_why(self) -> None:
-        """The findings are in the prompt, and apart for frameworks that want them so."""
+        """The findings are in the prompt, and separately for frameworks that need them."""
         agent = Scripted()
         await agent_stage(agent)(context(findings=["goal: may not be cleared"]))
 
@@ -91,10 +91,10 @@ class TestWork:
 
 
 class TestAnswer:
-    """What becomes of an answer."""
+    """The results of an answer."""
 
     async def test_a_patch_an_output_and_a_cost(self) -> None:
-        """The stage hands on what the agent answered."""
+        """The stage returns the agent's answer."""
         answer = AgentAnswer(patch=BatonPatch(acceptance=["pytest"]), output={"passed": 3}, spend=Spend(micro_usd=7))
         result = await agent_stage(Scripted(lambda work: answer))(context())
 
@@ -102,32 +102,32 @@ class TestAnswer:
         assert (result.output, result.spend) == ({"passed": 3}, Spend(micro_usd=7))
 
     async def test_what_a_framework_returned_goes_on_as_json(self) -> None:
-        """Members of enumerations, times and amounts have a form in it."""
-        found: Any = {"verdict": Code.BUDGET_EXHAUSTED, "at": datetime(2026, 11, 1, tzinfo=UTC), "usd": Decimal("0.5")}
-        agent = Scripted(lambda work: AgentAnswer(patch={"current_state": ("Checked",)}, output=found))
+        """Enums, times and amounts have a JSON form."""
+        output: Any = {"verdict": Code.BUDGET_EXHAUSTED, "at": datetime(2026, 11, 1, tzinfo=UTC), "usd": Decimal("0.5")}
+        agent = Scripted(lambda work: AgentAnswer(patch={"current_state": ("Checked",)}, output=output))
         result = await agent_stage(agent)(context())
 
         assert result.baton_patch == {"current_state": ["Checked"]}
         assert result.output == {"verdict": "BUDGET_EXHAUSTED", "at": "2026-11-01T00:00:00Z", "usd": "0.5"}
 
     async def test_what_has_no_form_in_json_is_a_finding_and_is_paid(self) -> None:
-        """The agent is told, and answers again."""
-        found: Any = {"client": object()}
-        agent = Scripted(lambda work: AgentAnswer(output=found, spend=Spend(micro_usd=700)))
-        of = context()
+        """The agent gets the finding and answers again."""
+        output: Any = {"client": object()}
+        agent = Scripted(lambda work: AgentAnswer(output=output, spend=Spend(micro_usd=700)))
+        stage_context = context()
 
         with pytest.raises(PatchError, match="output cannot be written as JSON"):
-            await agent_stage(agent)(of)
-        assert of.charged == Spend(micro_usd=700)
+            await agent_stage(agent)(stage_context)
+        assert stage_context.charged == Spend(micro_usd=700)
 
     async def test_half_a_character_in_a_name_is_the_models_to_mend(self) -> None:
-        """Like one in a text."""
+        """As in a text."""
         agent = Scripted(lambda work: AgentAnswer(patch={"\ud800": 1}))
 
         assert (await agent_stage(agent)(context())).baton_patch == {"\ud800": 1}
 
     async def test_a_report_goes_on_as_markdown(self) -> None:
-        """The stage reads it, and what is wrong with it leads to another attempt."""
+        """The stage parses it, and findings lead to another attempt."""
         agent = Scripted(lambda work: work.read("## Agent Handoff Report\n…"))
         result = await agent_stage(agent, answers=AnswerForm.REPORT)(context())
 
@@ -135,17 +135,17 @@ class TestAnswer:
         assert agent.works[0].schema is None
 
     async def test_what_a_model_says_is_recorded_as_a_models(self) -> None:
-        """A later contract takes it with medium confidence at most (S5-fields-i)."""
+        """A later contract includes it with at most medium confidence (S5-fields-i)."""
         answer = AgentAnswer(patch={}, output={"risk": "low"}, said=("The customer is an enterprise.",))
-        of = context()
-        await agent_stage(Scripted(lambda work: answer))(of)
+        stage_context = context()
+        await agent_stage(Scripted(lambda work: answer))(stage_context)
 
-        assert [(one.type, one.content) for one in of.session.events] == [
+        assert [(event.type, event.content) for event in stage_context.session.events] == [
             (EventType.LLM_RESPONSE, "The customer is an enterprise."),
             (EventType.LLM_RESPONSE, '{"risk": "low"}'),
         ]
         request = ContractRequest("h-2", "review", "Review the plan", "t-1", datetime.now(UTC), frozenset())
-        facts = compile_contract(of.session.events, request).contract.facts
+        facts = compile_contract(stage_context.session.events, request).contract.facts
         assert [fact.confidence for fact in facts] == [Confidence.MEDIUM, Confidence.MEDIUM]
 
     async def test_a_derived_baton_is_handed_to_the_stage(self) -> None:
@@ -158,11 +158,11 @@ class TestAnswer:
 
 
 class TestFailure:
-    """What becomes of an agent's error."""
+    """The results of an agent's error."""
 
     @pytest.mark.parametrize("permanent", [True, False])
     async def test_temporal_is_told_whether_another_run_may_help(self, permanent: bool) -> None:
-        """Retries belong to Temporal; when, the provider may say; the bill goes along."""
+        """Temporal retries, the provider may choose the delay, and the cost is reported."""
 
         def fail(work: AgentWork) -> AgentAnswer:
             work.charge(Spend(micro_usd=40))
@@ -171,9 +171,9 @@ class TestFailure:
             except ValueError as error:
                 raise AgentError("the provider answered 429", permanent=permanent, retry_after=2) from error
 
-        of = context()
+        stage_context = context()
         with pytest.raises(ApplicationError) as raised:
-            await agent_stage(Scripted(fail))(of)
+            await agent_stage(Scripted(fail))(stage_context)
 
         error = raised.value
         assert (error.type, error.non_retryable, error.next_retry_delay) == (
@@ -181,12 +181,12 @@ class TestFailure:
             permanent,
             timedelta(seconds=2),
         )
-        assert list(error.details) == of.cost_details() != []
+        assert list(error.details) == stage_context.cost_details() != []
         assert error.__cause__ is None
         assert error.__suppress_context__
 
     @pytest.mark.parametrize(
-        ("run", "wanted", "waits"),
+        ("run", "retry_after", "waits"),
         [
             pytest.param(1, 2.0, timedelta(seconds=2), id="longer than the first pause"),
             pytest.param(4, 2.0, None, id="shorter than the fourth"),
@@ -195,12 +195,12 @@ class TestFailure:
         ],
     )
     async def test_a_provider_may_only_have_us_wait_longer(
-        self, run: int, wanted: float, waits: timedelta | None
+        self, run: int, retry_after: float, waits: timedelta | None
     ) -> None:
-        """The pauses of the stage's own retries grow, also under a provider that always asks for the same."""
+        """The stage's own delays grow even if the provider always asks for the same delay."""
 
         def fail(work: AgentWork) -> AgentAnswer:
-            raise AgentError("the provider answered 429", retry_after=wanted)
+            raise AgentError("the provider answered 429", retry_after=retry_after)
 
         environment = ActivityEnvironment()
         environment.info = replace(environment.info, attempt=run)
@@ -210,7 +210,7 @@ class TestFailure:
         assert raised.value.next_retry_delay == waits
 
     async def test_an_overload_is_waited_for_with_growing_pauses(self) -> None:
-        """Seven runs span about half an hour; another failure is repeated within a minute or two."""
+        """Seven attempts cover about half an hour; other failures are retried within two minutes."""
 
         def fail(work: AgentWork) -> AgentAnswer:
             raise AgentError("the provider answered 503", waits=True)
@@ -233,38 +233,38 @@ class TestAgentStage:
     """`agent_stage`."""
 
     def test_its_terms_are_those_of_a_stage(self) -> None:
-        """Name, writes, output and the rest."""
+        """Name, writes, output and the other options."""
         stage = agent_stage(Scripted(), name="design", writes=["decision_log"], output="Plan@1.0", forbids=["rm"])
 
         assert (stage.spec.name, stage.spec.writes) == ("design", frozenset({"decision_log"}))
         assert (stage.spec.output, stage.spec.forbids) == ("Plan@1.0", frozenset({"rm"}))
 
     def test_a_field_that_the_baton_does_not_have_is_refused(self) -> None:
-        """At once, where it was written."""
+        """Immediately, where it was written."""
         with pytest.raises(ValueError, match="no such field"):
             agent_stage(Scripted(), writes=["desicion_log"])
 
     @pytest.mark.parametrize(
-        ("given", "told"),
+        ("value", "message"),
         [
             pytest.param(pydantic_ai.Agent(name="plan"), "wrap it in .*PydanticAgent", id="Pydantic AI"),
             pytest.param(agents.Agent(name="plan"), "wrap it in .*OpenAIAgent", id="the OpenAI Agents SDK"),
             pytest.param(lookup, r"has a name, a str, and an async run\(work\); found function", id="a function"),
         ],
     )
-    def test_what_is_no_agent_is_refused_with_what_makes_one(self, given: Any, told: str) -> None:
-        """Where it was written, and not by what a framework says of work that it does not know."""
-        with pytest.raises(TypeError, match=told):
-            agent_stage(given)
+    def test_an_object_that_is_not_an_agent_is_refused_with_a_remedy(self, value: Any, message: str) -> None:
+        """Where it was written, instead of by an error of the framework."""
+        with pytest.raises(TypeError, match=message):
+            agent_stage(value)
 
     def test_a_teams_own_package_may_have_the_name_of_a_framework(self) -> None:
-        """Many a project keeps its agents in `agents`, as the Agents SDK does."""
+        """Many projects keep their agents in `agents`, like the Agents SDK."""
         own = type("Own", (Scripted,), {"__module__": "agents.planning"})
 
         assert agent_stage(own()).spec.name == Scripted().name
 
     def test_a_tool_named_like_one_that_the_agent_brings_is_refused(self) -> None:
-        """One framework calls the one in place of the other, the next refuses every run; to a model they are one."""
+        """Frameworks would call the wrong tool or refuse every run, because both have the same name for a model."""
 
         @dataclass
         class Equipped(Scripted):
@@ -275,14 +275,14 @@ class TestAgentStage:
         assert agent_stage(Equipped(), tools=[MAIL]).spec.tools == {"crm_lookup", "files", "email.send"}
 
     async def test_without_a_contract_its_own_tools_are_allowed(self) -> None:
-        """What the stage declares is the limit then."""
+        """The stage's declaration is the limit then."""
         agent = Scripted()
         await agent_stage(agent, tools=[CRM])(StageContext.for_test(BATON))
 
         assert [tool.name for tool in agent.works[0].tools] == ["crm.lookup"]
 
     async def test_what_is_no_answer_is_refused_for_good(self) -> None:
-        """What makes it is its author's code: another run would be paid, and return the same."""
+        """Its author's code is at fault: another run would be charged and return the same."""
 
         class Careless(Scripted):
             async def run(self, work: AgentWork) -> Any:

@@ -93,7 +93,7 @@ def working(
     return pipeline_worker(client, AGENT_PIPELINES, stages)
 
 
-async def ran(client: Client, models: ChatServer, *stages: str, **options: Any) -> tuple[Handle, RunRecord]:
+async def run_stages(client: Client, models: ChatServer, *stages: str, **options: Any) -> tuple[Handle, RunRecord]:
     """Run the pipeline with some of its stages to its end, and return how it went."""
     async with working(client, models, **options) as worker:
         handle = await start(worker, ByAgents.run, stages=list(stages))
@@ -113,31 +113,31 @@ class TestPipeline:
     async def test_each_does_its_stage_under_a_contract(self, client: Client) -> None:
         """What a tool found is a sure fact for the next one; all name their handoff (S5-fields-a, S5-fields-i)."""
         with chat_server(LOOKED_UP, FOUND, DECIDED) as models:
-            handle, run = await ran(client, models, "find", "decide", "code")
-        told = explain(run, "decide")
+            handle, run = await run_stages(client, models, "find", "decide", "code")
+        explanation = explain(run, "decide")
 
         assert run.baton.decision_log[:2] == ["Ask the customer", "Approved"]
         assert "Send the email" in run.baton.decision_log[2]
-        facts: Any = told.contract["facts"]
-        assert [(one["claim"], one["confidence"]) for one in facts] == [("c-1 pays 20 USD", "high")]
+        facts: Any = explanation.contract["facts"]
+        assert [(fact["claim"], fact["confidence"]) for fact in facts] == [("c-1 pays 20 USD", "high")]
         assert "c-1 pays 20 USD" in models.asked[2].body["messages"][-1]["content"]
-        named = [one.headers["x-baton-handoff-id"] for one in models.asked]
-        assert named == [explain(run, "find").contract["handoffId"]] * 2 + [told.contract["handoffId"]]
+        named = [request.headers["x-baton-handoff-id"] for request in models.asked]
+        assert named == [explain(run, "find").contract["handoffId"]] * 2 + [explanation.contract["handoffId"]]
         await assert_replays(handle, AGENT_PIPELINES, plugin=_plugin(client))
 
     async def test_the_tools_it_used_are_those_of_its_contract(self, client: Client) -> None:
         """The model is shown what is granted and no more (S5-compiler-h, S5-fields-k)."""
         with chat_server(LOOKED_UP, FOUND) as models:
-            _, run = await ran(client, models, "find")
+            _, run = await run_stages(client, models, "find")
 
         assert explain(run, "find").contract["allowedTools"] == ["crm.lookup"]
-        shown = [tool["function"]["name"] for tool in models.asked[0].body["tools"]]
-        assert shown == ["crm_lookup", "final_result"]
+        tool_names = [tool["function"]["name"] for tool in models.asked[0].body["tools"]]
+        assert tool_names == ["crm_lookup", "final_result"]
 
     async def test_every_request_is_on_the_bill(self, client: Client) -> None:
         """Tokens and money, by the price list."""
         with chat_server(LOOKED_UP, FOUND, DECIDED) as models:
-            _, run = await ran(client, models, "find", "decide")
+            _, run = await run_stages(client, models, "find", "decide")
 
         assert run.state.spend == Spend(micro_usd=10_500, prompt_tokens=3_000, completion_tokens=300)
 
@@ -146,9 +146,9 @@ class TestPipeline:
         shouting = refusal(401, "invalid_api_key", f"Incorrect API key provided: {' '.join(KEYS.values())}")
         loud = "import os, sys; print(os.environ['PROGRAM_KEY'], file=sys.stderr); sys.exit(2)"
         with chat_server(LOOKED_UP, FOUND, DECIDED, shouting, shouting) as models:
-            runs = [await ran(client, models, "find", "decide", "code")]
-            runs += [await ran(client, models, one) for one in ("find", "decide")]
-            runs += [await ran(client, models, "code", program=loud)]
+            runs = [await run_stages(client, models, "find", "decide", "code")]
+            runs += [await run_stages(client, models, stage) for stage in ("find", "decide")]
+            runs += [await run_stages(client, models, "code", program=loud)]
 
         assert [run.steps[-1].status for _, run in runs] == [StepStatus.DONE, *[StepStatus.FAILED] * 3]
         assert models.asked[0].headers["authorization"] == f"Bearer {KEYS['provider']}"
@@ -158,11 +158,11 @@ class TestPipeline:
 
 class TestRetries:
     @pytest.mark.parametrize("name", ["find", "decide"])
-    async def test_what_may_pass_is_tried_again_by_temporal(self, client: Client, name: str) -> None:
+    async def test_temporal_retries_a_transient_error(self, client: Client, name: str) -> None:
         """Each request is made once by the agent; the next run of the activity makes the next."""
         good = FOUND if name == "find" else DECIDED
         with chat_server(refusal(500, "server_error"), refusal(429, "rate_limit_exceeded"), good) as models:
-            _, run = await ran(client, models, name)
+            _, run = await run_stages(client, models, name)
 
         assert run.steps[0].status is StepStatus.DONE
         assert len(models.asked) == 3
@@ -170,27 +170,27 @@ class TestRetries:
 
     @pytest.mark.parametrize("name", ["find", "decide"])
     @pytest.mark.parametrize(("status", "code"), [(400, "bad"), (401, "key"), (403, "no"), (404, "model_not_found")])
-    async def test_what_is_refused_for_good_is_not(self, client: Client, name: str, status: int, code: str) -> None:
+    async def test_a_permanent_error_is_not_retried(self, client: Client, name: str, status: int, code: str) -> None:
         """The stage fails at once, with the status."""
         with chat_server(refusal(status, code)) as models:
-            handle, run = await ran(client, models, name)
+            handle, run = await run_stages(client, models, name)
 
         assert len(models.asked) == 1
         assert run.steps[0].status is StepStatus.FAILED
         assert f"answered {status}" in await failure(handle)
 
-    async def test_an_unusable_answer_leads_to_another_attempt_that_is_told_why(self, client: Client) -> None:
+    async def test_an_unusable_answer_leads_to_a_retry_with_its_findings(self, client: Client) -> None:
         """It is the agent's to mend and no fault of the worker."""
         with chat_server(completion("Done!"), completion("Done!"), DECIDED) as models:
-            _, run = await ran(client, models, "decide")
+            _, run = await run_stages(client, models, "decide")
 
         assert run.state.entries[0].attempt == 2
         assert "is not a JSON object" in models.asked[2].body["messages"][-1]["content"]
 
-    async def test_what_a_lost_run_spent_is_on_the_bill(self, client: Client) -> None:
+    async def test_the_cost_of_a_lost_run_is_charged(self, client: Client) -> None:
         """The first run paid for its lookup before the provider failed."""
         with chat_server(LOOKED_UP, refusal(500, "server_error"), FOUND) as models:
-            _, run = await ran(client, models, "find")
+            _, run = await run_stages(client, models, "find")
 
         assert run.state.spend.prompt_tokens == 2_000
 

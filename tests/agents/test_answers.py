@@ -1,4 +1,4 @@
-"""What an agent is asked to answer, and how its answer is read."""
+"""Schemas and instructions for answers, and their parsing."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -16,13 +16,13 @@ VERDICT = {"type": "object", "properties": {"approved": {"type": "boolean"}}, "r
 
 
 class Finding(BaseModel):
-    """A finding of a review."""
+    """A review finding."""
 
     line: int
 
 
 class ReviewBaton(Baton):
-    """A baton with further fields."""
+    """A baton with additional fields."""
 
     quality: dict[str, float] = Field(default_factory=dict)
     findings: list[Finding] = Field(default_factory=list)
@@ -43,12 +43,12 @@ class TestAnswerSchema:
             pytest.param({"acceptance": ["pytest"]}, False, id="no patch"),
         ],
     )
-    def test_it_takes_what_a_stage_may_change(self, answer: dict[str, Any], fits: bool) -> None:
-        """A model is asked for `baton_patch`, and null is not an answer (S1-patch-a, C-3)."""
+    def test_it_accepts_all_fields_that_a_stage_may_change(self, answer: dict[str, Any], fits: bool) -> None:
+        """A model is asked for `baton_patch`, and null is not a valid answer (S1-patch-a, C-3)."""
         assert jsonschema_rs.Draft202012Validator(answer_schema()).is_valid(answer) is fits
 
-    def test_it_has_only_what_the_stage_writes(self) -> None:
-        """The goal is there where the stage says that it writes it."""
+    def test_it_has_only_the_fields_that_the_stage_writes(self) -> None:
+        """The goal is included only if the stage declares that it writes it."""
         patch = answer_schema(writes=["goal", "decision_log"])["properties"]["baton_patch"]
 
         assert list(patch["properties"]) == ["goal", "decision_log"]
@@ -62,7 +62,7 @@ class TestAnswerSchema:
         assert not validator.is_valid({"baton_patch": {"findings": [{"line": "three"}]}})
 
     def test_it_has_the_output_of_the_stage(self) -> None:
-        """The registered schema is part of what the model is asked for (S5-fields-l)."""
+        """The registered schema is part of the model's schema (S5-fields-l)."""
         validator = jsonschema_rs.Draft202012Validator(answer_schema(output={"$id": "urn:x", **VERDICT}))
 
         assert validator.is_valid({"baton_patch": {}, "output": {"approved": True}})
@@ -74,7 +74,7 @@ class TestHowToAnswer:
     """`answer_instructions`."""
 
     def test_a_schema_is_spelled_out_where_it_is_not_given_in_another_way(self) -> None:
-        """A command line has nothing but the prompt."""
+        """A command line gets only the prompt."""
         assert '"baton_patch"' in answer_instructions(AnswerForm.PATCH, answer_schema())
         assert '"properties"' not in answer_instructions(AnswerForm.PATCH)
 
@@ -84,14 +84,14 @@ class TestHowToAnswer:
         sections = ["## Agent Handoff Report", "### Summary", "### Findings", "### Context for Next Agent"]
         sections += ["### Blockers / Open Questions", "### Recommendations for Next Agent", "### Verification Commands"]
 
-        assert [text.index(one) for one in sections] == sorted(text.index(one) for one in sections)
+        assert [text.index(heading) for heading in sections] == sorted(text.index(heading) for heading in sections)
 
 
 class TestReadAnswer:
     """`read_answer`."""
 
     def test_the_output_is_read_beside_the_patch(self) -> None:
-        """Both members, and nothing else."""
+        """Both members are required, and no others are allowed."""
         answer = read_answer('{"baton_patch": {}, "output": {"approved": true}}')
 
         assert (answer.patch, answer.output) == ({}, {"approved": True})
@@ -106,15 +106,15 @@ class TestReadAnswer:
             pytest.param('{"baton_patch": {}, "notes": 1}', "has a member 'notes'", id="a member too many"),
         ],
     )
-    def test_what_is_no_answer_is_told_to_the_agent(self, raw: str, finding: str) -> None:
-        """Nothing is lost silently: the findings lead to another attempt (S1-patch-a, C-3)."""
+    def test_an_invalid_answer_becomes_a_finding_for_the_agent(self, raw: str, finding: str) -> None:
+        """The findings lead to another attempt; nothing is dropped silently (S1-patch-a, C-3)."""
         with pytest.raises(PatchError) as raised:
             read_answer(raw)
 
-        assert any(finding in one for one in raised.value.findings)
+        assert any(finding in text for text in raised.value.findings)
 
-    def test_each_kind_of_malformed_json_has_its_own_sentence(self) -> None:
-        """The model mends what it is told of."""
+    def test_each_kind_of_malformed_json_has_a_specific_finding(self) -> None:
+        """A model can only correct what it is told about."""
         kinds = (
             ("", "is empty"),
             ("Done!", "before the object"),
@@ -135,16 +135,16 @@ class TestReadAnswer:
             ("null", "but null"),
             ('{"baton_patch": {}, "baton_patch": {}}', "appears twice"),
         )
-        found = {}
+        findings = {}
         for raw, _ in kinds:
             with pytest.raises(PatchError) as raised:
                 read_answer(raw)
-            found[raw] = str(raised.value)
+            findings[raw] = str(raised.value)
 
-        assert {raw: said for raw, said in kinds if said not in found[raw]} == {}, found
+        assert {raw: expected for raw, expected in kinds if expected not in findings[raw]} == {}, findings
 
-    def test_what_is_not_json_in_an_object_is_a_finding(self) -> None:
-        """A time becomes a text; what has no form in JSON goes back to the agent."""
+    def test_a_value_outside_json_in_an_object_is_a_finding(self) -> None:
+        """A time becomes a text; a value without a JSON form goes back to the agent."""
         at = datetime(2026, 11, 26, tzinfo=UTC)
         assert read_answer({"baton_patch": {"at": at}}).patch == {"at": "2026-11-26T00:00:00Z"}
 
@@ -152,8 +152,8 @@ class TestReadAnswer:
             with pytest.raises(PatchError, match="JSON"):
                 read_answer({"baton_patch": {"score": value}})
 
-    def test_what_does_not_fit_the_schema_is_told_without_its_values(self) -> None:
-        """A finding names places of the schema, never what a model wrote."""
+    def test_a_schema_mismatch_is_reported_without_values(self) -> None:
+        """A finding names places in the schema, never the model's text."""
         with pytest.raises(PatchError) as raised:
             read_answer({"baton_patch": {"acceptance": "marker-1"}}, answer_schema())
 

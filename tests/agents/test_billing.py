@@ -1,4 +1,4 @@
-"""What a run costs, whatever form its provider reports the tokens in."""
+"""The cost of a run for each form in which providers report tokens."""
 
 import sys
 import tomllib
@@ -37,7 +37,7 @@ Made = Callable[..., Stage[Any, Any]]
 
 @pytest.fixture(autouse=True)
 def own_server() -> Iterator[None]:
-    """Allow requests; they go to this machine."""
+    """Allow requests to this machine."""
     with pydantic_ai.models.override_allow_model_requests(True):
         yield
 
@@ -85,50 +85,54 @@ WIRE: dict[str, tuple[Mapping[str, Any], int]] = {
 
 
 class TestWire:
-    """Every adapter, against a server that speaks the wire format."""
+    """Every adapter, against a server with the provider's wire format."""
 
-    @pytest.mark.parametrize("made", [by_chat, by_pydantic_ai, by_openai_agents])
-    async def test_every_form_is_charged_in_full_and_once(self, made: Made) -> None:
-        """Cached tokens cost what the price says, and reasoning is charged wherever the server reports it."""
-        found = {}
+    @pytest.mark.parametrize("make_model", [by_chat, by_pydantic_ai, by_openai_agents])
+    async def test_every_form_is_charged_in_full_and_once(self, make_model: Made) -> None:
+        """Cached tokens have their price, and reasoning is charged wherever the server reports it."""
+        charged = {}
         for name, (usage, _) in WIRE.items():
             with chat_server({**completion(GOOD, model="mine-1"), "usage": usage}) as server:
-                of = context()
-                await made(server)(of)
-                found[name] = (of.charged.prompt_tokens, of.charged.completion_tokens, of.charged.micro_usd)
+                stage_context = context()
+                await make_model(server)(stage_context)
+                charged[name] = (
+                    stage_context.charged.prompt_tokens,
+                    stage_context.charged.completion_tokens,
+                    stage_context.charged.micro_usd,
+                )
 
-        assert found == {name: (1_000, 100, cost) for name, (_, cost) in WIRE.items()}
+        assert charged == {name: (1_000, 100, cost) for name, (_, cost) in WIRE.items()}
 
-    @pytest.mark.parametrize("made", [by_chat, by_pydantic_ai])
-    async def test_a_stream_that_restates_its_usage_is_charged_once(self, made: Made) -> None:
+    @pytest.mark.parametrize("make_model", [by_chat, by_pydantic_ai])
+    async def test_a_stream_that_restates_its_usage_is_charged_once(self, make_model: Made) -> None:
         """In each chunk, as vLLM does, or twice at the end."""
         events = chunks("final_result", ANSWER, read=1_000, written=100)
         events = [
-            {**one, "usage": {"prompt_tokens": 1000.0, "completion_tokens": min(100, place * 25), "total_tokens": 0}}
-            for place, one in enumerate([*events, events[-1]])
+            {**event, "usage": {"prompt_tokens": 1000.0, "completion_tokens": min(100, index * 25), "total_tokens": 0}}
+            for index, event in enumerate([*events, events[-1]])
         ]
         with chat_server(Reply(events=events)) as server:
-            of = context()
-            await made(server, stream=True, answer="tool")(of)
+            stage_context = context()
+            await make_model(server, stream=True, answer="tool")(stage_context)
 
-        assert of.charged == Spend(micro_usd=20_000, prompt_tokens=1_000, completion_tokens=100)
+        assert stage_context.charged == Spend(micro_usd=20_000, prompt_tokens=1_000, completion_tokens=100)
 
     async def test_a_server_that_does_not_count_is_estimated(self) -> None:
-        """No request is free of tokens."""
+        """Every request is charged tokens."""
         with chat_server(completion(GOOD) | {"usage": None}) as server:
-            of = context()
-            await by_chat(server)(of)
+            stage_context = context()
+            await by_chat(server)(stage_context)
 
-        assert 100 < of.charged.prompt_tokens < 2_000
-        assert 10 < of.charged.completion_tokens < 200
+        assert 100 < stage_context.charged.prompt_tokens < 2_000
+        assert 10 < stage_context.charged.completion_tokens < 200
 
     async def test_a_given_price_counts_before_the_list(self) -> None:
-        """Also for a model that the list knows."""
+        """Also for a model in the price list."""
         with chat_server(completion(GOOD, model="gpt-4o")) as server:
-            of = context()
-            await agent_stage(chat_agent("plan", server.url, "gpt-4o", price=PRICE))(of)
+            stage_context = context()
+            await agent_stage(chat_agent("plan", server.url, "gpt-4o", price=PRICE))(stage_context)
 
-        assert of.charged.micro_usd == 20_000
+        assert stage_context.charged.micro_usd == 20_000
 
 
 class _Streaming(GenericFakeChatModel):
@@ -141,23 +145,23 @@ class _Streaming(GenericFakeChatModel):
 
 
 class TestLangChain:
-    """What its models report."""
+    """The reports of its models."""
 
     async def test_a_stream_that_restates_its_usage_is_charged_once(self) -> None:
-        """LangChain itself adds it up."""
+        """LangChain itself would add it up."""
         model = _Streaming(messages=iter(()))
 
         async def plan(state: dict[str, Any]) -> dict[str, Any]:
-            said = [one async for one in model.astream("Plan")]
-            return {"current_state": [f"{len(said)} chunks"]}
+            chunks = [chunk async for chunk in model.astream("Plan")]
+            return {"current_state": [f"{len(chunks)} chunks"]}
 
-        of = context()
-        await agent_stage(LangGraphAgent(plan, price=PRICE))(of)
+        stage_context = context()
+        await agent_stage(LangGraphAgent(plan, price=PRICE))(stage_context)
 
-        assert of.charged == Spend(micro_usd=20_000, prompt_tokens=1_000, completion_tokens=100)
+        assert stage_context.charged == Spend(micro_usd=20_000, prompt_tokens=1_000, completion_tokens=100)
 
-    async def test_what_came_from_the_cache_is_charged_as_such(self) -> None:
-        """Its normal form of usage has the details."""
+    async def test_cached_input_is_charged_at_its_price(self) -> None:
+        """Its own form of usage has the details."""
         usage: Any = {
             "input_tokens": 1_000,
             "output_tokens": 100,
@@ -169,27 +173,27 @@ class TestLangChain:
         async def plan(state: dict[str, Any]) -> dict[str, Any]:
             return {"current_state": [str((await model.ainvoke("Plan")).content)]}
 
-        of = context()
-        await agent_stage(LangGraphAgent(plan, price=PRICE))(of)
+        stage_context = context()
+        await agent_stage(LangGraphAgent(plan, price=PRICE))(stage_context)
 
-        assert of.charged.micro_usd == 1_000 + 600 + 6_000 + 10_000
+        assert stage_context.charged.micro_usd == 1_000 + 600 + 6_000 + 10_000
 
 
 class TestLimits:
-    """How far a run may go."""
+    """The limits of a run."""
 
-    @pytest.mark.parametrize("made", [by_chat, by_pydantic_ai, by_openai_agents])
-    async def test_an_answer_that_is_paid_is_taken(self, made: Made) -> None:
-        """Dearer than the stage's reservation, it is charged in full all the same."""
+    @pytest.mark.parametrize("make_model", [by_chat, by_pydantic_ai, by_openai_agents])
+    async def test_an_answer_that_is_paid_is_taken(self, make_model: Made) -> None:
+        """It is charged in full even if it exceeds the stage's reservation."""
         with chat_server(completion(GOOD, model="mine-1")) as server:
-            of = context()
-            result = await made(server, limits=AgentLimits(micro_usd=1, tokens=1))(of)
+            stage_context = context()
+            result = await make_model(server, limits=AgentLimits(micro_usd=1, tokens=1))(stage_context)
 
         assert result.baton_patch == PATCH
-        assert of.charged.micro_usd == 20_000
+        assert stage_context.charged.micro_usd == 20_000
 
     @pytest.mark.parametrize(
-        ("limits", "asked"),
+        ("limits", "request_count"),
         [
             pytest.param(AgentLimits(requests=2), 2, id="requests"),
             pytest.param(AgentLimits(tokens=2_000), 2, id="tokens"),
@@ -197,15 +201,17 @@ class TestLimits:
             pytest.param(AgentLimits(micro_usd=0), 1, id="no money"),
         ],
     )
-    @pytest.mark.parametrize("made", [by_chat, by_pydantic_ai, by_openai_agents])
-    async def test_a_limit_refuses_the_next_request(self, made: Made, limits: AgentLimits, asked: int) -> None:
-        """And the tools before it: what they do would be for nothing."""
+    @pytest.mark.parametrize("make_model", [by_chat, by_pydantic_ai, by_openai_agents])
+    async def test_a_limit_refuses_the_next_request(
+        self, make_model: Made, limits: AgentLimits, request_count: int
+    ) -> None:
+        """Also tools before it do not run, because their results would be wasted."""
         call = completion(calls=[("crm_lookup", {"customer": "c-1"})], model="mine-1")
         with chat_server(call, call, call) as server:
-            stage = made(server, tools=[AgentTool.of(lookup, name="crm.lookup")], limits=limits)
+            stage = make_model(server, tools=[AgentTool.of(lookup, name="crm.lookup")], limits=limits)
             with pytest.raises(ApplicationError, match="reached a limit of its run") as raised:
                 await stage(context())
-            assert len(server.asked) == asked
+            assert len(server.asked) == request_count
 
         assert raised.value.non_retryable
 
@@ -214,7 +220,7 @@ class TestCostOf:
     """`compute_cost`."""
 
     def test_a_known_model_has_its_price(self) -> None:
-        """By the price list, which needs no network; tokens of the provider's cache are cheaper."""
+        """By the price list, without a network; cached tokens are cheaper."""
         million = 1_000_000
         plain, cached = (compute_cost("gpt-4o", Usage(input=million, cached_input=part)) for part in (0, million))
 
@@ -222,10 +228,10 @@ class TestCostOf:
         assert cached == 1_250_000
         assert compute_cost("gpt-4o", Usage(input=1_000), url="https://models.example/v1") == 2_500
 
-    def test_a_model_that_nobody_knows_has_none(
+    def test_an_unknown_model_has_no_window(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Which is something else than costing nothing; it is logged once."""
+        """Unknown is not free; it is logged once."""
         monkeypatch.setitem(sys.modules, "genai_prices", None)
         monkeypatch.setattr(billing, "_price_list", billing._price_list.__wrapped__)
 
@@ -234,7 +240,7 @@ class TestCostOf:
 
     @pytest.mark.parametrize("extra", ["agents", "openai-agents", "langgraph"])
     def test_every_adapter_that_charges_brings_the_price_list(self, extra: str) -> None:
-        """Known models have their prices, whichever of the extras is installed alone."""
+        """Known models have prices with each extra installed separately."""
         project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
         assert any(needed.startswith("genai-prices") for needed in project["optional-dependencies"][extra])

@@ -53,7 +53,7 @@ class TestRequest:
         members = shape["json_schema"]["schema"]["properties"]["baton_patch"]["properties"]
         assert list(members) == ["decision_log"]
 
-    async def test_an_endpoint_that_knows_no_schema_is_told_it_in_the_prompt(self) -> None:
+    async def test_the_prompt_contains_the_schema_for_an_endpoint_without_schemas(self) -> None:
         """So that any endpoint will do."""
         with chat_server(completion(GOOD)) as server:
             await stage(server, answer="prompted")(context())
@@ -63,16 +63,16 @@ class TestRequest:
     async def test_the_key_is_in_the_header_and_the_handoff_beside_it(self) -> None:
         """The key is looked up when it is needed, by the name of its variable (S5-fields-a)."""
         with chat_server(completion(GOOD)) as server:
-            made = stage(server, parameters={"temperature": 0})
-            of = context()
-            await made(of)
+            agent = stage(server, parameters={"temperature": 0})
+            stage_context = context()
+            await agent(stage_context)
 
-        (asked,) = server.asked
-        assert asked.headers["authorization"] == f"Bearer {KEY}"
-        assert asked.headers["x-baton-handoff-id"] == of.handoff_id
-        assert asked.body["temperature"] == 0
-        assert asked.path == "/v1/chat/completions"
-        assert KEY not in repr(made)
+        (request,) = server.asked
+        assert request.headers["authorization"] == f"Bearer {KEY}"
+        assert request.headers["x-baton-handoff-id"] == stage_context.handoff_id
+        assert request.body["temperature"] == 0
+        assert request.path == "/v1/chat/completions"
+        assert KEY not in repr(agent)
 
     def test_an_address_that_would_give_the_key_away_is_refused(self) -> None:
         """Where the agent is made, and so is one that no request can go to."""
@@ -115,8 +115,8 @@ class TestConnections:
     def test_an_agent_serves_several_event_loops(self) -> None:
         """Nothing is kept open in the first one: a connection of a loop that has ended failed the next request."""
         with chat_server(completion(GOOD), completion(GOOD), keep_alive=True) as server:
-            made = stage(server)
-            answers = [asyncio.run(made(context())).baton_patch for _ in range(2)]
+            agent = stage(server)
+            answers = [asyncio.run(agent(context())).baton_patch for _ in range(2)]
 
         assert answers == [PATCH, PATCH]
 
@@ -124,13 +124,13 @@ class TestConnections:
 class TestConversation:
     """Tools, and answers that have to be corrected."""
 
-    async def test_what_a_model_thinks_aloud_is_a_note_and_not_part_of_its_answer(self) -> None:
+    async def test_a_models_thoughts_are_a_note_and_not_part_of_its_answer(self) -> None:
         """Where its server leaves it in the text."""
-        of = context()
+        stage_context = context()
         with chat_server(completion("<think>\nA {plan}?\n</think>\n\n" + GOOD)) as server:
-            result = await stage(server, retries=0)(of)
+            result = await stage(server, retries=0)(stage_context)
         assert result.baton_patch == PATCH
-        assert events(of) == [(EventType.INTERNAL_NOTE, None)]
+        assert events(stage_context) == [(EventType.INTERNAL_NOTE, None)]
 
         answer = GOOD.replace("sessions", "</think>")
         with chat_server(completion(answer)) as server:

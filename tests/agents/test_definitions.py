@@ -40,11 +40,11 @@ class TestFrontMatter:
 
     def test_the_documents_own_is_read(self) -> None:
         """S4-fm-a: name, description, and who uses it."""
-        found = parse_agent_definition(STYLE)
+        definition = parse_agent_definition(STYLE)
 
-        assert (found.name, found.used_by) == ("agent-handoff", ("all-agents", "multi-agent-workflows"))
-        assert found.description.startswith("Standardized format for passing context")
-        assert found.instructions == "# Agent Handoff Style"
+        assert (definition.name, definition.used_by) == ("agent-handoff", ("all-agents", "multi-agent-workflows"))
+        assert definition.description.startswith("Standardized format for passing context")
+        assert definition.instructions == "# Agent Handoff Style"
 
     @pytest.mark.parametrize(
         ("front", "expected"),
@@ -89,24 +89,24 @@ class TestAgentDefinition:
 
     def test_an_agent_with_the_style_answers_with_reports(self) -> None:
         """S4-int-a: the document's own definition."""
-        found = parse_agent_definition("---\nname: code-explorer\noutput_style: agent-handoff\n---")
+        agent = parse_agent_definition("---\nname: code-explorer\noutput_style: agent-handoff\n---")
 
-        assert (found.name, found.output_style, found.reports) == ("code-explorer", "agent-handoff", True)
+        assert (agent.name, agent.output_style, agent.reports) == ("code-explorer", "agent-handoff", True)
         assert not parse_agent_definition(definition("name: x\noutput_style: concise")).reports
 
     def test_every_member_is_read(self) -> None:
         """S4-fm-a, S4-int-a; and what Baton gives no meaning is kept."""
-        found = parse_agent_definition(
+        agent = parse_agent_definition(
             definition("name: tester\ndescription: Tests\nmodel: small-1\ntools: Read, Bash\nused_by: [ci]\ncolor: red")
         )
 
-        assert (found.description, found.model, found.tools, found.used_by) == (
+        assert (agent.description, agent.model, agent.tools, agent.used_by) == (
             "Tests",
             "small-1",
             ("Read", "Bash"),
             ("ci",),
         )
-        assert (found.instructions, found.further) == ("Do it.", {"color": "red"})
+        assert (agent.instructions, agent.further) == ("Do it.", {"color": "red"})
 
     @pytest.mark.parametrize(
         ("front", "expected"),
@@ -184,12 +184,12 @@ class TestDefinedStage:
     async def test_the_style_asks_for_a_report_and_takes_one(self) -> None:
         """S4-int-a: `output_style: agent-handoff` is all it takes; the file's text is the agent's instructions."""
         agent = Listening(render_report(report(sender="explorer")))
-        made = defined_stage(
+        stage = defined_stage(
             parse_agent_definition("---\nname: explorer\noutput_style: agent-handoff\n---\nLook."), agent
         )
-        result = await made(StageContext.for_test(Baton(goal="Add login")))
+        result = await stage(StageContext.for_test(Baton(goal="Add login")))
 
-        assert (made.spec.name, agent.asked[0].instructions) == ("explorer", "Look.")
+        assert (stage.spec.name, agent.asked[0].instructions) == ("explorer", "Look.")
         assert agent.asked[0].form is AnswerForm.REPORT
         assert "## Agent Handoff Report" in agent.asked[0].user_turn()
         assert result.report == render_report(report(sender="explorer"))
@@ -235,7 +235,7 @@ class TestDefinedStage:
         """As coding agents read such a file; it matched nothing, and the agent went without them."""
         agent = Listening(PATCH)
         definition = parse_agent_definition(f'---\nname: explorer\ntools: "{tools}"\n---')
-        made = defined_stage(definition, agent, tools=[*REMOTE, look, change, SEARCH])
-        await made(StageContext.for_test(Baton(goal="g")))
+        stage = defined_stage(definition, agent, tools=[*REMOTE, look, change, SEARCH])
+        await stage(StageContext.for_test(Baton(goal="g")))
 
         assert [tool.name for tool in agent.asked[0].tools] == expected

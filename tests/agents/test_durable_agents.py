@@ -57,18 +57,18 @@ async def worker(server: DevServer, safeguards: Safeguards, store: MemoryArtifac
     """Return a worker that runs the durable agents, sealed."""
     baton = BatonPlugin(WorkerParts(artifacts=store), safeguards=safeguards)
     client = await Client.connect(server.address, plugins=[baton, DurableAgentsPlugin()])
-    async with pipeline_worker(client, DURABLE_PIPELINES, DURABLE_STAGES) as it:
+    async with pipeline_worker(client, DURABLE_PIPELINES, DURABLE_STAGES) as worker:
         REQUESTS.clear()
-        yield it
+        yield worker
 
 
 async def activities(handle: Handle) -> list[str]:
     """Return the activities that a run scheduled, in order."""
     events = (await handle.fetch_history()).events
     return [
-        one.activity_task_scheduled_event_attributes.activity_type.name
-        for one in events
-        if one.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+        event.activity_task_scheduled_event_attributes.activity_type.name
+        for event in events
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
     ]
 
 
@@ -94,26 +94,26 @@ class TestDurableAgent:
         (tmp_path / "looks.json").write_text((await handle.fetch_history()).to_json())
         words = ["replay", str(tmp_path / "looks.json"), "-m", Thinks.__module__]
         root = ["--path", str(Path(__file__).parents[2])]
-        shown = await asyncio.to_thread(CliRunner().invoke, make_app(), [*words, *root])
+        result = await asyncio.to_thread(CliRunner().invoke, make_app(), [*words, *root])
 
-        assert (shown.exit_code, "✓" in shown.output) == (0, True), shown.output
+        assert (result.exit_code, "✓" in result.output) == (0, True), result.output
 
     async def test_its_inputs_stand_in_its_prompt(self, worker: Worker) -> None:
         """Whole, under their names, as those of any stage (issue 33)."""
         REQUESTS.clear()
-        given = PipelineInput(goal="Plan", inputs={"draft": "Batons travel."})
-        result = await run_pipeline(worker, Thinks.run, given)
+        start = PipelineInput(goal="Plan", inputs={"draft": "Batons travel."})
+        result = await run_pipeline(worker, Thinks.run, start)
 
         prompt = str(getattr(REQUESTS[0][0].parts[-1], "content", ""))
         assert "Batons travel." in prompt.partition("Input `draft`:")[2]
         await assert_replays(result.handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])
 
-    async def test_it_reads_the_rest_of_what_was_cut(self, worker: Worker, store: MemoryArtifactStore) -> None:
+    async def test_it_reads_the_rest_of_a_truncated_input(self, worker: Worker, store: MemoryArtifactStore) -> None:
         """A text and an artifact, page by page; what its handoff does not name is refused to the model (issue 33)."""
         REQUESTS.clear()
         ref = ArtifactRef(id="notes-1", type="notes", hash=await store.put(PAGES.encode()), size=len(PAGES))
-        given = PipelineInput(goal="Plan", params={"agent": "reads"}, inputs={"draft": PAGES, "notes": ref})
-        result = await run_pipeline(worker, Thinks.run, given)
+        start = PipelineInput(goal="Plan", params={"agent": "reads"}, inputs={"draft": PAGES, "notes": ref})
+        result = await run_pipeline(worker, Thinks.run, start)
 
         prompt = str(getattr(REQUESTS[0][0].parts[-1], "content", ""))
         assert prompt.count("of 40,000 characters; read the rest with `read_artifact`") == 2
@@ -129,12 +129,12 @@ class TestDurableAgent:
         assert [event["type"] for event in events] == ["llm_response", "internal_note", "internal_note"]
         await assert_replays(result.handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])
 
-    async def test_one_that_may_not_read_is_not_told_that_it_could(self, worker: Worker) -> None:
+    async def test_an_agent_without_read_permission_is_not_offered_reading(self, worker: Worker) -> None:
         """And its call is denied."""
         REQUESTS.clear()
-        given = PipelineInput(goal="Plan", params={"agent": "may_not_read"}, inputs={"draft": PAGES})
+        start = PipelineInput(goal="Plan", params={"agent": "may_not_read"}, inputs={"draft": PAGES})
         handle = await worker.client.start_workflow(
-            Thinks.run, given, id=f"may-not-read-{uuid.uuid4()}", task_queue=worker.task_queue
+            Thinks.run, start, id=f"may-not-read-{uuid.uuid4()}", task_queue=worker.task_queue
         )
 
         assert TOOL_DENIED in await failure(handle)
@@ -182,8 +182,10 @@ class TestDurableAgent:
         async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
             trace = await ledger.trace(run.start.task_id or "")
         records = trace.records
-        accepted = {one.fields.to_agent: one.fields.event_id for one in records if one.fields.status == "ACCEPTED"}
-        (denial,) = [one for one in records if one.fields.kind == "denial"]
+        accepted = {
+            record.fields.to_agent: record.fields.event_id for record in records if record.fields.status == "ACCEPTED"
+        }
+        (denial,) = [record for record in records if record.fields.kind == "denial"]
 
         assert denial.body == {"tool": "send", "handoffId": accepted["sends"]}
         assert run.state.spend.prompt_tokens > 0
@@ -195,7 +197,7 @@ class TestDurableAgent:
         assert "reached a limit of its run" in await failure(handle)
         run = await read_run(worker.client, handle.id)
         assert run.state.spend.prompt_tokens > 0
-        assert [event["type"] for one in run.state.outcomes for event in one.events][-1] == "tool_result"
+        assert [event["type"] for outcome in run.state.outcomes for event in outcome.events][-1] == "tool_result"
 
     async def test_an_answer_that_does_not_fit_is_corrected_in_the_same_conversation(self, worker: Worker) -> None:
         """The model is told what is wrong; the stage that puts the answer on record is not sent out in vain."""
@@ -233,7 +235,7 @@ class TestDurableAgent:
         assert isinstance(ended.value.cause, CancelledError)
         run = await read_run(worker.client, handle.id)
         assert run.state.spend.prompt_tokens > 0
-        assert [event["type"] for one in run.state.outcomes for event in one.events][:2] == [
+        assert [event["type"] for outcome in run.state.outcomes for event in outcome.events][:2] == [
             "llm_response",
             "tool_call",
         ]
@@ -259,7 +261,7 @@ class TestDurableAgent:
         assert_not_seen(KEY, surfaces)
         assert_seen("answered 401", surfaces)
 
-    async def test_an_answer_that_cannot_be_read_is_told_without_its_words(self, worker: Worker) -> None:
+    async def test_an_unreadable_answer_is_reported_without_its_text(self, worker: Worker) -> None:
         """The framework's own text of it quotes the answer, and the activity's says only that it failed."""
         handle = await start(worker, Thinks.run, agent="garbled")
 
@@ -267,40 +269,42 @@ class TestDurableAgent:
         assert_not_seen(KEY, await surfaces_of(worker.client, handle.id))
 
     @pytest.mark.parametrize(
-        ("agent", "told"),
+        ("agent", "message"),
         [
             pytest.param("filtered", "the model refused to answer, or its provider's content filter", id="a filter"),
             pytest.param("empty", r"the provider's answer cannot be read \(IndexError\)", id="no choices"),
         ],
     )
-    async def test_what_a_request_raises_is_told_without_its_words(self, worker: Worker, agent: str, told: str) -> None:
+    async def test_a_failed_request_is_reported_without_the_providers_text(
+        self, worker: Worker, agent: str, message: str
+    ) -> None:
         """Also where the framework makes an error of its own of it, with the provider's words in it."""
         handle = await start(worker, Thinks.run, agent=agent)
 
-        assert re.search(rf"agent '{agent}': {told}", await failure(handle))
+        assert re.search(rf"agent '{agent}': {message}", await failure(handle))
         assert_not_seen(KEY, await surfaces_of(worker.client, handle.id))
 
     @pytest.mark.parametrize(
-        ("agent", "told"),
+        ("agent", "message"),
         [
             pytest.param("refuses", "agent 'refuses': the model refused to answer", id="a refusal"),
             pytest.param("long", "the answer was cut off at the most tokens", id="cut off"),
         ],
     )
-    async def test_an_answer_without_an_end_is_not_asked_for_again(self, worker: Worker, agent: str, told: str) -> None:
+    async def test_a_cut_off_answer_is_not_requested_again(self, worker: Worker, agent: str, message: str) -> None:
         """The framework would only say that it is no call of the answer's tool, and pay again."""
         handle = await start(worker, Thinks.run, agent=agent)
 
-        assert told in await failure(handle)
+        assert message in await failure(handle)
         assert len([name for name in await activities(handle) if "model_request" in name]) == 1
 
     async def test_a_tool_that_fails_for_good_is_named_with_its_reason(self, worker: Worker) -> None:
         """And not only that an activity failed."""
         handle = await start(worker, Thinks.run, agent="breaks")
 
-        told = await failure(handle)
-        assert "agent 'breaks'" in told
-        assert "call_tool: RuntimeError: the register is down" in told
+        message = await failure(handle)
+        assert "agent 'breaks'" in message
+        assert "call_tool: RuntimeError: the register is down" in message
 
     async def test_half_a_character_fails_the_run(self, worker: Worker) -> None:
         """Temporal could not store it, and would run the tool or the request again without end."""
@@ -308,14 +312,14 @@ class TestDurableAgent:
 
         assert "agent 'halves': a model or tool returned what cannot be stored" in await failure(handle)
 
-    async def test_a_run_that_continues_as_new_takes_over_what_was_answered(self, worker: Worker) -> None:
+    async def test_a_run_that_continues_as_new_keeps_the_answer(self, worker: Worker) -> None:
         """It continued before the answer was on record, and thought again, and continued again, without an end."""
         handle = await start(worker, ThinksLong.run)
-        asked = len(REQUESTS)
+        request_count = len(REQUESTS)
         result = await asyncio.wait_for(handle.result(), 60)
 
         assert result.output == {"runs": 1}
-        assert len(REQUESTS) - asked == 4
+        assert len(REQUESTS) - request_count == 4
 
     async def test_another_pipeline_has_it_as_a_child(self, worker: Worker) -> None:
         """What it decided is in the parent's baton."""

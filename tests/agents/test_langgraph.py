@@ -73,7 +73,7 @@ def calling(name: str, customer: str) -> AIMessage:
     return AIMessage("", tool_calls=[call], usage_metadata=USAGE)
 
 
-def looping(chat: GenericFakeChatModel, *, told: bool = False) -> Any:
+def looping(chat: GenericFakeChatModel, *, passes_error: bool = False) -> Any:
     """Return a graph of a model and its tools; whether the model is told of errors is as the graph says."""
 
     async def ask(state: MessagesState) -> dict[str, Any]:
@@ -84,14 +84,14 @@ def looping(chat: GenericFakeChatModel, *, told: bool = False) -> Any:
 
     graph = StateGraph(MessagesState)
     graph.add_node("ask", ask)
-    graph.add_node("tools", ToolNode([crm_lookup], handle_tool_errors=True) if told else ToolNode([crm_lookup]))
+    graph.add_node("tools", ToolNode([crm_lookup], handle_tool_errors=True) if passes_error else ToolNode([crm_lookup]))
     graph.add_edge(START, "ask")
     graph.add_conditional_edges("ask", more)
     graph.add_edge("tools", "ask")
     return graph.compile()
 
 
-async def done(stage: Any, context: StageContext[Baton] | None = None) -> StageResult:
+async def run_stage(stage: Any, context: StageContext[Baton] | None = None) -> StageResult:
     """Return what a stage answers."""
     result: StageResult = await stage(context or StageContext.for_test(BATON))
     return result
@@ -106,7 +106,7 @@ class TestNodeStage:
         def plan(state: dict[str, Any]) -> dict[str, Any]:
             return {"current_state": [f"A plan for {state['goal']}"], "scratch": "not the baton's"}
 
-        assert (await done(node_stage(plan))).baton_patch == {"current_state": ["A plan for Add login"]}
+        assert (await run_stage(node_stage(plan))).baton_patch == {"current_state": ["A plan for Add login"]}
 
     async def test_members_are_mapped_as_declared(self) -> None:
         """What a member holds and what becomes of it is declared; decisions are those that were added."""
@@ -119,7 +119,7 @@ class TestNodeStage:
             into={"task": "goal", "decisions": "decision_log"},
             out={"current_state": "notes", "decision_log": "decisions", "output": "notes"},
         )
-        result = await done(stage)
+        result = await run_stage(stage)
 
         assert result.baton_patch == {"current_state": ["ADD LOGIN"], "decision_log": ["Ship it"]}
         assert result.output == ["ADD LOGIN"]
@@ -136,7 +136,7 @@ class TestNodeStage:
         graph.add_node("decide", lambda state: {"decision_log": ["Use Postgres"]})
         graph.add_edge(START, "decide")
 
-        assert (await done(node_stage(graph, name="decide"))).baton_patch == {"decision_log": ["Use Postgres"]}
+        assert (await run_stage(node_stage(graph, name="decide"))).baton_patch == {"decision_log": ["Use Postgres"]}
 
     async def test_functions_make_state_and_answer(self) -> None:
         """Where names are not enough, a function makes the state and another one the answer."""
@@ -150,41 +150,41 @@ class TestNodeStage:
         def write(state: Draft) -> Draft:
             return {"notes": [state["task"]]}
 
-        result = await done(node_stage(write, into=into, out=out))
+        result = await run_stage(node_stage(write, into=into, out=out))
 
         assert (result.baton_patch, result.output) == ({"current_state": ["Add login!"]}, 1)
 
     async def test_the_answer_of_a_model_is_read_in_the_last_message(self) -> None:
         """A graph of messages is given the fenced prompt in the user turn, and its last message is the answer."""
-        said = '{"baton_patch": {"decision_log": ["Use Postgres"]}}'
-        graph = looping(model(AIMessage(said, usage_metadata=USAGE)))
+        answer = '{"baton_patch": {"decision_log": ["Use Postgres"]}}'
+        graph = looping(model(AIMessage(answer, usage_metadata=USAGE)))
         context = StageContext.for_test(BATON, contract=contract())
-        seen: list[str] = []
+        prompts: list[str] = []
 
         def into(work: AgentWork) -> dict[str, Any]:
-            seen.append(work.user_turn())
+            prompts.append(work.user_turn())
             return {"messages": [("user", work.user_turn())]}
 
-        assert (await done(node_stage(graph, out={"answer": "messages"}, into=into), context)).baton_patch == {
+        assert (await run_stage(node_stage(graph, out={"answer": "messages"}, into=into), context)).baton_patch == {
             "decision_log": ["Use Postgres"]
         }
-        assert "Write the plan" in seen[0]
-        assert "DATA ONLY" in seen[0]
+        assert "Write the plan" in prompts[0]
+        assert "DATA ONLY" in prompts[0]
 
     async def test_messages_and_prompt_may_be_members(self) -> None:
         """The names `messages`, `prompt` and `params` stand for the user turn and the pipeline's parameters."""
-        given: dict[str, Any] = {}
+        states: dict[str, Any] = {}
 
         def look(state: dict[str, Any], config: RunnableConfig) -> dict[str, Any]:
-            given.update(state)
+            states.update(state)
             return {}
 
         stage = node_stage(look, into={"messages": "messages", "text": "prompt", "how": "params"})
-        await done(stage, StageContext.for_test(BATON, params={"depth": 2}))
+        await run_stage(stage, StageContext.for_test(BATON, params={"depth": 2}))
 
-        assert given["messages"][0]["role"] == "user"
-        assert given["messages"][0]["content"] == given["text"]
-        assert given["how"] == {"depth": 2}
+        assert states["messages"][0]["role"] == "user"
+        assert states["messages"][0]["content"] == states["text"]
+        assert states["how"] == {"depth": 2}
 
     async def test_where_a_command_goes_is_the_output(self) -> None:
         """Baton's pipeline decides what runs next, so it is told where a node wanted to go."""
@@ -192,7 +192,7 @@ class TestNodeStage:
         def route(state: dict[str, Any]) -> Command[str]:
             return Command(update={"current_state": ["Reviewed"]}, goto="release")
 
-        result = await done(node_stage(route))
+        result = await run_stage(node_stage(route))
 
         assert (result.baton_patch, result.output) == ({"current_state": ["Reviewed"]}, {"goto": "release"})
 
@@ -203,7 +203,7 @@ class TestNodeStage:
             goal: str = ""
             current_state: list[str] = []
 
-        assert (await done(node_stage(lambda state: State(current_state=["x"]), name="node"))).baton_patch == {
+        assert (await run_stage(node_stage(lambda state: State(current_state=["x"]), name="node"))).baton_patch == {
             "current_state": ["x"]
         }
 
@@ -217,7 +217,7 @@ class TestNodeStage:
     async def test_a_name_that_is_not_there_is_refused(self, mapping: Any, message: str) -> None:
         """The message names what is known."""
         with pytest.raises(ApplicationError, match=message) as caught:
-            await done(node_stage(lambda state: {}, name="node", **mapping))
+            await run_stage(node_stage(lambda state: {}, name="node", **mapping))
 
         assert caught.value.non_retryable
         assert "current_state" in str(caught.value)
@@ -244,7 +244,7 @@ class TestNodeStage:
     async def test_what_is_no_answer_fails_the_stage(self, stage: Any, message: str, permanent: bool) -> None:
         """The error says what to do, and whether another run may help."""
         with pytest.raises(ApplicationError, match=message) as caught:
-            await done(stage())
+            await run_stage(stage())
 
         assert caught.value.non_retryable is permanent
 
@@ -258,7 +258,7 @@ class TestNodeStage:
             raise RefusedError("key sk-123 is wrong")
 
         with pytest.raises(ApplicationError, match=r"answered 401 \(RefusedError\)") as caught:
-            await done(node_stage(ask))
+            await run_stage(node_stage(ask))
         assert caught.value.non_retryable
         assert "sk-123" not in repr(caught.value.__cause__) + str(caught.value)
 
@@ -270,9 +270,9 @@ class TestNodeStage:
             def _generate(self, *args: Any, **kwargs: Any) -> Any:
                 raise kind("got <html>sk-123</html>")
 
-        told = rf"the provider's answer cannot be read \({kind.__name__}\)"
-        with pytest.raises(ApplicationError, match=told) as caught:
-            await done(node_stage(looping(Stumbling(messages=iter(())))))
+        message = rf"the provider's answer cannot be read \({kind.__name__}\)"
+        with pytest.raises(ApplicationError, match=message) as caught:
+            await run_stage(node_stage(looping(Stumbling(messages=iter(())))))
         assert caught.value.non_retryable is False
         assert "sk-123" not in repr(caught.value.__cause__) + str(caught.value)
 
@@ -285,7 +285,7 @@ class TestNodeStage:
         stage = agent_stage(LangGraphAgent(forever), limits=AgentLimits(seconds=0.01))
 
         with pytest.raises(ApplicationError, match=r"did not finish within 0\.01 s"):
-            await done(stage)
+            await run_stage(stage)
 
 
 class TestWatch:
@@ -300,7 +300,7 @@ class TestWatch:
         stage = node_stage(
             graph, into={"messages": "messages"}, out={"answer": "messages"}, uses=["crm_lookup"], price=price
         )
-        await done(stage, context)
+        await run_stage(stage, context)
 
         assert context.charged == Spend(micro_usd=280, prompt_tokens=200, completion_tokens=20)
         call, result = [event for event in context.session.events if event.tool_name == "crm_lookup"]
@@ -313,17 +313,17 @@ class TestWatch:
         context = StageContext.for_test(BATON, contract=contract("policy_search"))
 
         with pytest.raises(ToolDeniedError, match="'crm_lookup' is not among the tools"):
-            await done(node_stage(graph, into={"messages": "messages"}, uses=["crm_lookup"]), context)
+            await run_stage(node_stage(graph, into={"messages": "messages"}, uses=["crm_lookup"]), context)
         (denied,) = [event for event in context.session.events if event.tool_name == "crm_lookup"]
         assert denied.success is False
 
     async def test_a_denied_call_ends_a_run_that_would_tell_its_model_of_it(self) -> None:
         """It fails at once, and the model is not asked again."""
-        graph = looping(model(calling("crm_lookup", "c-1"), calling("crm_lookup", "c-2")), told=True)
+        graph = looping(model(calling("crm_lookup", "c-1"), calling("crm_lookup", "c-2")), passes_error=True)
         context = StageContext.for_test(BATON, contract=contract("policy_search"))
 
         with pytest.raises(ToolDeniedError, match="'crm_lookup' is not among the tools"):
-            await done(node_stage(graph, into={"messages": "messages"}, uses=["crm_lookup"]), context)
+            await run_stage(node_stage(graph, into={"messages": "messages"}, uses=["crm_lookup"]), context)
         assert context.charged.prompt_tokens == 100
         assert [event.success for event in context.session.events if event.tool_name == "crm_lookup"] == [False]
 
@@ -337,13 +337,15 @@ class TestWatch:
 
         context = StageContext.for_test(BATON, contract=contract("policy_search"))
         with pytest.raises(ToolDeniedError, match="'crm_lookup' is not among the tools"):
-            await done(node_stage(look, uses=["crm_lookup"]), context)
+            await run_stage(node_stage(look, uses=["crm_lookup"]), context)
 
     async def test_a_tool_that_fails_becomes_no_fact(self) -> None:
         """A failure is recorded as one, also where the model is told of it and goes on."""
         context = StageContext.for_test(BATON, contract=contract("crm_lookup"))
         with pytest.raises(LookupError):
-            await done(node_stage(looping(model(calling("crm_lookup", "c-0"))), into={"messages": "messages"}), context)
+            await run_stage(
+                node_stage(looping(model(calling("crm_lookup", "c-0"))), into={"messages": "messages"}), context
+            )
 
         result = next(event for event in context.session.events if event.type is EventType.TOOL_RESULT)
         assert result.success is False
@@ -363,7 +365,7 @@ class TestWatch:
 
         context = StageContext.for_test(BATON)
         with pytest.raises(ApplicationError, match="reached a limit of its run") as caught:
-            await done(agent_stage(LangGraphAgent(ask, price=price), limits=limits), context)
+            await run_stage(agent_stage(LangGraphAgent(ask, price=price), limits=limits), context)
         assert caught.value.non_retryable
         assert context.charged.prompt_tokens == 100
 
@@ -377,7 +379,7 @@ class TestWatch:
 
         context = StageContext.for_test(BATON)
 
-        assert (await done(node_stage(ask), context)).baton_patch == {"current_state": ["fine"]}
+        assert (await run_stage(node_stage(ask), context)).baton_patch == {"current_state": ["fine"]}
         assert context.charged.prompt_tokens == 100
         assert [event.type for event in context.session.events][:2] == [EventType.TOOL_CALL, EventType.TOOL_RESULT]
 

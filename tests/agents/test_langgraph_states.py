@@ -10,7 +10,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 
 from tests.agents.material import node_stage
-from tests.agents.test_langgraph import done
+from tests.agents.test_langgraph import run_stage
 
 
 class Doubts(TypedDict, total=False):
@@ -39,7 +39,7 @@ class TestState:
         graph.add_node("decide", decide)
         graph.add_edge(START, "decide")
 
-        assert (await done(node_stage(graph if in_a_graph else decide, name="decide"))).baton_patch == {
+        assert (await run_stage(node_stage(graph if in_a_graph else decide, name="decide"))).baton_patch == {
             "current_state": ["Nothing", "A plan"],
             "decision_log": ["Use Postgres"],
         }
@@ -50,7 +50,7 @@ class TestState:
         async def plan(state: dict[str, Any]) -> dict[str, Any]:
             return {**state, "current_state": ["A plan"]}
 
-        assert (await done(node_stage(plan))).baton_patch == {"current_state": ["A plan"]}
+        assert (await run_stage(node_stage(plan))).baton_patch == {"current_state": ["A plan"]}
 
     async def test_members_that_are_not_taken_may_hold_anything(self) -> None:
         """Also what JSON cannot say."""
@@ -58,7 +58,7 @@ class TestState:
         async def plan(state: dict[str, Any]) -> dict[str, Any]:
             return {"current_state": ["A plan"], "seen": {("a", "b"): 1}}
 
-        assert (await done(node_stage(plan))).baton_patch == {"current_state": ["A plan"]}
+        assert (await run_stage(node_stage(plan))).baton_patch == {"current_state": ["A plan"]}
 
     async def test_what_is_taken_is_json(self) -> None:
         """Records of any kind keep their members; it was their text in Python, with no structure for what follows."""
@@ -74,9 +74,9 @@ class TestState:
         async def score(state: dict[str, Any]) -> dict[str, Any]:
             return {"current_state": ["Scored"], "risks": [Risk("4.2", Level.HIGH)], "by": {("a", Level.HIGH): b"\xff"}}
 
-        taken = await done(node_stage(score, out={"current_state": "current_state", "output": "risks"}))
-        assert taken.output == [{"clause": "4.2", "level": "high"}]
-        assert (await done(node_stage(score, out={"output": "by"}))).output == {"a,high": "_w=="}
+        result = await run_stage(node_stage(score, out={"current_state": "current_state", "output": "risks"}))
+        assert result.output == [{"clause": "4.2", "level": "high"}]
+        assert (await run_stage(node_stage(score, out={"output": "by"}))).output == {"a,high": "_w=="}
 
     async def test_a_run_finds_no_state_of_another_one(self) -> None:
         """Each run of a graph with a checkpointer begins a thread of its own, also where there is no handoff."""
@@ -88,11 +88,11 @@ class TestState:
         graph = StateGraph(State)
         graph.add_node("decide", lambda state: {"decisions": [f"After {len(state.get('decisions', []))} others"]})
         graph.add_edge(START, "decide")
-        kept = graph.compile(checkpointer=InMemorySaver())
-        stage = node_stage(kept, name="decide", into={"task": "goal"}, out={"decision_log": "decisions"})
+        checkpointed = graph.compile(checkpointer=InMemorySaver())
+        stage = node_stage(checkpointed, name="decide", into={"task": "goal"}, out={"decision_log": "decisions"})
 
         for _ in range(2):
-            assert (await done(stage)).baton_patch == {"decision_log": ["After 0 others"]}
+            assert (await run_stage(stage)).baton_patch == {"decision_log": ["After 0 others"]}
 
     @pytest.mark.parametrize("stops", [{"interrupt_before": ["check"]}, {"interrupt_after": "*"}])
     @pytest.mark.parametrize("below", [False, True])

@@ -25,7 +25,7 @@ from baton.agents.langgraph import LangGraphAgent
 from baton.contract.records import EventType, ToolDeniedError
 from baton.errors import PatchError
 from tests.agents.material import node_stage
-from tests.agents.test_langgraph import BATON, USAGE, calling, contract, crm_lookup, done, looping, model
+from tests.agents.test_langgraph import BATON, USAGE, calling, contract, crm_lookup, looping, model, run_stage
 
 OWN: Any = {"callbacks": [BaseCallbackHandler()]}
 """What a team gives its models and tools for tracing of its own."""
@@ -35,7 +35,7 @@ class TestReach:
     """`GuardCallback` is told wherever a model or tool is called."""
 
     @pytest.mark.parametrize("in_a_graph", [False, True])
-    async def test_a_tool_that_is_called_with_callbacks_of_its_own_is_checked(self, in_a_graph: bool) -> None:
+    async def test_a_tool_called_with_other_callbacks_is_checked(self, in_a_graph: bool) -> None:
         """Those given with a call take the place of those of the run; a denied tool ran (S5-fields-k)."""
 
         async def look(state: Any) -> dict[str, Any]:
@@ -45,9 +45,9 @@ class TestReach:
         node: Any = StateGraph(MessagesState).add_node(look).add_edge(START, "look") if in_a_graph else look
         context = StageContext.for_test(BATON, contract=contract("policy_search"))
         with pytest.raises(ToolDeniedError, match="'crm_lookup' is not among the tools"):
-            await done(node_stage(node, into={"messages": "messages"}, uses=["crm_lookup"]), context)
+            await run_stage(node_stage(node, into={"messages": "messages"}, uses=["crm_lookup"]), context)
 
-    async def test_a_model_that_is_asked_with_callbacks_of_its_own_is_charged_once(self) -> None:
+    async def test_a_model_called_with_other_callbacks_is_charged_once(self) -> None:
         """Also where it has them by itself, and where the node runs in a thread."""
         chat = model(*(AIMessage("20 USD", usage_metadata=USAGE) for _ in range(3)))
 
@@ -58,7 +58,7 @@ class TestReach:
             return {}
 
         context = StageContext.for_test(BATON)
-        await done(node_stage(ask), context)
+        await run_stage(node_stage(ask), context)
 
         assert context.charged.prompt_tokens == 300
 
@@ -83,7 +83,7 @@ class TestReach:
 
         context = StageContext.for_test(BATON)
         with pytest.raises(ApplicationError, match="did not finish"):
-            await done(agent_stage(LangGraphAgent(ask), limits=AgentLimits(seconds=0.01)), context)
+            await run_stage(agent_stage(LangGraphAgent(ask), limits=AgentLimits(seconds=0.01)), context)
         over.set()
         await asyncio.to_thread(ended.wait)
 
@@ -96,7 +96,7 @@ class Choosing(GenericFakeChatModel):
 
     def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
         return ChatResult(
-            generations=[ChatGeneration(message=AIMessage(one, usage_metadata=USAGE)) for one in ("20 USD", "30 USD")]
+            generations=[ChatGeneration(message=AIMessage(text, usage_metadata=USAGE)) for text in ("20 USD", "30 USD")]
         )
 
 
@@ -158,7 +158,7 @@ class TestBill:
             return {}
 
         context = StageContext.for_test(BATON)
-        await done(node_stage(ask), context)
+        await run_stage(node_stage(ask), context)
 
         assert context.charged.prompt_tokens == charged
 
@@ -167,16 +167,16 @@ class TestBill:
         chat = CutOff(messages=iter(()))
         context = StageContext.for_test(BATON)
         with pytest.raises(PatchError, match="cut off"):
-            await done(node_stage(lambda state: {"current_state": [chat.invoke("Plan")]}, name="node"), context)
+            await run_stage(node_stage(lambda state: {"current_state": [chat.invoke("Plan")]}, name="node"), context)
 
         assert (context.charged.prompt_tokens, context.charged.completion_tokens) == (100, 10)
 
-    async def test_what_a_stream_told_before_it_broke_off_is_paid_as_well(self) -> None:
+    async def test_a_stream_that_breaks_off_is_charged(self) -> None:
         """Anthropic tells what it has read in the first piece."""
         chat = BreaksOff(messages=iter(()))
         context = StageContext.for_test(BATON)
         with pytest.raises(ApplicationError, match="cannot be read"):
-            await done(node_stage(lambda state: {"current_state": [*chat.stream("Plan")]}, name="node"), context)
+            await run_stage(node_stage(lambda state: {"current_state": [*chat.stream("Plan")]}, name="node"), context)
 
         assert context.charged.prompt_tokens == 100
 
@@ -206,10 +206,10 @@ class TestForm:
             return {}
 
         with pytest.raises(PatchError, match="did not answer in a form") as caught:
-            await done(node_stage(ask))
+            await run_stage(node_stage(ask))
         assert "sk-123" not in str(caught.value)
 
-    async def test_a_refusal_is_told_as_one(self) -> None:
+    async def test_a_refusal_is_reported_as_a_refusal(self) -> None:
         """It would be refused again, and be paid again."""
         chat = model(AIMessage("", usage_metadata=USAGE, additional_kwargs={"refusal": "No."}))
 
@@ -218,7 +218,7 @@ class TestForm:
             raise StructuredOutputValidationError("no JSON")
 
         with pytest.raises(ApplicationError, match="refused to answer") as caught:
-            await done(node_stage(ask))
+            await run_stage(node_stage(ask))
         assert caught.value.non_retryable
 
 
@@ -238,23 +238,23 @@ def showing(customer: str) -> list[dict[str, Any]]:
 class TestFacts:
     """What tools and nodes return, as others are told."""
 
-    async def test_the_answer_is_no_claim_of_a_model(self) -> None:
+    async def test_the_answer_is_not_recorded_as_a_claim(self) -> None:
         """The patch is in the baton; what the model said on its way to it is on record, in its place."""
-        said = AIMessage("I look it up.", tool_calls=calling("crm_lookup", "c-1").tool_calls)
-        graph = looping(model(said, AIMessage('{"baton_patch": {"acceptance": ["pytest"]}}')))
+        message = AIMessage("I look it up.", tool_calls=calling("crm_lookup", "c-1").tool_calls)
+        graph = looping(model(message, AIMessage('{"baton_patch": {"acceptance": ["pytest"]}}')))
         context = StageContext.for_test(BATON, contract=contract("crm_lookup"))
         stage = node_stage(graph, into={"messages": "messages"}, out={"answer": "messages"}, uses=["crm_lookup"])
 
-        assert (await done(stage, context)).baton_patch == {"acceptance": ["pytest"]}
-        told = [(one.type, one.tool_name or one.content) for one in context.session.events]
-        assert told == [
+        assert (await run_stage(stage, context)).baton_patch == {"acceptance": ["pytest"]}
+        recorded = [(event.type, event.tool_name or event.content) for event in context.session.events]
+        assert recorded == [
             (EventType.LLM_RESPONSE, "I look it up."),
             (EventType.TOOL_CALL, "crm_lookup"),
             (EventType.TOOL_RESULT, "crm_lookup"),
         ]
 
     @pytest.mark.parametrize("function", [commanding, showing], ids=["a command", "blocks"])
-    async def test_a_fact_is_what_the_tool_told_its_model(self, function: Any) -> None:
+    async def test_a_fact_is_the_text_that_the_tool_gave_its_model(self, function: Any) -> None:
         """And not how Python shows what it returned."""
 
         async def look(state: Any) -> dict[str, Any]:
@@ -263,15 +263,15 @@ class TestFacts:
             return {}
 
         context = StageContext.for_test(BATON, contract=contract("crm_lookup"))
-        await done(node_stage(look), context)
+        await run_stage(node_stage(look), context)
 
-        (result,) = [one for one in context.session.events if one.type is EventType.TOOL_RESULT]
+        (result,) = [event for event in context.session.events if event.type is EventType.TOOL_RESULT]
         assert (result.content, result.success) == ("c-1 pays 20 USD", True)
 
-    async def test_a_command_that_sends_goes_on_to_a_node(self) -> None:
+    async def test_a_command_with_a_send_names_its_node(self) -> None:
         """Where it goes is a name; what it sends there stays with the node."""
 
         def route(state: Any) -> Command[str]:
             return Command(goto=[Send("legal", {"draft": "secret"}), "release"])
 
-        assert (await done(node_stage(route))).output == {"goto": ["legal", "release"]}
+        assert (await run_stage(node_stage(route))).output == {"goto": ["legal", "release"]}

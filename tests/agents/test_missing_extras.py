@@ -35,5 +35,5 @@ def test_an_adapter_names_the_extra_that_it_needs(module: str, lacks: str, extra
     code = WITHOUT.format(lacks=lacks, module=module)
     fresh = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
-    told = f"ModuleNotFoundError: {module} needs {lacks}: pip install 'temporal-baton[{extra}]'"
-    assert fresh.stderr.splitlines()[-1:] == [told]
+    message = f"ModuleNotFoundError: {module} needs {lacks}: pip install 'temporal-baton[{extra}]'"
+    assert fresh.stderr.splitlines()[-1:] == [message]

@@ -97,7 +97,7 @@ def send(text: str) -> str:
     raise AssertionError("it is never run")
 
 
-async def done(stage: Any, context: StageContext[Baton] | None = None) -> StageResult:
+async def run_stage(stage: Any, context: StageContext[Baton] | None = None) -> StageResult:
     """Return what a stage answers."""
     result: StageResult = await stage(context or StageContext.for_test(BATON))
     return result
@@ -118,7 +118,7 @@ class TestOpenAIAgent:
         stage = agent_stage(OpenAIAgent(agent), instructions="Be kind.", writes=["decision_log"])
         context = StageContext.for_test(BATON, contract=contract())
 
-        assert (await done(stage, context)).baton_patch == PATCH
+        assert (await run_stage(stage, context)).baton_patch == PATCH
         (call,) = model.calls
         assert call.system_instructions == "You answer mails.\n\nBe kind."
         assert "They pay 20 USD" in read(call)
@@ -131,10 +131,10 @@ class TestOpenAIAgent:
         model = scripted(says(f"```json\n{ANSWER}\n```"))
         stage = agent_stage(OpenAIAgent(Agent("support", model=model), answer="prompted"))
 
-        assert (await done(stage)).baton_patch == PATCH
+        assert (await run_stage(stage)).baton_patch == PATCH
         assert "JSON Schema" in read(model.calls[0])
 
-    async def test_an_output_type_of_its_own_is_kept(self) -> None:
+    async def test_the_agents_own_output_type_is_kept(self) -> None:
         """An agent that exists already needs not be rewritten."""
 
         class Offer(BaseModel):
@@ -145,9 +145,9 @@ class TestOpenAIAgent:
             of_output=lambda offer: AgentAnswer(patch={"decision_log": [f"Offer {offer.percent} %"]}),
         )
 
-        assert (await done(agent_stage(agent))).baton_patch == PATCH
+        assert (await run_stage(agent_stage(agent))).baton_patch == PATCH
 
-    def test_an_output_type_that_nobody_reads_is_refused(self) -> None:
+    def test_an_output_type_without_of_output_is_refused(self) -> None:
         """The message says what to do."""
         with pytest.raises(ValueError, match="pass of_output"):
             OpenAIAgent(Agent("support", output_type=int))
@@ -170,7 +170,7 @@ class TestOpenAIAgent:
         agent = Agent("support", model=scripted(says(ANSWER)), output_guardrails=[never])
 
         with pytest.raises(ApplicationError, match="OutputGuardrailTripwireTriggered: 'never'") as caught:
-            await done(agent_stage(OpenAIAgent(agent)))
+            await run_stage(agent_stage(OpenAIAgent(agent)))
         assert caught.value.non_retryable
 
     async def test_without_a_key_its_variable_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ class TestOpenAIAgent:
         monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
         with pytest.raises(ConfigurationError, match="'OPENAI_API_KEY'"):
-            await done(agent_stage(OpenAIAgent(Agent("support", model="gpt-4o"))))
+            await run_stage(agent_stage(OpenAIAgent(Agent("support", model="gpt-4o"))))
 
     async def test_an_approval_is_the_pipelines(self) -> None:
         """A tool that waits for a person within the run would wait for ever."""
@@ -191,7 +191,7 @@ class TestOpenAIAgent:
         agent = Agent("support", model=scripted(calls("pay", amount=1)), tools=[pay])
 
         with pytest.raises(ApplicationError, match="waits for the approval of pay") as caught:
-            await done(agent_stage(OpenAIAgent(agent)))
+            await run_stage(agent_stage(OpenAIAgent(agent)))
         assert caught.value.non_retryable
 
 
@@ -203,7 +203,7 @@ class TestTools:
         model = scripted(says(ANSWER))
         stage = agent_stage(OpenAIAgent(Agent("support", model=model, tools=[lookup, send])))
         assert stage.spec.tools == {"lookup", "send"}
-        await done(stage, StageContext.for_test(BATON, contract=contract("lookup")))
+        await run_stage(stage, StageContext.for_test(BATON, contract=contract("lookup")))
 
         assert [tool.name for tool in model.calls[0].tools] == ["lookup"]
 
@@ -214,10 +214,10 @@ class TestTools:
         context = StageContext.for_test(BATON, contract=contract("lookup", forbidden=("mail.send",)))
 
         with pytest.raises(ToolDeniedError, match="is not among the tools of handoff 'test'"):
-            await done(agent_stage(OpenAIAgent(Agent("support", model=model, tools=[lookup, send]))), context)
+            await run_stage(agent_stage(OpenAIAgent(Agent("support", model=model, tools=[lookup, send]))), context)
         assert [event.success for event in context.session.events if event.type is EventType.TOOL_RESULT] == [False]
 
-    async def test_one_that_is_added_in_the_run_is_checked_as_well(self) -> None:
+    async def test_a_tool_added_during_the_run_is_checked(self) -> None:
         """A tool of the agent gives it another one, which the contract does not allow (S5-fields-k)."""
         ran: list[str] = []
 
@@ -243,7 +243,7 @@ class TestTools:
         """From them facts are compiled for later agents (S5-compiler-a)."""
         model = scripted(calls("lookup", customer="c-1"), says(ANSWER))
         context = StageContext.for_test(BATON)
-        await done(agent_stage(OpenAIAgent(Agent("support", model=model, tools=[lookup]))), context)
+        await run_stage(agent_stage(OpenAIAgent(Agent("support", model=model, tools=[lookup]))), context)
 
         call, result = context.session.events[:2]
         assert (call.type, json.loads(call.content)["customer"]) == (EventType.TOOL_CALL, "'c-1'")
@@ -253,7 +253,7 @@ class TestTools:
         """The model is told what the tool tells it, the session that it failed (S5-fields-i)."""
         model = scripted(calls("lookup", customer="c-0"), says(ANSWER))
         context = StageContext.for_test(BATON)
-        await done(agent_stage(OpenAIAgent(Agent("support", model=model, tools=[lookup]))), context)
+        await run_stage(agent_stage(OpenAIAgent(Agent("support", model=model, tools=[lookup]))), context)
 
         assert context.session.events[1].success is False
         assert "An error occurred while running the tool" in read(model.calls[1])
@@ -269,13 +269,13 @@ class TestTools:
             stage = agent_stage(OpenAIAgent(agent, mcp_tools=["price_of", "drop_prices"]))
             context = StageContext.for_test(BATON, contract=contract("price_of"))
             with pytest.raises(ToolDeniedError, match="'drop_prices' is not among the tools"):
-                await done(stage, context)
+                await run_stage(stage, context)
 
         assert stage.spec.tools == {"price_of", "drop_prices"}
         assert [tool.name for tool in model.calls[0].tools] == ["price_of"]
         assert "tea is 3 EUR" in read(model.calls[1])
-        told = [(event.tool_name, event.success) for event in context.session.events if event.tool_name]
-        assert told == [("price_of", None), ("price_of", True), ("drop_prices", False)]
+        recorded = [(event.tool_name, event.success) for event in context.session.events if event.tool_name]
+        assert recorded == [("price_of", None), ("price_of", True), ("drop_prices", False)]
 
 
 class TestContractInputFilter:
@@ -289,15 +289,15 @@ class TestContractInputFilter:
         return OpenAIAgent(Agent("support", model=first, tools=[lookup], handoffs=[to_first(billing)])), first
 
     @pytest.mark.parametrize(
-        "way", [pytest.param(lambda agent: agent, id="agent"), pytest.param(handoff, id="handoff object")]
+        "make_handoff", [pytest.param(lambda agent: agent, id="agent"), pytest.param(handoff, id="handoff object")]
     )
-    async def test_the_next_agent_reads_the_contract_and_no_history(self, way: Any) -> None:
+    async def test_the_next_agent_reads_the_contract_and_no_history(self, make_handoff: Any) -> None:
         """What the run has established and what the stage was given cross; messages and calls do not (S5-prob-i)."""
         specialist = scripted(says(ANSWER))
-        agent, _ = self.handing(way, specialist)
+        agent, _ = self.handing(make_handoff, specialist)
         context = StageContext.for_test(BATON, contract=contract("lookup"))
 
-        assert (await done(agent_stage(agent), context)).baton_patch == PATCH
+        assert (await run_stage(agent_stage(agent), context)).baton_patch == PATCH
         (call,) = specialist.calls
         assert len(call.input) == 1
         assert call.input[0]["role"] == "user"
@@ -311,19 +311,19 @@ class TestContractInputFilter:
 
     async def test_the_next_agents_tools_are_checked_too(self) -> None:
         """A handoff is no way around the contract."""
-        agent, _ = self.handing(lambda one: one, scripted(calls("send", text="Hello")))
+        agent, _ = self.handing(lambda handoff: handoff, scripted(calls("send", text="Hello")))
 
         with pytest.raises(ToolDeniedError, match="'send'"):
-            await done(agent_stage(agent), StageContext.for_test(BATON, contract=contract("lookup")))
+            await run_stage(agent_stage(agent), StageContext.for_test(BATON, contract=contract("lookup")))
 
-    async def test_what_is_to_stay_does_not_cross(self) -> None:
+    async def test_the_history_does_not_cross_a_handoff(self) -> None:
         """An excluded event is in no prompt of the next agent."""
         specialist = scripted(says(ANSWER))
-        agent, _ = self.handing(lambda one: one, specialist)
+        agent, _ = self.handing(lambda handoff: handoff, specialist)
         context = StageContext.for_test(BATON)
         context.session.brainstorm("MARKER-BRAINSTORM")
         context.session.tool_result("crm", "MARKER-EXCLUDED", exclude=True)
-        await done(agent_stage(agent), context)
+        await run_stage(agent_stage(agent), context)
 
         assert "MARKER-BRAINSTORM" not in read(specialist.calls[0])
         assert "MARKER-EXCLUDED" not in read(specialist.calls[0])

@@ -17,7 +17,7 @@ from baton.agents.openai_agents import OpenAIAgent, provider
 from baton.agents.port import HANDOFF_HEADER
 from baton.core.history import Spend
 from baton.errors import PatchError
-from tests.agents.test_openai_agents import ANSWER, BATON, PATCH, contract, done, lookup
+from tests.agents.test_openai_agents import ANSWER, BATON, PATCH, contract, lookup, run_stage
 
 
 @dataclass
@@ -90,7 +90,7 @@ class TestOverTheWire:
             agent = OpenAIAgent(Agent("support", model="m", tools=[lookup]), provider=models)
             context = StageContext.for_test(BATON, contract=contract("lookup"))
 
-            assert (await done(agent_stage(agent), context)).baton_patch == PATCH
+            assert (await run_stage(agent_stage(agent), context)).baton_patch == PATCH
         (first_path, headers, _), (_, _, second) = server.asked
         assert first_path == "/v1/chat/completions"
         assert (headers[HANDOFF_HEADER.lower()], headers["authorization"]) == ("test", "Bearer key-1")
@@ -108,40 +108,42 @@ class TestOverTheWire:
             first = Agent("support", model="m", handoffs=[billing], model_settings=settings)
             models = provider(base_url=server.url, api_key="key-1", api="chat")
 
-            await done(agent_stage(OpenAIAgent(first, provider=models)))
-        asked = [headers for _, headers, _ in server.asked]
-        assert [headers["x-gateway"] for headers in asked] == ["a", "b"]
-        assert HANDOFF_HEADER.lower() in asked[0].keys() & asked[1].keys()
+            await run_stage(agent_stage(OpenAIAgent(first, provider=models)))
+        requests = [headers for _, headers, _ in server.asked]
+        assert [headers["x-gateway"] for headers in requests] == ["a", "b"]
+        assert HANDOFF_HEADER.lower() in requests[0].keys() & requests[1].keys()
         assert settings.extra_headers == {"X-Gateway": "a"}
 
     async def test_a_call_whose_arguments_are_cut_off_is_not_made(self) -> None:
         """A tool whose parameters all have defaults would run with those, and do what nobody asked for."""
-        made: list[str] = []
+        providers: list[str] = []
 
         def forget(customer: str = "everybody") -> str:
             """Forget a customer."""
-            made.append(customer)
+            providers.append(customer)
             return "forgotten"
 
         call = {"id": "call-1", "type": "function", "function": {"name": "forget", "arguments": '{"customer": "c-'}}
         with serving((200, chat_reply(None, tool_calls=[call])), (200, chat_reply(ANSWER))) as server:
             models = provider(base_url=server.url, api_key="key-1", api="chat")
-            await done(agent_stage(OpenAIAgent(Agent("support", model="m"), provider=models), tools=[forget]))
+            await run_stage(agent_stage(OpenAIAgent(Agent("support", model="m"), provider=models), tools=[forget]))
 
-        assert made == []
+        assert providers == []
         assert "expected as a JSON object" in server.asked[1][2]["messages"][-1]["content"]
 
-    async def test_what_the_sdk_itself_refuses_was_paid_as_well(self) -> None:
+    async def test_an_answer_that_the_sdk_rejects_is_charged(self) -> None:
         """It looks for calls of an id that was there before it tells of the response."""
         function = {"name": "lookup", "arguments": '{"customer": "c-1"}'}
         call = {"id": "call-1", "type": "function", "function": function}
         other = {**call, "function": {"name": "lookup", "arguments": '{"customer": "c-2"}'}}
-        replies = [(200, chat_reply(None, tool_calls=[one])) for one in (call, other)]
+        replies = [(200, chat_reply(None, tool_calls=[each])) for each in (call, other)]
         context = StageContext.for_test(BATON, contract=contract("lookup"))
         with serving(*replies) as server:
             models = provider(base_url=server.url, api_key="key-1", api="chat")
             with pytest.raises(PatchError):
-                await done(agent_stage(OpenAIAgent(Agent("s", model="m", tools=[lookup]), provider=models)), context)
+                await run_stage(
+                    agent_stage(OpenAIAgent(Agent("s", model="m", tools=[lookup]), provider=models)), context
+                )
 
         assert context.charged == Spend(prompt_tokens=200, completion_tokens=20)
 
@@ -153,7 +155,7 @@ class TestOverTheWire:
         with serving((200, reply), (200, reply)) as server:
             models = provider(base_url=server.url, api_key="key-1", api="chat")
             with pytest.raises(PatchError, match="the answer is empty"):
-                await done(agent_stage(OpenAIAgent(Agent("s", model="m"), provider=models)))
+                await run_stage(agent_stage(OpenAIAgent(Agent("s", model="m"), provider=models)))
 
         assert len(server.asked) == 1
 
@@ -166,13 +168,13 @@ class TestOverTheWire:
             pytest.param([{"type": "text", "text": "paid"}], [{"type": "text", "text": "paid"}], id="as an object"),
         ],
     )
-    async def test_what_a_tool_of_the_stage_returns_is_no_python_to_the_model(self, result: Any, content: Any) -> None:
+    async def test_the_model_gets_a_tools_result_as_json(self, result: Any, content: Any) -> None:
         """As under every framework; the SDK sends `{'paid': True, 'by': None}`."""
         call = {"id": "call-1", "type": "function", "function": {"name": "invoice", "arguments": "{}"}}
         invoice = AgentTool.of(lambda: result, name="invoice")
         with serving((200, chat_reply(None, tool_calls=[call])), (200, chat_reply(ANSWER))) as server:
             models = provider(base_url=server.url, api_key="key-1", api="chat")
-            await done(agent_stage(OpenAIAgent(Agent("support", model="m"), provider=models), tools=[invoice]))
+            await run_stage(agent_stage(OpenAIAgent(Agent("support", model="m"), provider=models), tools=[invoice]))
 
         assert server.asked[1][2]["messages"][-1]["content"] == content
 
@@ -182,6 +184,6 @@ class TestOverTheWire:
             agent = OpenAIAgent(Agent("support", model="m"), provider=provider(base_url=server.url, api_key="k"))
             context = StageContext.for_test(BATON)
 
-            assert (await done(agent_stage(agent), context)).baton_patch == PATCH
+            assert (await run_stage(agent_stage(agent), context)).baton_patch == PATCH
         assert server.asked[0][0] == "/v1/responses"
         assert context.charged.completion_tokens == 10

@@ -69,7 +69,7 @@ class Script:
     @property
     def user_turn(self) -> str:
         """What stood in the first user turn."""
-        (turn,) = (one.content for one in self.asked[0][0][0].parts if isinstance(one, UserPromptPart))
+        (turn,) = (part.content for part in self.asked[0][0][0].parts if isinstance(part, UserPromptPart))
         assert isinstance(turn, str)
         return turn
 
@@ -91,20 +91,20 @@ class TestRun:
 
     async def test_a_tool_that_is_not_allowed_is_neither_shown_nor_run(self) -> None:
         """Whatever the model believes, the call is denied (S5-fields-k)."""
-        ran: list[str] = []
+        calls: list[str] = []
         agent = Agent(FunctionModel(script := Script([ToolCallPart("send_mail", {"to": "ann"})])), name="plan")
 
         @agent.tool_plain
         def send_mail(to: str) -> None:
             """Send a mail."""
-            ran.append(to)
+            calls.append(to)
 
-        of = context(contract(["crm.lookup"]))
+        stage_context = context(contract(["crm.lookup"]))
         with pytest.raises(ToolDeniedError, match="'send_mail'"):
-            await agent_stage(PydanticAgent(agent), tools=[CRM])(of)
+            await agent_stage(PydanticAgent(agent), tools=[CRM])(stage_context)
 
         assert [tool.name for tool in script.asked[0][1].function_tools] == ["crm_lookup"]
-        assert ran == []
+        assert calls == []
 
     async def test_the_agents_own_tools_are_guarded_as_well(self) -> None:
         """They are declared by the stage, and each call of an allowed one is recorded."""
@@ -116,13 +116,13 @@ class TestRun:
             return len(name)
 
         stage = agent_stage(PydanticAgent(agent))
-        of = context(contract(["count"]))
-        await stage(of)
+        stage_context = context(contract(["count"]))
+        await stage(stage_context)
 
         assert stage.spec.tools == {"count"}
-        assert events(of) == [(EventType.TOOL_CALL, "count"), (EventType.TOOL_RESULT, "count")]
+        assert events(stage_context) == [(EventType.TOOL_CALL, "count"), (EventType.TOOL_RESULT, "count")]
 
-    async def test_what_a_tool_returns_beside_its_value_is_for_no_model(self) -> None:
+    async def test_no_model_sees_the_metadata_of_a_tool_return(self) -> None:
         """It is the program's own: a fact of a later stage would be made of it."""
         agent = Agent(FunctionModel(Script([ToolCallPart("look", {})], final())), name="plan")
 
@@ -131,9 +131,9 @@ class TestRun:
             """Look."""
             return ToolReturn({"paid": True}, metadata={"row": "secret"})
 
-        await agent_stage(PydanticAgent(agent))(of := context(contract(["look"])))
+        await agent_stage(PydanticAgent(agent))(stage_context := context(contract(["look"])))
 
-        assert of.session.events[1].content == '{"paid": true}'
+        assert stage_context.session.events[1].content == '{"paid": true}'
 
     async def test_a_tool_that_found_nothing_says_so(self) -> None:
         """An empty text may be anything; nothing is `null`, as under every framework."""
@@ -151,18 +151,18 @@ class TestRun:
         for allowed in ([], ["web_search"]):
             await plan(context(contract(allowed)))
 
-        asked = [info.model_request_parameters.native_tools for _, info in script.asked]
-        assert [[one.kind for one in tools] for tools in asked] == [[], ["web_search"]]
+        native_tools = [info.model_request_parameters.native_tools for _, info in script.asked]
+        assert [[tool.kind for tool in tools] for tools in native_tools] == [[], ["web_search"]]
         assert plan.spec.tools == {"web_search"}
 
     @pytest.mark.parametrize("call", [ToolCallPart("crm_lookup", {"customer": 7}), ToolCallPart("crm_search", {})])
     async def test_calls_that_stay_in_vain_lead_to_another_attempt(self, call: ToolCallPart) -> None:
         """It is the model that does not mend them: the provider's answers were read."""
-        told = f"calls of the tool '{call.tool_name}' failed more often than the agent's retries \\(1\\) allow"
-        with pytest.raises(PatchError, match=told):
+        message = f"calls of the tool '{call.tool_name}' failed more often than the agent's retries \\(1\\) allow"
+        with pytest.raises(PatchError, match=message):
             await agent_stage(Script([call], [call]).agent, tools=[CRM])(context())
 
-    async def test_what_a_tool_returns_that_cannot_be_sent_is_the_tools_fault(self) -> None:
+    async def test_an_unsendable_tool_result_is_the_tools_fault(self) -> None:
         """Another run would ask for it again, and the provider has no part in it."""
         script = Script([ToolCallPart("look", {})], final())
 
@@ -173,7 +173,7 @@ class TestRun:
 
         assert raised.value.non_retryable
 
-    async def test_what_the_model_says_thinks_and_has_its_provider_look_up_is_recorded(self) -> None:
+    async def test_texts_thoughts_and_provider_tools_are_recorded(self) -> None:
         """Text is a model's claim, thinking is a note that never crosses, a provider's tool has its time (S5-fm-b)."""
         at = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
         script = Script(
@@ -185,24 +185,24 @@ class TestRun:
                 *final(),
             ]
         )
-        of = context(contract(["web_search"]))
-        await agent_stage(script.agent)(of)
+        stage_context = context(contract(["web_search"]))
+        await agent_stage(script.agent)(stage_context)
 
-        assert events(of) == [
+        assert events(stage_context) == [
             (EventType.INTERNAL_NOTE, None),
             (EventType.LLM_RESPONSE, None),
             (EventType.TOOL_CALL, "web_search"),
             (EventType.TOOL_RESULT, "web_search"),
         ]
-        assert datetime.fromisoformat(str(of.session.events[-1].timestamp)) == at
-        assert of.session.events[-1].call_id == of.session.events[-2].id
+        assert datetime.fromisoformat(str(stage_context.session.events[-1].timestamp)) == at
+        assert stage_context.session.events[-1].call_id == stage_context.session.events[-2].id
 
-    async def test_an_agent_may_keep_its_own_type_of_output(self) -> None:
+    async def test_an_agent_may_keep_its_own_output_type(self) -> None:
         """A function makes the answer of it."""
         agent = Agent(TestModel(custom_output_args=7), output_type=int, name="plan")
 
-        def answer(found: int) -> AgentAnswer:
-            return AgentAnswer(patch={"current_state": [f"{found} files"]}, output=found)
+        def answer(count: int) -> AgentAnswer:
+            return AgentAnswer(patch={"current_state": [f"{count} files"]}, output=count)
 
         result = await agent_stage(PydanticAgent(agent, of_output=answer))(context())
         assert (result.baton_patch, result.output) == ({"current_state": ["7 files"]}, 7)
@@ -217,7 +217,7 @@ class TestProvider:
         with pydantic_ai.models.override_allow_model_requests(True):
             yield
 
-    async def test_a_stream_that_cannot_be_read_is_told_without_its_words(self) -> None:
+    async def test_an_unreadable_stream_is_reported_without_its_text(self) -> None:
         """As any answer that cannot be: another run may get a better one."""
         garbled = {"choices": KEY}
         with (
@@ -228,7 +228,7 @@ class TestProvider:
 
         assert (raised.value.type, raised.value.non_retryable) == ("AgentError", False)
 
-    async def test_an_unknown_model_costs_its_tokens_and_what_it_is_said_to_cost(self) -> None:
+    async def test_an_unknown_model_is_charged_tokens_and_the_given_price(self) -> None:
         """A price of one's own stands in for the price list."""
         reply = completion(calls=[("final_result", ANSWER)], model="mine-1")
         with chat_server(reply, reply) as server:
@@ -239,7 +239,7 @@ class TestProvider:
         assert unpriced.charged == Spend(prompt_tokens=1_000, completion_tokens=100)
         assert priced.charged == Spend(micro_usd=2_000, prompt_tokens=1_000, completion_tokens=100)
 
-    async def test_a_streams_progress_is_told_to_temporal(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_a_streams_progress_is_in_the_heartbeats(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """In the details of the heartbeats, and the agent's own handler gets the events."""
         monkeypatch.setattr("baton.agents.pydantic_ai._HEARTBEAT_INTERVAL", 0)
         seen: list[Any] = []
@@ -252,9 +252,9 @@ class TestProvider:
             provider = OpenAIProvider(base_url=server.base, api_key=KEY)
             watch = ProcessEventStream(own)
             agent = Agent(OpenAIChatModel("gpt-4o", provider=provider), name="plan", capabilities=[watch])
-            of = context()
-            await agent_stage(PydanticAgent(agent, stream=True))(of)
+            stage_context = context()
+            await agent_stage(PydanticAgent(agent, stream=True))(stage_context)
 
-        (told,) = of.last_heartbeat
-        assert told["events"] > 0
-        assert len(seen) >= told["events"]
+        (heartbeat,) = stage_context.last_heartbeat
+        assert heartbeat["events"] > 0
+        assert len(seen) >= heartbeat["events"]

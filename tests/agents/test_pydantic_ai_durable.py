@@ -22,7 +22,7 @@ class TestUnderContract:
         offered: list[list[str]] = []
 
         def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-            offered.append([one.kind for one in info.model_request_parameters.native_tools])
+            offered.append([tool.kind for tool in info.model_request_parameters.native_tools])
             return ModelResponse(parts=[TextPart("done")])
 
         model = FunctionModel(answer, profile=ModelProfile(supported_native_tools=frozenset({WebSearchTool})))
@@ -40,11 +40,11 @@ class TestDurableAgent:
     def test_it_takes_no_part_in_a_general_instrumentation(self) -> None:
         """`Agent.instrument_all()` would record each of its activities as an agent, with the text of its prompts."""
         durable: list[Any] = [UnderContract(), TemporalDurability()]
-        ours = Agent("test", name="plan", capabilities=durable)
+        durable_agent = Agent("test", name="plan", capabilities=durable)
         its_own = Agent("test", name="review", capabilities=durable)
         its_own.instrument = InstrumentationSettings(include_content=False)
-        DurableAgent(ours)
+        DurableAgent(durable_agent)
         DurableAgent(its_own)
 
-        assert ours.instrument is False
+        assert durable_agent.instrument is False
         assert isinstance(its_own.instrument, InstrumentationSettings)

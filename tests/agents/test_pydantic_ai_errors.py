@@ -37,12 +37,12 @@ class TestReported:
     )
     def test_it_says_whether_another_run_may_help(self, error: Exception, permanent: bool) -> None:
         """And nothing of what the provider said."""
-        made = translate_error(error, "plan")
+        translated = translate_error(error, "plan")
 
-        assert isinstance(made, AgentError)
-        assert made.permanent is permanent
-        assert "agent 'plan'" in str(made)
-        assert "marker-1" not in str(made)
+        assert isinstance(translated, AgentError)
+        assert translated.permanent is permanent
+        assert "agent 'plan'" in str(translated)
+        assert "marker-1" not in str(translated)
 
     def test_a_code_that_looks_like_a_key_is_left_out(self) -> None:
         """A provider may put anything there."""
@@ -56,21 +56,21 @@ class TestReported:
             translate_error(UnexpectedModelBehavior("Exceeded maximum output retries (1)"), "plan"), PatchError
         )
 
-    def test_what_is_not_the_frameworks_stays_what_it_is(self) -> None:
+    def test_an_error_from_outside_the_framework_is_unchanged(self) -> None:
         """A tool's own error is the stage's."""
         error = ValueError("no such customer")
 
         assert translate_error(error, "plan") is error
 
-    def test_a_test_that_forgot_its_model_is_told_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_test_without_a_test_model_gets_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """And not of a provider, which nobody asked; what a tool raises meanwhile stays what it is."""
         monkeypatch.setattr(models, "ALLOW_MODEL_REQUESTS", False)
         with pytest.raises(RuntimeError) as raised:
             models.check_allow_model_requests()
 
-        made = translate_error(raised.value, "plan")
-        assert isinstance(made, AgentError)
-        assert made.permanent
-        assert "agent 'plan' may call no model: pydantic_ai.models.ALLOW_MODEL_REQUESTS" in str(made)
+        translated = translate_error(raised.value, "plan")
+        assert isinstance(translated, AgentError)
+        assert translated.permanent
+        assert "agent 'plan' may call no model: pydantic_ai.models.ALLOW_MODEL_REQUESTS" in str(translated)
         other = RuntimeError("Model requests are what my tool counts")
         assert translate_error(other, "plan") is other

@@ -22,22 +22,22 @@ class TestPydanticAgent:
 
     def test_a_way_of_answering_that_there_is_not_is_refused(self) -> None:
         """Where it was written; a stage failed by a `KeyError`."""
-        way: Any = "toll"
+        form: Any = "toll"
         with pytest.raises(ValueError, match="answer='toll': expected one of tool, native, pro"):
-            PydanticAgent(Agent(name="plan"), answer=way)
+            PydanticAgent(Agent(name="plan"), answer=form)
 
 
 class TestOutputs:
     """What each run has to answer with."""
 
-    async def test_stages_of_one_agent_have_their_own_answers_at_the_same_time(self) -> None:
+    async def test_concurrent_stages_of_an_agent_have_separate_answers(self) -> None:
         """A worker runs several stages at once, and several runs of each."""
-        shown: list[set[str]] = []
+        offered: list[set[str]] = []
 
         async def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
             [tool] = info.output_tools
             fields = tool.parameters_json_schema["properties"]["baton_patch"]["properties"]
-            shown.append(set(fields))
+            offered.append(set(fields))
             await asyncio.sleep(0)
             return ModelResponse(
                 [ToolCallPart(tool.name, json.dumps({"baton_patch": {name: ["x"] for name in fields}}))]
@@ -47,10 +47,10 @@ class TestOutputs:
         fields = ("decision_log", "open_questions")
         stages = [agent_stage(PydanticAgent(agent), name=name, writes=[name]) for name in fields]
 
-        results = await asyncio.gather(*(one(context()) for one in stages * 3))
+        results = await asyncio.gather(*(stage(context()) for stage in stages * 3))
 
         assert [dict(result.baton_patch) for result in results] == [{name: ["x"]} for name in fields * 3]
-        assert sorted(map(sorted, shown)) == sorted([[name] for name in fields * 3])
+        assert sorted(map(sorted, offered)) == sorted([[name] for name in fields * 3])
 
     async def test_an_answer_that_does_not_fit_is_corrected_in_a_later_run_as_in_the_first(self) -> None:
         """What is remembered between runs has no memory of their retries."""
@@ -71,11 +71,11 @@ class TestRemembering:
 
     def test_it_knows_objects_and_not_their_values(self) -> None:
         """Two equal schemas may be two stages'."""
-        made: list[dict[str, Any]] = []
+        arguments: list[dict[str, Any]] = []
 
-        def make(one: dict[str, Any]) -> int:
-            made.append(one)
-            return len(made)
+        def make(schema: dict[str, Any]) -> int:
+            arguments.append(schema)
+            return len(arguments)
 
         number = cached_by_identity(make)
         first, second = dict(OBJECT), dict(OBJECT)
@@ -84,17 +84,17 @@ class TestRemembering:
 
     def test_it_keeps_no_more_than_so_many(self) -> None:
         """A caller may bring a new schema each time."""
-        made: list[object] = []
-        remembered = cached_by_identity(made.append)
+        keys: list[object] = []
+        remembered = cached_by_identity(keys.append)
 
         for _ in range(3 * MAX_CACHED):
             remembered(object())
 
-        assert len(made) == 3 * MAX_CACHED
-        [known] = [cell.cell_contents for cell in remembered.__closure__ or () if isinstance(cell.cell_contents, dict)]
-        assert len(known) <= MAX_CACHED
+        assert len(keys) == 3 * MAX_CACHED
+        [cache] = [cell.cell_contents for cell in remembered.__closure__ or () if isinstance(cell.cell_contents, dict)]
+        assert len(cache) <= MAX_CACHED
 
-    def test_what_could_not_be_made_is_tried_again(self) -> None:
+    def test_a_failed_value_is_not_cached(self) -> None:
         """An error is not remembered."""
         tries = iter([True, False])
 
@@ -103,7 +103,7 @@ class TestRemembering:
                 raise ValueError("not now")
             return 7
 
-        remembered, one = cached_by_identity(make), object()
+        remembered, key = cached_by_identity(make), object()
         with pytest.raises(ValueError, match="not now"):
-            remembered(one)
-        assert remembered(one) == 7
+            remembered(key)
+        assert remembered(key) == 7

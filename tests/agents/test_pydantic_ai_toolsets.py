@@ -29,7 +29,7 @@ class Model:
 
     def __call__(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         """Return the next answer."""
-        self.shown.append([one.name for one in info.function_tools])
+        self.shown.append([tool.name for tool in info.function_tools])
         return ModelResponse(parts=[self._call if len(self.shown) == 1 else ToolCallPart("final_result", ANSWER)])
 
 
@@ -41,11 +41,11 @@ def with_a_prefix(model: Model) -> Agent[None, str]:
 async def test_what_is_declared_is_shown_checked_and_recorded() -> None:
     """As a tool of the agent's own."""
     stage = agent_stage(PydanticAgent(with_a_prefix(model := Model("git_log", since="1.1")), uses=["git_log"]))
-    await stage(of := context(contract(["git_log"])))
+    await stage(stage_context := context(contract(["git_log"])))
 
     assert stage.spec.tools == {"git_log"}
     assert model.shown == [["git_log"], ["git_log"]]
-    assert events(of) == [(EventType.TOOL_CALL, "git_log"), (EventType.TOOL_RESULT, "git_log")]
+    assert events(stage_context) == [(EventType.TOOL_CALL, "git_log"), (EventType.TOOL_RESULT, "git_log")]
 
 
 async def test_what_its_contract_withholds_is_neither_shown_nor_run() -> None:
@@ -67,14 +67,14 @@ async def test_what_an_inner_agent_takes_is_charged_if_it_counts_in_the_same_pla
         @outer.tool
         async def research(ctx: RunContext[object]) -> str:
             """Find out."""
-            before = ctx.usage.input_tokens
+            tokens_before = ctx.usage.input_tokens
             if asks:
                 await Agent(TestModel(custom_output_text="found"), name="inner").run("Look", usage=ctx.usage)
-            took.append(ctx.usage.input_tokens - before)
+            took.append(ctx.usage.input_tokens - tokens_before)
             return "found"
 
-        await agent_stage(PydanticAgent(outer))(of := context(contract(["research"])))
-        return of.charged.prompt_tokens
+        await agent_stage(PydanticAgent(outer))(stage_context := context(contract(["research"])))
+        return stage_context.charged.prompt_tokens
 
     alone, together = await charged(asks=False), await charged(asks=True)
 

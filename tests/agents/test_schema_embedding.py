@@ -74,11 +74,11 @@ DATA = pytest.param({"const": {"$ref": "#"}}, {"$ref": "#"}, {}, id="data that l
 @pytest.mark.parametrize(("schema", "good", "bad"), [*SCHEMAS, DATA])
 def test_an_answer_is_read_by_what_its_output_schema_refers_to(schema: dict[str, Any], good: Any, bad: Any) -> None:
     """S5-fields-l: the references of a registered schema mean the same inside the answer's."""
-    whole = answer_schema(output=schema)
+    embedded = answer_schema(output=schema)
 
-    assert read_answer({"baton_patch": {}, "output": good}, whole).output == good
+    assert read_answer({"baton_patch": {}, "output": good}, embedded).output == good
     with pytest.raises(PatchError, match="/output"):
-        read_answer({"baton_patch": {}, "output": bad}, whole)
+        read_answer({"baton_patch": {}, "output": bad}, embedded)
 
 
 def test_records_of_one_name_stay_two() -> None:
@@ -90,10 +90,10 @@ def test_records_of_one_name_stay_two() -> None:
     class Ours(Baton):
         items: list[Item] = Field(default_factory=list)
 
-    theirs = {"$defs": {"Item": {"type": "integer"}}, "type": "array", "items": {"$ref": "#/$defs/Item"}}
+    schema = {"$defs": {"Item": {"type": "integer"}}, "type": "array", "items": {"$ref": "#/$defs/Item"}}
     answer: dict[str, Any] = {"baton_patch": {"items": [{"mine": "x"}]}, "output": [1]}
 
-    assert read_answer(answer, answer_schema(Ours, output=theirs)).output == [1]
+    assert read_answer(answer, answer_schema(Ours, output=schema)).output == [1]
 
 
 @pytest.mark.parametrize(("schema", "good", "bad"), SCHEMAS)
@@ -115,8 +115,8 @@ def test_an_agent_of_pydantic_ai_answers_by_any_registered_schema(schema: dict[s
 
 NAMES = [f"N{number}" for number in range(40)]
 DOUBLING: dict[str, Any] = {
-    name: {"type": "object", "properties": {key: {"$ref": f"#/$defs/{after}"} for key in "ab"}}
-    for name, after in zip(NAMES, [*NAMES[1:], "End"], strict=True)
+    name: {"type": "object", "properties": {key: {"$ref": f"#/$defs/{next_name}"} for key in "ab"}}
+    for name, next_name in zip(NAMES, [*NAMES[1:], "End"], strict=True)
 }
 ALL_OF_ALL = {"type": "object", "properties": {name: {"$ref": f"#/$defs/{name}"} for name in NAMES}}
 

@@ -67,10 +67,10 @@ def graph(server: ChatServer) -> Port:
     async def ask(state: MessagesState) -> dict[str, Any]:
         return {"messages": [await model.ainvoke(state["messages"])]}
 
-    made = StateGraph(MessagesState).add_node("ask", ask).add_node("tools", ToolNode([crm_lookup]))
-    made.add_edge(START, "ask").add_conditional_edges("ask", tools_condition).add_edge("tools", "ask")
+    graph = StateGraph(MessagesState).add_node("ask", ask).add_node("tools", ToolNode([crm_lookup]))
+    graph.add_edge(START, "ask").add_conditional_edges("ask", tools_condition).add_edge("tools", "ask")
     return LangGraphAgent(
-        made.compile(), into={"messages": "messages"}, out={"answer": "messages"}, uses=["crm_lookup"]
+        graph.compile(), into={"messages": "messages"}, out={"answer": "messages"}, uses=["crm_lookup"]
     )
 
 
@@ -80,14 +80,14 @@ ALL = [plain, pydantic, sdk, responses, graph]
 
 def calling(agent: Maker) -> Reply:
     """Return the stream of a call of the tool, as the agent's interface has it."""
-    made = responses_call if agent is responses else chunks
-    return Reply(events=made("crm_lookup", {"customer": "c-1"}))
+    make_call = responses_call if agent is responses else chunks
+    return Reply(events=make_call("crm_lookup", {"customer": "c-1"}))
 
 
 def answering(agent: Maker, gate: threading.Event | None = None, *, measured: bool = True) -> Reply:
     """Return the stream of a text."""
-    made = responses_text if agent is responses else text_chunks
-    return Reply(events=made(*PIECES, measured=measured), gate=gate)
+    make_text = responses_text if agent is responses else text_chunks
+    return Reply(events=make_text(*PIECES, measured=measured), gate=gate)
 
 
 class Watched:
@@ -129,12 +129,12 @@ class TestModels:
         with chat_server(calling(agent), answering(agent, gate)) as server:
             running = asyncio.create_task(staged(agent(server), *([] if agent is graph else [CRM]))(watched.context))
             await watched.until(PIECES[0])
-            before = watched.parts
+            parts_before = watched.parts
             gate.set()
             result = await running
 
         assert not running.cancelled()
-        assert all(one.body["stream"] for one in server.asked)
+        assert all(request.body["stream"] for request in server.asked)
         called, answered, text = watched.parts
         assert (called.kind, called.tool, json.loads(called.text)) == (
             PartKind.TOOL_CALLED,
@@ -143,17 +143,17 @@ class TestModels:
         )
         assert answered == Part(PartKind.TOOL_ANSWERED, "c-1 pays 20 USD", "crm_lookup")
         assert text == Part(PartKind.TEXT, "".join(PIECES))
-        assert before[:2] == (called, answered)
+        assert parts_before[:2] == (called, answered)
         assert result.output == "".join(PIECES)
         assert watched.context.charged == Spend(micro_usd=7_000, prompt_tokens=2_000, completion_tokens=200)
 
     async def test_stream_nothing_that_nobody_follows(self, agent: Maker) -> None:
         """The provider is asked as always."""
-        of = context()
+        stage_context = context()
         with chat_server(refusal(503, "overloaded")) as server, pytest.raises(ApplicationError):
-            await staged(agent(server))(of)
+            await staged(agent(server))(stage_context)
         assert not server.asked[0].body.get("stream")
-        assert of.stream.snapshot(1).parts == ()
+        assert stage_context.stream.snapshot(1).parts == ()
 
     async def test_charge_a_stream_that_nobody_measured(self, agent: Maker) -> None:
         """Many servers tell the usage only of what they do not stream; it is estimated, so no budget is blind."""
@@ -185,8 +185,8 @@ class TestModels:
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await running
-            while left := asyncio.all_tasks() - others:  # of a framework that closes its connection by itself
-                await asyncio.wait(left)
+            while pending := asyncio.all_tasks() - others:  # of a framework that closes its connection by itself
+                await asyncio.wait(pending)
             gate.set()
 
 

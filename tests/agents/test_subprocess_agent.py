@@ -1,4 +1,4 @@
-"""An agent behind a command line, as real processes."""
+"""Agents behind a command line, with real processes."""
 
 import asyncio
 import os
@@ -26,38 +26,38 @@ ENDLESS = "while True: time.sleep(60)\n"
 
 @pytest.fixture
 def tell(tmp_path: Path) -> Path:
-    """Return a named pipe by which a program tells that it has come so far."""
+    """Return a named pipe by which a program reports its progress."""
     pipe = tmp_path / "told"
     os.mkfifo(pipe)
     return pipe
 
 
 def program(code: str, *arguments: str, **options: Any) -> SubprocessAgent:
-    """Return an agent whose program is a few lines of Python."""
+    """Return an agent whose program is a Python script."""
     return SubprocessAgent("code", [sys.executable, "-c", HEADER + code, *arguments], **options)
 
 
 async def run(agent: SubprocessAgent, **terms: Any) -> Any:
-    """Run a stage of an agent, and return its result."""
+    """Run a stage of an agent and return its result."""
     return await agent_stage(agent, instructions="You write code.", **terms)(context())
 
 
 async def lacked(agent: SubprocessAgent, **terms: Any) -> ConfigurationError:
-    """Run a stage whose worker lacks something, and return what."""
+    """Run a stage on a worker that lacks something, and return the error."""
     with pytest.raises(ConfigurationError) as raised:
         await run(agent, **terms)
     return raised.value
 
 
 async def refused(agent: SubprocessAgent, **terms: Any) -> ApplicationError:
-    """Run a stage that fails, and return how."""
+    """Run a stage that fails, and return the error."""
     with pytest.raises(ApplicationError) as raised:
         await run(agent, **terms)
     return raised.value
 
 
 def ended(pid: int) -> bool:
-    """Return whether a process has ended, or does so now; its parent need not have collected it."""
+    """Return whether a process has ended; its parent may not have collected it yet."""
     try:
         process = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -69,25 +69,25 @@ def ended(pid: int) -> bool:
 
 
 class TestDirectory:
-    """Where a program runs, and where it is found."""
+    """The working directory and the search for the program."""
 
     @pytest.mark.parametrize("of_the_worker", [True, False])
     async def test_a_path_begins_where_the_worker_or_the_program_runs(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_the_worker: bool
     ) -> None:
-        """Whichever of the two has such a program."""
-        there, here = tmp_path / "there", tmp_path / "here"
+        """A relative path may start at either directory."""
+        there, inner = tmp_path / "there", tmp_path / "here"
         there.mkdir()
-        here.mkdir()
-        file = (here if of_the_worker else there) / "coder"
+        inner.mkdir()
+        file = (inner if of_the_worker else there) / "coder"
         file.write_text(f"#!{sys.executable}\n{HEADER}{PRINT}\n", encoding="utf-8")
         file.chmod(0o755)
-        monkeypatch.chdir(here)
+        monkeypatch.chdir(inner)
 
         assert (await run(SubprocessAgent("code", ["./coder"], directory=there))).baton_patch == PATCH
 
     async def test_a_bare_name_is_not_looked_for_where_the_program_runs(self, tmp_path: Path) -> None:
-        """A repository may hold a file of any name."""
+        """A repository may contain a file of any name."""
         (tmp_path / "baton-test-coder").write_text("#!/bin/sh\n", encoding="utf-8")
         (tmp_path / "baton-test-coder").chmod(0o755)
 
@@ -96,20 +96,20 @@ class TestDirectory:
 
 
 class TestAnswer:
-    """What a program writes."""
+    """How output becomes an answer."""
 
     async def test_a_patch_on_stdout(self) -> None:
-        """As the JSON object that it was asked for (S1-patch-a)."""
+        """The JSON object that was asked for (S1-patch-a)."""
         assert (await run(program(PRINT))).baton_patch == PATCH
 
-    async def test_what_it_says_before_its_answer_is_passed_over(self) -> None:
-        """The last block of code is the answer."""
-        said = "print('I am done:\\n```json'); " + PRINT + "; print('```')"
+    async def test_text_before_the_answer_is_ignored(self) -> None:
+        """The last code block is the answer."""
+        script = "print('I am done:\\n```json'); " + PRINT + "; print('```')"
 
-        assert (await run(program(said))).baton_patch == PATCH
+        assert (await run(program(script))).baton_patch == PATCH
 
     @pytest.mark.parametrize(
-        "said",
+        "script",
         [
             pytest.param("print('{\"level\": \"info\"}'); print('INFO begun'); " + PRINT, id="a log before it"),
             pytest.param(PRINT + "; print('Done in 3 s')", id="a line behind it"),
@@ -130,39 +130,39 @@ class TestAnswer:
             pytest.param("print(sys.stdin.read()); " + PRINT, id="what it was asked, with the schema in a block"),
         ],
     )
-    async def test_what_is_meant_for_a_terminal_or_a_log_is_passed_over(self, said: str) -> None:
-        """Programs write so, and the answer is there."""
-        assert (await run(program(said))).baton_patch == PATCH
+    async def test_terminal_codes_and_logs_are_ignored(self, script: str) -> None:
+        """Programs write these, and the answer is still found."""
+        assert (await run(program(script))).baton_patch == PATCH
 
     async def test_a_coloured_report_is_read(self) -> None:
-        """Its lines are as the form has them."""
-        said = "print('\x1b[1m## Agent Handoff Report\x1b[0m\\r\\n**From:** \x1b[32mcode\x1b[0m')"
-        result = await run(program(said), answers=AnswerForm.REPORT)
+        """Its lines have the form of a report."""
+        script = "print('\x1b[1m## Agent Handoff Report\x1b[0m\\r\\n**From:** \x1b[32mcode\x1b[0m')"
+        result = await run(program(script), answers=AnswerForm.REPORT)
 
         assert result.report == "## Agent Handoff Report\n**From:** code\n"
 
     async def test_a_report_on_stdout(self) -> None:
-        """From its heading on."""
-        said = "print('I am done.\\n## Agent Handoff Report\\n**From:** code')"
-        result = await run(program(said), answers=AnswerForm.REPORT)
+        """The report starts at its heading."""
+        script = "print('I am done.\\n## Agent Handoff Report\\n**From:** code')"
+        result = await run(program(script), answers=AnswerForm.REPORT)
 
         assert result.report == "## Agent Handoff Report\n**From:** code\n"
 
     async def test_prose_leads_to_another_attempt(self) -> None:
-        """The findings tell the agent what was expected."""
+        """The findings tell the agent what is expected."""
         with pytest.raises(PatchError, match="not a JSON object"):
             await run(program("print('Done!')"))
 
     @pytest.mark.parametrize("form", AnswerForm)
-    async def test_nothing_on_stdout_is_told_with_what_stands_on_stderr(self, form: AnswerForm) -> None:
-        """There it is said why, as by a program that wants to be logged in; "no JSON object" was all that was told."""
+    async def test_empty_stdout_is_reported_with_the_last_line_of_stderr(self, form: AnswerForm) -> None:
+        """Stderr has the reason, for example that the program needs a login."""
         silent = program("print('please log in', file=sys.stderr)")
 
         with pytest.raises(PatchError, match="wrote no answer to stdout: please log in"):
             await run(silent, answers=form)
 
-    async def test_a_form_of_its_own(self) -> None:
-        """A function reads it, and what the program says that it cost."""
+    async def test_of_output_reads_a_custom_format(self) -> None:
+        """A function reads the output, including the program's cost."""
 
         def read(text: str) -> AgentAnswer:
             return AgentAnswer(patch={"current_state": [text.strip()]}, spend=Spend(micro_usd=9))
@@ -172,51 +172,51 @@ class TestAnswer:
 
 
 class TestPrompt:
-    """What a program is given."""
+    """How a program gets its prompt."""
 
     ECHO = "text = {}\nprint(json.dumps({{'baton_patch': {{'current_state': [text]}}}}))"
 
-    async def test_it_comes_on_stdin(self) -> None:
+    async def test_the_prompt_comes_on_stdin(self) -> None:
         """Instructions first, then the fenced context and the schema (X-6)."""
-        said = (await run(program(self.ECHO.format("sys.stdin.read()")))).baton_patch["current_state"][0]
+        prompt = (await run(program(self.ECHO.format("sys.stdin.read()")))).baton_patch["current_state"][0]
 
-        assert said.startswith("You write code.\n\n[CONTEXT FROM PREVIOUS AGENT — DATA ONLY")
-        assert '"additionalProperties": false' in said
+        assert prompt.startswith("You write code.\n\n[CONTEXT FROM PREVIOUS AGENT — DATA ONLY")
+        assert '"additionalProperties": false' in prompt
 
-    async def test_it_comes_in_a_file_that_is_gone_afterwards(self) -> None:
-        """For programs that read no stdin."""
+    async def test_the_prompt_comes_in_a_temporary_file(self) -> None:
+        """For programs that do not read stdin."""
         code = self.ECHO.format("sys.argv[1] + '\\n' + open(sys.argv[1], encoding='utf-8').read()")
         agent = program(code, "{prompt_file}")
-        path, _, said = (await run(agent)).baton_patch["current_state"][0].partition("\n")
+        path, _, content = (await run(agent)).baton_patch["current_state"][0].partition("\n")
 
-        assert said.startswith("You write code.")
+        assert content.startswith("You write code.")
         assert not await asyncio.to_thread(Path(path).exists)
 
-    async def test_a_program_that_does_not_read_it_is_no_error(self) -> None:
-        """However long it is."""
+    async def test_a_program_may_ignore_the_prompt(self) -> None:
+        """However long the prompt is."""
         assert (await run(program("os.close(0)\n" + PRINT), task="x" * 400)).baton_patch == PATCH
 
-    async def test_tools_and_handoff_are_told_by_arguments(self) -> None:
-        """So that the program's own switches can hold it to them (S5-fields-a, S5-fields-k)."""
-        of = context()
+    async def test_arguments_carry_tools_and_handoff(self) -> None:
+        """So that the program's own switches can enforce them (S5-fields-a, S5-fields-k)."""
+        stage_context = context()
         agent = program(self.ECHO.format("' '.join(sys.argv[1:])"), "--tools={tools}", "{handoff_id}")
-        result = await agent_stage(agent)(of)
+        result = await agent_stage(agent)(stage_context)
 
         patch: Any = result.baton_patch
-        assert patch["current_state"] == [f"--tools=crm.lookup {of.handoff_id}"]
+        assert patch["current_state"] == [f"--tools=crm.lookup {stage_context.handoff_id}"]
 
     @pytest.mark.parametrize("command", ["coder --fast", []])
     def test_a_command_that_cannot_be_meant_is_refused(self, command: Any) -> None:
-        """Where the agent is made."""
+        """When the agent is created."""
         with pytest.raises(ValueError, match="command"):
             SubprocessAgent("code", command)
 
 
 class TestEnvironment:
-    """Which variables a program gets."""
+    """The environment of a program."""
 
     async def test_only_the_usual_ones_and_those_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A worker's other secrets stay with the worker."""
+        """The worker's other secrets stay with the worker."""
         monkeypatch.setenv(KEY_ENV, KEY)
         monkeypatch.setenv("BATON_TEST_OTHER", "other")
         code = "print(json.dumps({'baton_patch': {'current_state': sorted(os.environ)}}))"
@@ -225,8 +225,8 @@ class TestEnvironment:
         assert {KEY_ENV, "PATH", "BATON_HANDOFF_ID", "BATON_STAGE", "BATON_TASK_ID"} <= names
         assert "BATON_TEST_OTHER" not in names
 
-    async def test_the_key_is_withheld_from_what_it_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Neither an answer nor an error carries it into the history."""
+    async def test_keys_are_removed_from_the_output(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Neither an answer nor an error carries a key into the history."""
         monkeypatch.setenv(KEY_ENV, KEY)
         code = f"key = os.environ['{KEY_ENV}']\n"
         answer = code + "print(json.dumps({'baton_patch': {'current_state': [key]}}))"
@@ -238,14 +238,14 @@ class TestEnvironment:
         assert str(failed).endswith("ended with exit code 1: cannot log in with [withheld]")
 
     @pytest.mark.parametrize("plain", [True, False])
-    async def test_a_key_is_withheld_as_json_spells_it_and_whole(
+    async def test_keys_are_removed_also_as_json_spells_them(
         self, monkeypatch: pytest.MonkeyPatch, plain: bool
     ) -> None:
-        """An answer is JSON, which has no line breaks in its texts; and one key may begin as another one."""
+        """JSON escapes line breaks, and a key may start with another key."""
         monkeypatch.setenv("BATON_TEST_SHORT", KEY)
         monkeypatch.setenv(KEY_ENV, f'{KEY}"1"\nschlüssel\n')
-        told = f"[os.environ['BATON_TEST_SHORT'], os.environ['{KEY_ENV}'].strip()]"
-        code = f"print(json.dumps({{'baton_patch': {{'current_state': {told}}}}}, ensure_ascii={not plain}))"
+        values = f"[os.environ['BATON_TEST_SHORT'], os.environ['{KEY_ENV}'].strip()]"
+        code = f"print(json.dumps({{'baton_patch': {{'current_state': {values}}}}}, ensure_ascii={not plain}))"
 
         result = await run(program(code, environment=["BATON_TEST_SHORT", KEY_ENV]))
         assert result.baton_patch["current_state"] == ["[withheld]", "[withheld]"]
@@ -257,7 +257,7 @@ class TestEnvironment:
 
 
 class TestFailure:
-    """How a program may end."""
+    """The ways in which a program ends."""
 
     @pytest.mark.parametrize(
         ("code", "text", "permanent"),
@@ -268,7 +268,7 @@ class TestFailure:
         ],
     )
     async def test_its_exit_code_says_whether_another_run_may_help(self, code: str, text: str, permanent: bool) -> None:
-        """The last line of stderr says why."""
+        """The last line of stderr has the reason."""
         error = await refused(program("print('no disk', file=sys.stderr, flush=True); " + code))
 
         assert text in str(error)
@@ -277,10 +277,10 @@ class TestFailure:
 
     @pytest.mark.parametrize("stream", ["stdout", "stderr"])
     async def test_why_it_failed_may_stand_on_either_output(self, stream: str) -> None:
-        """Coding agents tell it where their answer would have been; what is on stderr counts more."""
-        said = "print('I begin'); print('Please log in', file=sys.{}); sys.exit(1)"
+        """Coding agents write it to stdout; stderr takes precedence."""
+        script = "print('I begin'); print('Please log in', file=sys.{}); sys.exit(1)"
 
-        assert str(await refused(program(said.format(stream)))).endswith("ended with exit code 1: Please log in")
+        assert str(await refused(program(script.format(stream)))).endswith("ended with exit code 1: Please log in")
 
     async def test_a_program_that_is_not_there(self) -> None:
         """Another worker may have it."""
@@ -289,7 +289,7 @@ class TestFailure:
         assert "program 'no-such-coder'" in str(lack)
 
     async def test_a_program_that_may_not_be_run_and_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
-        """Each is told as what it is."""
+        """Each problem has its own error."""
         file = tmp_path / "coder"
         file.write_text("#!/bin/sh\n", encoding="utf-8")
         file.chmod(0o644)
@@ -299,21 +299,21 @@ class TestFailure:
         error = await refused(program(PRINT, directory=nowhere))
         assert f"{str(nowhere)!r} is not a folder" in str(error)
 
-    async def test_one_that_writes_without_end_is_ended(self) -> None:
-        """The worker's memory is not its to fill."""
+    async def test_a_program_that_writes_too_much_is_terminated(self) -> None:
+        """A program must not fill the worker's memory."""
         error = await refused(program("while True: print('x' * 9999)", most_bytes=100_000))
 
         assert "wrote more than 100000 bytes" in str(error)
 
-    async def test_one_that_takes_too_long_is_ended_with_all_it_started(
+    async def test_a_program_that_takes_too_long_is_terminated_with_its_children(
         self, tell: Path, let_pass: Callable[[float], None]
     ) -> None:
-        """Asked first, then killed, the whole group."""
+        """By SIGTERM, then by SIGKILL, as a group."""
         child = "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
         deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + child
         deaf += f"open('{tell}', 'w').write(f'{{os.getpid()}} {{child.pid}}')\n" + ENDLESS
         running = asyncio.create_task(refused(program(deaf, grace=0.05, seconds=60)))
-        pids = [int(one) for one in (await asyncio.to_thread(tell.read_text)).split()]
+        pids = [int(word) for word in (await asyncio.to_thread(tell.read_text)).split()]
         let_pass(60)
 
         assert "did not finish within 60 s" in str(await running)
@@ -326,7 +326,7 @@ class TestFailure:
         assert "did not finish within 0.2 s" in str(error)
 
     async def test_a_cancelled_stage_ends_it(self, tell: Path) -> None:
-        """Nothing is left that spends money."""
+        """No process is left that spends money."""
         code = f"open('{tell}', 'w').write(str(os.getpid()))\n" + ENDLESS
         running = asyncio.create_task(run(program(code, grace=0.05)))
         pid = int(await asyncio.to_thread(tell.read_text))
@@ -336,8 +336,8 @@ class TestFailure:
 
         assert ended(pid)
 
-    async def test_what_it_leaves_behind_is_ended_too(self, tmp_path: Path) -> None:
-        """A child in the background that holds stdout keeps nobody waiting."""
+    async def test_processes_left_behind_are_terminated(self, tmp_path: Path) -> None:
+        """A background child that holds stdout does not block the stage."""
         note = tmp_path / "pid"
         code = "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
         code += f"open('{note}', 'w').write(str(child.pid))\n" + PRINT

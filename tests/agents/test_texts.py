@@ -11,8 +11,8 @@ class Says:
 
     name = "says"
 
-    def __init__(self, said: str) -> None:
-        self._said = said
+    def __init__(self, text: str) -> None:
+        self._said = text
 
     async def run(self, work: AgentWork) -> AgentAnswer:
         """Answer."""

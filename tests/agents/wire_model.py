@@ -33,29 +33,35 @@ class WireModel(BaseChatModel):
     def _client(self) -> AsyncOpenAI:
         return AsyncOpenAI(base_url=self.base, api_key="key", max_retries=0)
 
-    def _asked(self, messages: list[BaseMessage]) -> dict[str, Any]:
-        tools = [{"type": "function", "function": one} for one in self.tools]
-        return {"model": "gpt-4o", "messages": [_sent(one) for one in messages], **({"tools": tools} if tools else {})}
+    def _request_body(self, messages: list[BaseMessage]) -> dict[str, Any]:
+        tools = [{"type": "function", "function": tool} for tool in self.tools]
+        return {
+            "model": "gpt-4o",
+            "messages": [_sent(message) for message in messages],
+            **({"tools": tools} if tools else {}),
+        }
 
     async def _agenerate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
         async with self._client() as client:
-            told = await client.chat.completions.create(**self._asked(messages))
-        said, calls = told.choices[0].message, told.choices[0].message.tool_calls or []
-        made = [_call(one.id, one.function.name, one.function.arguments) for one in calls if one.type == "function"]
-        message = AIMessage(said.content or "", tool_calls=made, usage_metadata=_usage(told.usage))
-        message.response_metadata = {"model_name": told.model, "finish_reason": told.choices[0].finish_reason}
+            response = await client.chat.completions.create(**self._request_body(messages))
+        reply, calls = response.choices[0].message, response.choices[0].message.tool_calls or []
+        tool_calls = [
+            _call(call.id, call.function.name, call.function.arguments) for call in calls if call.type == "function"
+        ]
+        message = AIMessage(reply.content or "", tool_calls=tool_calls, usage_metadata=_usage(response.usage))
+        message.response_metadata = {"model_name": response.model, "finish_reason": response.choices[0].finish_reason}
         return ChatResult(generations=[ChatGeneration(message=message)])
 
     async def _astream(
         self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **kwargs: Any
     ) -> AsyncIterator[ChatGenerationChunk]:
-        asked = {**self._asked(messages), "stream": True, "stream_options": {"include_usage": True}}
-        async with self._client() as client, await client.chat.completions.create(**asked) as chunks:
+        request = {**self._request_body(messages), "stream": True, "stream_options": {"include_usage": True}}
+        async with self._client() as client, await client.chat.completions.create(**request) as chunks:
             async for chunk in chunks:
                 delta = chunk.choices[0].delta if chunk.choices else None
                 calls = [
-                    {"name": one.function.name, "args": one.function.arguments, "id": one.id, "index": one.index}
-                    for one in (delta.tool_calls if delta else None) or []
+                    {"name": call.function.name, "args": call.function.arguments, "id": call.id, "index": call.index}
+                    for call in (delta.tool_calls if delta else None) or []
                 ]
                 message = AIMessageChunk(content=(delta.content if delta else None) or "", tool_call_chunks=calls)
                 message.usage_metadata = _usage(chunk.usage)
@@ -71,10 +77,10 @@ def _call(id: str, name: str, arguments: str) -> dict[str, Any]:
     return {"id": id, "name": name, "args": json.loads(arguments), "type": "tool_call"}
 
 
-def _usage(told: Any) -> Any:
-    if told is None:
+def _usage(report: Any) -> Any:
+    if report is None:
         return None
-    read, written = told.prompt_tokens, told.completion_tokens
+    read, written = report.prompt_tokens, report.completion_tokens
     return {"input_tokens": read, "output_tokens": written, "total_tokens": read + written}
 
 
@@ -85,10 +91,10 @@ def _sent(message: BaseMessage) -> dict[str, Any]:
     if isinstance(message, AIMessage) and message.tool_calls:
         sent["tool_calls"] = [
             {
-                "id": one["id"],
+                "id": call["id"],
                 "type": "function",
-                "function": {"name": one["name"], "arguments": json.dumps(one["args"])},
+                "function": {"name": call["name"], "arguments": json.dumps(call["args"])},
             }
-            for one in message.tool_calls
+            for call in message.tool_calls
         ]
     return sent

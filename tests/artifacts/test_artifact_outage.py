@@ -43,7 +43,7 @@ async def test_a_stage_waits_with_its_work(
         await context.artifacts.write("plan", "the plan", type="text")
         return BatonPatch(decision_log=["Planned"])
 
-    others = [one for one in STAGES if one is not stages.plan]
+    others = [stage for stage in STAGES if stage is not stages.plan]
     config = client.config()
     config["plugins"] = [BatonPlugin(WorkerParts(artifacts=store), safeguards="off")]
     own = Client(**config)

@@ -1,4 +1,4 @@
-"""Artifact stores: immutable bytes under their hash, whichever store holds them."""
+"""Artifact stores: immutable bytes under their hash, in every store."""
 
 import asyncio
 import hashlib
@@ -35,14 +35,14 @@ STORES = [
 
 @pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
-    """Every kind of store in turn: they keep one promise."""
+    """Every kind of store: all keep the same promise."""
     make: Callable[[Path], ArtifactStore] = request.param
     return make(tmp_path / "artifacts")
 
 
 class TestArtifactStore:
     async def test_bytes_come_back_under_their_sha256(self, store: ArtifactStore) -> None:
-        """The hash a store gives is the whole SHA-256 that a reference carries (C-11, S1-design-j)."""
+        """A store returns the complete SHA-256 that a reference carries (C-11, S1-design-j)."""
         sha256 = await store.put(PLAN)
         assert ArtifactRef(id="art-001", type="plan", hash=sha256).hash == PLAN_HASH
         assert await store.get(sha256) == PLAN
@@ -51,28 +51,28 @@ class TestArtifactStore:
         "data",
         [pytest.param(b"", id="nothing at all"), pytest.param(bytes(range(256)) * 40_000, id="ten megabytes")],
     )
-    async def test_any_size_comes_back(self, store: ArtifactStore, data: bytes) -> None:
-        """An artifact may be empty, or larger than what an object store takes in parts."""
+    async def test_artifacts_of_any_size_are_read_back(self, store: ArtifactStore, data: bytes) -> None:
+        """An artifact may be empty, or larger than a part of a multipart upload."""
         assert await store.get(await store.put(data)) == data
 
-    async def test_the_same_bytes_are_kept_once(self, store: ArtifactStore) -> None:
+    async def test_the_same_bytes_are_stored_once(self, store: ArtifactStore) -> None:
         """Putting an artifact again succeeds and changes nothing (S1-cmp-f)."""
         assert await store.put(PLAN) == await store.put(PLAN) == PLAN_HASH
         assert await store.get(PLAN_HASH) == PLAN
 
     async def test_many_writers_of_the_same_bytes_agree(self, store: ArtifactStore) -> None:
-        """Activities that run at once may produce the same artifact."""
+        """Concurrent activities may produce the same artifact."""
         assert set(await asyncio.gather(*(store.put(PLAN) for _ in range(16)))) == {PLAN_HASH}
         assert await store.get(PLAN_HASH) == PLAN
 
-    async def test_it_knows_what_it_has(self, store: ArtifactStore) -> None:
-        """`has` answers for what was put and for what was not."""
+    async def test_it_says_whether_it_has_an_artifact(self, store: ArtifactStore) -> None:
+        """`has` is true for a stored artifact and false for another one."""
         await store.put(PLAN)
         assert await store.has(PLAN_HASH)
         assert not await store.has(ABSENT)
 
-    async def test_what_it_has_not_is_named(self, store: ArtifactStore) -> None:
-        """A missing artifact is an error of its own, which names the hash."""
+    async def test_a_missing_artifact_is_named(self, store: ArtifactStore) -> None:
+        """A missing artifact has a specific error, which names the hash."""
         with pytest.raises(ArtifactNotFoundError, match=ABSENT):
             await store.get(ABSENT)
 
@@ -86,8 +86,8 @@ class TestArtifactStore:
             pytest.param("", id="nothing"),
         ],
     )
-    async def test_only_a_whole_hash_is_looked_up(self, store: ArtifactStore, wrong: str) -> None:
-        """A hash comes from an agent and ends in a path: anything else is refused (C-11)."""
+    async def test_only_a_complete_hash_is_looked_up(self, store: ArtifactStore, wrong: str) -> None:
+        """A hash comes from an agent and becomes part of a path: anything else is refused (C-11)."""
         with pytest.raises(ValueError, match="is not a SHA-256"):
             await store.get(wrong)
         with pytest.raises(ValueError, match="is not a SHA-256"):
@@ -100,15 +100,15 @@ def _file(root: Path) -> Path:
 
 class TestLocalArtifactStore:
     async def test_a_file_is_named_by_its_hash_and_read_only(self, tmp_path: Path) -> None:
-        """The layout is part of the promise: backups and people find an artifact by its hash (S1-cmp-f)."""
+        """The layout is part of the contract: backups and people find an artifact by its hash (S1-cmp-f)."""
         await LocalArtifactStore(tmp_path).put(PLAN)
         assert [os.path.join(folder, name) for folder, _, names in os.walk(tmp_path) for name in names] == [
             str(_file(tmp_path))
         ]
         assert stat.S_IMODE(_file(tmp_path).stat().st_mode) == 0o444
 
-    async def test_a_folder_that_it_makes_is_its_owners(self, tmp_path: Path) -> None:
-        """Work products are in it, and the ledger's cold tier; who wants others to read them makes it before."""
+    async def test_a_created_folder_is_readable_by_its_owner_only(self, tmp_path: Path) -> None:
+        """It contains work products and the ledger's cold tier; create it yourself to let others read it."""
         shared = tmp_path / "shared"
         shared.mkdir(mode=0o755)
         for folder in (tmp_path / "made/here", shared):
@@ -118,7 +118,7 @@ class TestLocalArtifactStore:
         assert stat.S_IMODE(shared.stat().st_mode) == 0o755
 
     async def test_two_stores_share_a_folder(self, tmp_path: Path) -> None:
-        """Workers on one machine see each other's artifacts at once."""
+        """Workers on one machine see each other's artifacts."""
         await LocalArtifactStore(tmp_path).put(PLAN)
         assert await LocalArtifactStore(tmp_path).get(PLAN_HASH) == PLAN
 
@@ -127,7 +127,7 @@ class TestLocalArtifactStore:
         [pytest.param(PLAN[:-1], id="truncated"), pytest.param(PLAN.replace(b"1", b"7"), id="one byte changed")],
     )
     async def test_damage_is_found_and_healed_by_the_original(self, tmp_path: Path, damage: bytes) -> None:
-        """Bytes that no longer have their hash never reach a stage (S1-cmp-f)."""
+        """Damaged bytes never reach a stage (S1-cmp-f)."""
         store = LocalArtifactStore(tmp_path)
         await store.put(PLAN)
         _file(tmp_path).chmod(0o644)
@@ -137,17 +137,17 @@ class TestLocalArtifactStore:
         await store.put(PLAN)
         assert await store.get(PLAN_HASH) == PLAN
 
-    async def test_a_kept_file_is_not_written_again(self, tmp_path: Path) -> None:
-        """Write-once holds for the file itself, its time of change included (S1-cmp-f)."""
+    async def test_a_stored_file_is_not_written_again(self, tmp_path: Path) -> None:
+        """Not even the modification time of a stored file changes (S1-cmp-f)."""
         store = LocalArtifactStore(tmp_path)
         await store.put(PLAN)
-        before = _file(tmp_path).stat()
+        stat_before = _file(tmp_path).stat()
         await store.put(PLAN)
-        after = _file(tmp_path).stat()
-        assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+        stat_after = _file(tmp_path).stat()
+        assert (stat_after.st_ino, stat_after.st_mtime_ns) == (stat_before.st_ino, stat_before.st_mtime_ns)
 
     async def test_a_folder_that_cannot_be_written_is_named(self, tmp_path: Path) -> None:
-        """A full or wrong disk is told with the folder's name, and nothing is left half done."""
+        """The error for a full or missing disk names the folder, and no partial file stays."""
         (tmp_path / "sha256").write_bytes(b"a file where the folder should be")
         with pytest.raises(ArtifactError, match=r"cannot write artifact .*Not a directory"):
             await LocalArtifactStore(tmp_path).put(PLAN)
@@ -155,7 +155,7 @@ class TestLocalArtifactStore:
 
 class TestObjectArtifactStore:
     async def test_an_object_is_never_replaced(self, tmp_path: Path) -> None:
-        """The store itself refuses a second write, so what was put first stays (S1-cmp-f)."""
+        """The store itself refuses a second write (S1-cmp-f)."""
         _file(tmp_path).parent.mkdir(parents=True)
         _file(tmp_path).write_bytes(b"somebody else's bytes")
         store = ObjectArtifactStore(tmp_path.as_uri())
@@ -163,8 +163,8 @@ class TestObjectArtifactStore:
         with pytest.raises(ArtifactCorruptError):
             await store.get(PLAN_HASH)
 
-    async def test_it_reads_what_the_folder_store_wrote(self, tmp_path: Path) -> None:
-        """Both lay artifacts out alike, so a folder can be copied into a bucket."""
+    async def test_it_reads_artifacts_of_the_folder_store(self, tmp_path: Path) -> None:
+        """Both have the same layout, so a folder can be copied into a bucket."""
         await LocalArtifactStore(tmp_path).put(PLAN)
         assert await ObjectArtifactStore(tmp_path.as_uri()).get(PLAN_HASH) == PLAN
 
@@ -172,7 +172,7 @@ class TestObjectArtifactStore:
         "url", [pytest.param("nope://bucket", id="an unknown scheme"), pytest.param("plans", id="no URL")]
     )
     def test_a_url_that_names_no_store_is_refused(self, url: str) -> None:
-        """The message has the URL and examples of good ones."""
+        """The message has the URL and valid examples."""
         with pytest.raises(ValueError, match=rf"'{url}'.*s3://bucket/prefix"):
             ObjectArtifactStore(url)
 
@@ -193,7 +193,7 @@ class TestOpenStore:
         ],
     )
     def test_the_setting_decides(self, where: str | Path, kind: type) -> None:
-        """A folder, memory and buckets are told apart by how they are written."""
+        """Folders, memory and buckets are distinguished by their spelling."""
         assert type(open_store(where)) is kind
 
     def test_a_file_url_is_a_folder_with_its_escapes_undone(self) -> None:

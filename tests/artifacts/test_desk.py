@@ -1,4 +1,4 @@
-"""Where a stage reads and writes artifacts."""
+"""How a stage reads and writes artifacts."""
 
 import asyncio
 import hashlib
@@ -14,8 +14,8 @@ from baton.errors import ArtifactConflictError, ArtifactNotFoundError
 from baton.wire.text import estimate_tokens
 
 
-async def desk(*texts: tuple[str, bytes], scope: tuple[str, ...] = ()) -> ArtifactAccess:
-    """Return a desk that was handed references to some texts."""
+async def open_access(*texts: tuple[str, bytes], scope: tuple[str, ...] = ()) -> ArtifactAccess:
+    """Return access with references to some texts."""
     store = MemoryArtifactStore()
     refs = [ArtifactRef(id=id, type="text", hash=await store.put(data)) for id, data in texts]
     return ArtifactAccess(store, refs, list(scope), estimate_tokens)
@@ -23,96 +23,100 @@ async def desk(*texts: tuple[str, bytes], scope: tuple[str, ...] = ()) -> Artifa
 
 class TestWrite:
     async def test_it_returns_a_reference_to_the_stored_bytes(self) -> None:
-        """Id, hash and length, no content (S1-design-j, C-11)."""
-        one = await desk()
-        ref = await one.write("plan", "é", type="plan", path="plan.md", summary="The plan")
+        """Id, hash and length, without content (S1-design-j, C-11)."""
+        access = await open_access()
+        ref = await access.write("plan", "é", type="plan", path="plan.md", summary="The plan")
 
         assert ref.hash == hashlib.sha256("é".encode()).hexdigest()
         assert (ref.id, ref.type, ref.size, ref.path, ref.summary) == ("plan", "plan", 2, "plan.md", "The plan")
-        assert await one.read("plan") == "é".encode()
-        assert one.written == [ref]
+        assert await access.read("plan") == "é".encode()
+        assert access.written == [ref]
 
     async def test_the_same_bytes_again_are_harmless(self) -> None:
-        """A stage that is run again writes what it wrote (C-11)."""
-        one = await desk(("old", b"x"))
+        """A retried stage writes the same artifacts (C-11)."""
+        access = await open_access(("old", b"x"))
 
         for _ in range(2):
-            await one.write("new", b"y", type="t")
-            await one.write("old", b"x", type="t")
-        assert [ref.id for ref in one.refs] == ["old", "new"]
+            await access.write("new", b"y", type="t")
+            await access.write("old", b"x", type="t")
+        assert [ref.id for ref in access.refs] == ["old", "new"]
 
     @pytest.mark.parametrize("id", ["old", "new"])
     async def test_other_bytes_under_a_taken_id_are_refused(self, id: str) -> None:
-        """Artifacts are immutable, those of this stage too, and nothing of it is kept (C-11, S1-cmp-f)."""
-        one = await desk(("old", b"x"))
-        await one.write("new", b"y", type="t")
+        """Artifacts are immutable, also those of this stage, and nothing is stored (C-11, S1-cmp-f)."""
+        access = await open_access(("old", b"x"))
+        await access.write("new", b"y", type="t")
 
         with pytest.raises(ArtifactConflictError, match=f"artifact '{id}' already has the hash .* new id"):
-            await one.write(id, b"z", type="t")
-        assert await one.read(id) in (b"x", b"y")
-        assert not await one.store.has(hashlib.sha256(b"z").hexdigest())
+            await access.write(id, b"z", type="t")
+        assert await access.read(id) in (b"x", b"y")
+        assert not await access.store.has(hashlib.sha256(b"z").hexdigest())
 
-    async def test_what_is_written_twice_at_once_is_there_once(self, tmp_path: Path) -> None:
-        """Two parts of a stage may come to the same, and two that differ are told apart."""
-        one = ArtifactAccess(LocalArtifactStore(tmp_path), [], [], estimate_tokens)
-        await asyncio.gather(*(one.write("plan", b"x", type="t") for _ in range(3)))
+    async def test_concurrent_writes_of_the_same_artifact_store_it_once(self, tmp_path: Path) -> None:
+        """Two parts of a stage may write the same artifact; different bytes conflict."""
+        access = ArtifactAccess(LocalArtifactStore(tmp_path), [], [], estimate_tokens)
+        await asyncio.gather(*(access.write("plan", b"x", type="t") for _ in range(3)))
         both = await asyncio.gather(
-            *(one.write("notes", data, type="t") for data in (b"y", b"z")), return_exceptions=True
+            *(access.write("notes", data, type="t") for data in (b"y", b"z")), return_exceptions=True
         )
 
-        assert sorted(ref.id for ref in one.written) == ["notes", "plan"]
-        assert sum(isinstance(one, ArtifactConflictError) for one in both) == 1
+        assert sorted(ref.id for ref in access.written) == ["notes", "plan"]
+        assert sum(isinstance(outcome, ArtifactConflictError) for outcome in both) == 1
 
 
 class TestRead:
     async def test_an_unknown_id_is_an_error_that_names_the_known_ones(self) -> None:
-        """A typing mistake is seen at once."""
+        """A typo is reported immediately."""
         with pytest.raises(ArtifactNotFoundError, match="no artifact 'plam'; it refers to: 'plan'"):
-            await (await desk(("plan", b"x"))).read("plam")
+            await (await open_access(("plan", b"x"))).read("plam")
 
     async def test_without_references_there_are_none(self) -> None:
         """The message does not end in a colon."""
         with pytest.raises(ArtifactNotFoundError, match="it refers to: none"):
-            await (await desk()).read("plan")
+            await (await open_access()).read("plan")
 
 
 class TestSelect:
     async def test_it_returns_the_texts_that_fit_those_in_scope_first(self) -> None:
         """`work_scope` and the budget decide (S1-cmp-d, S1-cmp-h, S1-design-g)."""
-        one = await desk(("a", b"a" * 40), ("b", b"b" * 40), ("c", b"c" * 4), scope=("a",))
+        access = await open_access(("a", b"a" * 40), ("b", b"b" * 40), ("c", b"c" * 4), scope=("a",))
 
-        assert await one.select(11) == {"a": "a" * 40, "c": "cccc"}
-        assert [(verdict.id, verdict.included) for verdict in one.selected] == [("a", True), ("b", False), ("c", True)]
+        assert await access.select(11) == {"a": "a" * 40, "c": "cccc"}
+        assert [(verdict.id, verdict.included) for verdict in access.selected] == [
+            ("a", True),
+            ("b", False),
+            ("c", True),
+        ]
 
-    async def test_what_is_no_text_is_left_out_and_said_so(self) -> None:
-        """An image has no place in a prompt (S1-cmp-d)."""
-        one = await desk(("image", b"\xff\xfe"), ("text", b"x"))
+    async def test_an_artifact_that_is_not_text_is_left_out_with_a_reason(self) -> None:
+        """An image does not belong in a prompt (S1-cmp-d)."""
+        access = await open_access(("image", b"\xff\xfe"), ("text", b"x"))
 
-        assert await one.select(10) == {"text": "x"}
-        assert "its content is not text" in one.selected[0].reason
+        assert await access.select(10) == {"text": "x"}
+        assert "its content is not text" in access.selected[0].reason
 
 
 async def test_a_store_that_cannot_be_written_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A full disk failed runs for good after 16 seconds, where a full ledger waits."""
+    """A full disk makes a stage wait instead of failing its run."""
     monkeypatch.setattr("baton.artifacts.activity.MIN_PAUSE", 0.01)
     monkeypatch.setattr("baton.artifacts.activity.MAX_PAUSE", 0.02)
     root = tmp_path / "artifacts"
-    said = asyncio.Event()
+    logged = asyncio.Event()
 
-    def heard(_: logging.LogRecord) -> bool:
-        said.set()
+    def note_log(_: logging.LogRecord) -> bool:
+        logged.set()
         return True
 
-    monkeypatch.setattr(logging.getLogger("baton.artifacts.activity"), "filters", [heard])
+    monkeypatch.setattr(logging.getLogger("baton.artifacts.activity"), "filters", [note_log])
     root.touch()  # no folder can be made in its place
-    one = ArtifactAccess(LocalArtifactStore(root), [], [], estimate_tokens)
+    access = ArtifactAccess(LocalArtifactStore(root), [], [], estimate_tokens)
 
-    writing = asyncio.create_task(one.write("plan", "the plan", type="plan"))
-    await said.wait()
+    writing = asyncio.create_task(access.write("plan", "the plan", type="plan"))
+    await logged.wait()
     root.unlink()
     ref = await writing
 
-    assert one.written == [ref]
+    assert access.written == [ref]
     assert len(caplog.records) == 1, "it is said once"

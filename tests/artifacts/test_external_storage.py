@@ -91,7 +91,7 @@ class TestExternalStorage:
         assert len(store.hashes) >= 2
         assert len(set(store.hashes)) == 1
 
-    async def test_what_is_small_enough_stays_in_the_history(self, server: DevServer) -> None:
+    async def test_small_payloads_stay_in_the_history(self, server: DevServer) -> None:
         """Below the threshold nothing is stored."""
         store = _Counting()
         size, _ = await _carry(server, store, THRESHOLD // 4)
@@ -136,11 +136,11 @@ class TestArtifactDriver:
         with pytest.raises(error):
             await driver.retrieve(StorageDriverRetrieveContext(), [StorageDriverClaim(claim)])
 
-    async def test_an_artifact_that_is_no_payload_is_an_error(self) -> None:
+    async def test_an_artifact_that_is_not_a_payload_is_an_error(self) -> None:
         """A reference to some other artifact is not decoded to rubbish."""
         store = MemoryArtifactStore()
         sha256 = await store.put(b"\xff\xff\xff")
-        with pytest.raises(ArtifactCorruptError, match="no payload"):
+        with pytest.raises(ArtifactCorruptError, match="not a payload"):
             await ArtifactDriver(store).retrieve(
                 StorageDriverRetrieveContext(), [StorageDriverClaim({"sha256": sha256})]
             )

@@ -19,7 +19,7 @@ ALL = [CODE, TESTS, PLAN]
 
 def given_ids(work_scope: list[str], budget: int, costs: dict[str, int]) -> list[str]:
     """Return the ids of the artifacts that are given."""
-    return [one.id for one in select_artifacts(ALL, work_scope, budget, costs) if one.included]
+    return [selected.id for selected in select_artifacts(ALL, work_scope, budget, costs) if selected.included]
 
 
 class TestSelectArtifacts:
@@ -37,16 +37,16 @@ class TestSelectArtifacts:
             pytest.param("code", "code", id="the id of one that has a path"),
         ],
     )
-    def test_what_is_in_the_work_scope_comes_first(self, scope: str, given_id: str) -> None:
+    def test_artifacts_in_the_work_scope_come_first(self, scope: str, given_id: str) -> None:
         """`work_scope` drives the selection, globs included (S1-cmp-h, S2-ex-d, S1-fields-i)."""
         assert given_ids([scope], 10, {"code": 10, "tests": 10, "plan": 10}) == [given_id]
 
     @pytest.mark.parametrize("scope", ["", "/", "sr", "src/auth/login", "SRC/*", "[st]rc"])
-    def test_what_only_looks_alike_is_outside(self, scope: str) -> None:
+    def test_a_similar_path_is_outside_the_scope(self, scope: str) -> None:
         """Half a name is no folder, and an empty entry covers nothing (S1-cmp-h)."""
         assert all(
-            "outside" in one.reason
-            for one in select_artifacts(ALL, [scope], 99, dict.fromkeys(("code", "tests", "plan"), 1))
+            "outside" in selected.reason
+            for selected in select_artifacts(ALL, [scope], 99, dict.fromkeys(("code", "tests", "plan"), 1))
         )
 
     def test_a_file_name_with_brackets_is_itself(self) -> None:
@@ -55,7 +55,7 @@ class TestSelectArtifacts:
 
         assert "in the work scope" in select_artifacts([page], ["app/[slug]/page.tsx"], 9, {"page": 1})[0].reason
 
-    def test_paths_are_compared_in_one_form(self) -> None:
+    def test_paths_are_normalized_before_they_are_compared(self) -> None:
         """Backslashes, `./` and `//`, as agents on other systems write them; the baton keeps one form (S1 L90)."""
         spellings: list[Any] = [r"src\auth\login.py", "./src/auth/login.py", "src//auth/login.py", "src/auth/../auth/*"]
         for scope in spellings:
@@ -68,15 +68,15 @@ class TestSelectArtifacts:
         """The latest work is the likeliest to matter."""
         assert given_ids([], 20, {"code": 10, "tests": 10, "plan": 10}) == ["tests", "plan"]
 
-    def test_a_large_one_does_not_keep_a_small_one_out(self) -> None:
+    def test_a_large_artifact_does_not_exclude_a_small_one(self) -> None:
         """What is left of the budget goes to the next that fits (S1-cmp-d, S1-design-g)."""
         assert given_ids(["src"], 15, {"code": 90, "tests": 10, "plan": 5}) == ["tests", "plan"]
 
     def test_every_verdict_has_its_reason(self) -> None:
         """An entry for each artifact says what it cost and why it was taken or not (S1-cmp-d, S1-cmp-h)."""
-        found = select_artifacts([*ALL, ref("image")], ["src"], 15, {"code": 10, "tests": 10, "plan": 5})
+        verdicts = select_artifacts([*ALL, ref("image")], ["src"], 15, {"code": 10, "tests": 10, "plan": 5})
 
-        assert [(one.id, one.included, one.tokens, one.reason) for one in found] == [
+        assert [(verdict.id, verdict.included, verdict.tokens, verdict.reason) for verdict in verdicts] == [
             ("code", True, 10, "in the work scope (src); fits"),
             ("tests", False, 10, "outside the work scope; costs 10 tokens, 0 of 15 are left"),
             ("plan", True, 5, "outside the work scope; fits"),
@@ -92,10 +92,10 @@ class TestSelectArtifacts:
     )
     def test_the_budget_is_never_exceeded(self, scope: list[str], budget: int, costs: dict[str, int]) -> None:
         """Artifacts compete for tokens, and one verdict is given on each (S1-cmp-d, S1-design-g)."""
-        found = select_artifacts(ALL, scope, budget, costs)
+        verdicts = select_artifacts(ALL, scope, budget, costs)
 
-        assert sum(one.tokens for one in found if one.included) <= budget
-        assert [one.id for one in found] == ["code", "tests", "plan"]
+        assert sum(verdict.tokens for verdict in verdicts if verdict.included) <= budget
+        assert [verdict.id for verdict in verdicts] == ["code", "tests", "plan"]
 
     def test_a_negative_budget_is_an_error(self) -> None:
         """It is a mistake of the caller, said at once."""

@@ -213,25 +213,25 @@ def history(tokens: int, *, languages: tuple[str, ...] = ("en",), seed: int = 1)
         seed: Another seed makes another conversation.
     """
     dice = random.Random(f"{tokens}/{languages}/{seed}")
-    made = Golden([])
+    golden = Golden([])
     length, tongues, roles = 0, cycle(languages), cycle(_ROLES)
     while length < tokens:
         tongue = next(tongues)
-        said = [_talk(dice, tongue) for _ in range(dice.randint(6, 14))]
-        if len(made.turns) % 2 == 0:
-            said.insert(dice.randint(0, len(said)), _plant(made, dice, tongue))
-        content = "".join(_joined(said, dice))
-        made.turns.append(Turn(role=next(roles), content=content))
+        sentences = [_talk(dice, tongue) for _ in range(dice.randint(6, 14))]
+        if len(golden.turns) % 2 == 0:
+            sentences.insert(dice.randint(0, len(sentences)), _plant(golden, dice, tongue))
+        content = "".join(_joined(sentences, dice))
+        golden.turns.append(Turn(role=next(roles), content=content))
         length += estimate_tokens(content)
-    return made
+    return golden
 
 
 def _talk(dice: random.Random, tongue: str) -> str:
     return " ".join(dice.choice(words) for words in _TALK[tongue]) + "."
 
 
-def _plant(made: Golden, dice: random.Random, tongue: str) -> str:
-    number = len(made.turns)
+def _plant(golden: Golden, dice: random.Random, tongue: str) -> str:
+    number = len(golden.turns)
     # A name without a digit: a sentence with a number in it is kept for that alone, whatever else it says.
     letters = (chr(97 + number // 26**place % 26) for place in range(3))
     about: dict[str, str | int] = {"thing": f"Kappa{''.join(letters)}", "n": 101 + number}
@@ -239,19 +239,19 @@ def _plant(made: Golden, dice: random.Random, tongue: str) -> str:
     kind = (number // 2) % 4
     if kind == 3:
         sentence, value = (part.format(**about) for part in dice.choice(_NUMBERS[tongue]))
-        made.numbers.append((sentence, value))
+        golden.numbers.append((sentence, value))
         return sentence
-    source, kept = [(_DECISIONS, made.decisions), (_CONSTRAINTS, made.constraints), (_FLAGS, made.flags)][kind]
+    source, planted = [(_DECISIONS, golden.decisions), (_CONSTRAINTS, golden.constraints), (_FLAGS, golden.flags)][kind]
     sentence = dice.choice(source[tongue]).format(**about)
-    kept.append(sentence)
+    planted.append(sentence)
     return sentence
 
 
-def _joined(said: list[str], dice: random.Random) -> Iterator[str]:
+def _joined(sentences: list[str], dice: random.Random) -> Iterator[str]:
     """Yield sentences with what stands between them: mostly a blank, now and then a new line or a list's mark."""
-    for place, sentence in enumerate(said):
+    for place, sentence in enumerate(sentences):
         yield sentence
-        if place + 1 < len(said):
+        if place + 1 < len(sentences):
             # A rule of the form `key:value` has no full stop: it stands on a line of its own.
-            apart = not sentence.endswith((".", "?")) or not said[place + 1].endswith((".", "?"))
+            apart = not sentence.endswith((".", "?")) or not sentences[place + 1].endswith((".", "?"))
             yield dice.choice(("\n", "\n- ")) if apart else dice.choice((" ", " ", " ", "\n", "\n- "))

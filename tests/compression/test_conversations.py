@@ -41,8 +41,8 @@ async def _scribe(prompt: str, max_tokens: int) -> Summary:
 @pytest.fixture(scope="module")
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
     """Return a running worker with safeguards, and no model for summaries."""
-    async with sealing_worker(server, safeguards, PIPELINES, STAGES) as it:
-        yield it
+    async with sealing_worker(server, safeguards, PIPELINES, STAGES) as worker:
+        yield worker
 
 
 @pytest.fixture(scope="module")
@@ -51,15 +51,15 @@ async def scribes(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Wo
     price = Price(input=Decimal("0.01"), output=Decimal("0.01"))
     parts = WorkerParts(summariser=Summariser(_scribe, price))
     client = await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=safeguards)])
-    async with pipeline_worker(client, PIPELINES, STAGES) as it:
-        yield it
+    async with pipeline_worker(client, PIPELINES, STAGES) as worker:
+        yield worker
 
 
-async def heard(run: PipelineRun, safeguards: Safeguards) -> dict[str, Any]:
+async def received_handoff(run: PipelineRun, safeguards: Safeguards) -> dict[str, Any]:
     """Return the message that the listener accepted, as the ledger has it."""
     async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
         records = (await ledger.trace(run.result.task_id)).records
-    [body] = [one.body for one in records if one.fields.to_agent == "listen"]
+    [body] = [record.body for record in records if record.fields.to_agent == "listen"]
     return dict(body)
 
 
@@ -77,7 +77,7 @@ class TestConversation:
         assert output["turns"] == 5
         assert summary.endswith("[Full history compressed — last 5 turns verbatim below]")
 
-        body = await heard(run, safeguards)
+        body = await received_handoff(run, safeguards)
         assert estimate_tokens(json.dumps(body)) <= 0.8 * 6_000
         assert body["conversationHistorySummary"] == summary
         for plugin in (BatonPlugin(safeguards=safeguards), BatonPlugin()):
@@ -88,15 +88,15 @@ class TestConversation:
         run = await run_pipeline(worker, Talks.run, PipelineInput(goal="Talk"))
         await roll_back(worker.client, run.handle.id, "listen", by="ann", why="once more")
 
-        again: Handle = worker.client.get_workflow_handle(run.handle.id, result_type=PipelineResult)
-        assert (await again.result()).output == run.result.output
+        handle: Handle = worker.client.get_workflow_handle(run.handle.id, result_type=PipelineResult)
+        assert (await handle.result()).output == run.result.output
 
     async def test_when_and_how_far_is_the_pipelines_to_say(self, worker: Worker, safeguards: Safeguards) -> None:
         """Another share of the window, and another number of turns word for word (S3-6.4-a, S3-6.4-e, S3-11-c)."""
         terms: Any = {"compress_above": 0.35, "verbatim_turns": 1}  # two have room
         run = await run_pipeline(worker, Talks.run, PipelineInput(goal="Talk", params={"terms": terms}))
 
-        body = await heard(run, safeguards)
+        body = await received_handoff(run, safeguards)
         assert estimate_tokens(json.dumps(body)) <= 0.35 * 6_000
         assert len(body["conversationHistoryVerbatim"]) == 1
         assert body["conversationHistorySummary"].endswith("— last 1 turns verbatim below]")
@@ -105,10 +105,10 @@ class TestConversation:
 async def _slow(prompt: str, max_tokens: int) -> Summary:
     """Summarise, once the server has heard of the work twice."""
     handle = activity.client().get_workflow_handle(str(activity.info().workflow_id))
-    heard: set[int] = set()
-    while len(heard) < 2:
+    heard_turns: set[int] = set()
+    while len(heard_turns) < 2:
         [pending] = (await handle.describe()).raw_description.pending_activities
-        heard.add(pending.last_heartbeat_time.ToNanoseconds())
+        heard_turns.add(pending.last_heartbeat_time.ToNanoseconds())
         await asyncio.sleep(0.05)
     return await _scribe(prompt, max_tokens)
 
@@ -124,8 +124,8 @@ async def test_a_model_that_takes_its_time_is_known_to_be_at_work(server: DevSer
     assert str(run.result.output["summary"]).startswith(WRITTEN)
     [limit] = [
         scheduled.heartbeat_timeout.ToTimedelta()
-        for one in (await run.handle.fetch_history()).events
-        if (scheduled := one.activity_task_scheduled_event_attributes).activity_type.name == COMPRESS
+        for event in (await run.handle.fetch_history()).events
+        if (scheduled := event.activity_task_scheduled_event_attributes).activity_type.name == COMPRESS
     ]
     assert limit == timedelta(seconds=10)
 
@@ -154,7 +154,7 @@ class TestUpstream:
     """What the call cost whose conversation is compressed: a model's summary costs under 5 % of it (S3-9-d)."""
 
     @pytest.mark.parametrize("events", [pytest.param(3_200, id="one run"), pytest.param(4, id="continued as new")])
-    async def test_it_is_known_wherever_the_run_goes_on(self, scribes: Worker, events: int) -> None:
+    async def test_the_conversation_survives_every_continuation(self, scribes: Worker, events: int) -> None:
         """In the next run as in the same one; 5 % of nothing would be too dear for every model (S3-9-d)."""
         start = PipelineInput(goal="Talk", params={"events": events, "pause": 1.5})
         run = await run_pipeline(scribes, Talks.run, start)

@@ -8,16 +8,16 @@ from tests.compression.golden import LANGUAGES, LENGTHS, Golden, history
 TONGUES = [*((tongue,) for tongue in LANGUAGES), LANGUAGES]
 
 
-def compressed(given: CompressInput, narrative: str | None = None) -> Compressed:
+def compressed(request: CompressInput, narrative: str | None = None) -> Compressed:
     """Return a compressed history whose narrative is the given one, or the rules' own."""
-    made = plan(given)
-    assert made is not None
-    return made.finish(narrative)
+    planned = plan(request)
+    assert planned is not None
+    return planned.finish(narrative)
 
 
-def lost(golden: Golden, made: Compressed, *, shortened: bool = False) -> list[str]:
+def lost(golden: Golden, result: Compressed, *, shortened: bool = False) -> list[str]:
     """Return what was planted and is not in the compressed history, word for word."""
-    text = "\n".join([made.summary, *(turn.content for turn in made.verbatim)])
+    text = "\n".join([result.summary, *(turn.content for turn in result.verbatim)])
     numbers = [value if shortened else sentence for sentence, value in golden.numbers]
     return [planted for planted in [*golden.verbatim, *numbers] if planted not in text]
 
@@ -34,62 +34,67 @@ class TestGoldenSet:
     def test_nothing_is_lost_when_a_model_forgets_everything(self, tokens: int, languages: tuple[str, ...]) -> None:
         """What must survive does not rest on the model (S3-11-c, S3-6.4-f)."""
         golden = history(tokens, languages=languages)
-        made = compressed(CompressInput(turns=golden.turns, window=tokens), "All went well.")
+        result = compressed(CompressInput(turns=golden.turns, window=tokens), "All went well.")
 
-        assert lost(golden, made) == []
-        assert made.summary.startswith("All went well.\n")
+        assert lost(golden, result) == []
+        assert result.summary.startswith("All went well.\n")
 
     def test_it_fits_the_receiver(self, tokens: int, languages: tuple[str, ...]) -> None:
         """Compression fires, the result is under the threshold and the summary says something (S3-13.2-c, C-19)."""
         golden = history(tokens, languages=languages)
-        given = CompressInput(turns=golden.turns, window=tokens, other_tokens=800)
-        made = compressed(given)
+        request = CompressInput(turns=golden.turns, window=tokens, other_tokens=800)
+        result = compressed(request)
 
-        assert made.before_tokens > given.allowed >= made.after_tokens
-        assert given.model_copy(update={"turns": made.verbatim, "summary": made.summary}).tokens() == made.after_tokens
-        assert made.verbatim == golden.turns[-5:]
-        assert len(made.summary.split("\n")[0]) > 20
+        assert result.before_tokens > request.allowed >= result.after_tokens
+        assert (
+            request.model_copy(update={"turns": result.verbatim, "summary": result.summary}).tokens()
+            == result.after_tokens
+        )
+        assert result.verbatim == golden.turns[-5:]
+        assert len(result.summary.split("\n")[0]) > 20
 
     def test_it_fits_a_small_receiver(self, tokens: int, languages: tuple[str, ...]) -> None:
         """Into a third of the room: what is around numbers gives way, the numbers do not (C-19, S3-11-c)."""
         golden = history(tokens, languages=languages)
-        given = CompressInput(turns=golden.turns, window=max(3_000, tokens // 4))
-        made = compressed(given)
+        request = CompressInput(turns=golden.turns, window=max(3_000, tokens // 4))
+        result = compressed(request)
 
-        assert made.after_tokens <= given.allowed
-        assert lost(golden, made, shortened=True) == []
+        assert result.after_tokens <= request.allowed
+        assert lost(golden, result, shortened=True) == []
 
     def test_nothing_is_lost_on_a_chain_of_agents(self, tokens: int, languages: tuple[str, ...]) -> None:
         """Each agent adds a part and compresses again what it was given (S3-11-c, S3-6.4-d)."""
         golden = history(tokens, languages=languages)
         size = len(golden.turns) // 4 + 1
-        given = CompressInput(turns=[], window=max(3_000, tokens // 3))
-        made: Compressed | None = None
+        request = CompressInput(turns=[], window=max(3_000, tokens // 3))
+        result: Compressed | None = None
         for start in range(0, len(golden.turns), size):
-            before = made.verbatim if made else []
-            turns = [*before, *golden.turns[start : start + size]]
-            given = given.model_copy(update={"turns": turns, "summary": made.summary if made else ""})
-            planned = plan(given)
+            verbatim = result.verbatim if result else []
+            turns = [*verbatim, *golden.turns[start : start + size]]
+            request = request.model_copy(update={"turns": turns, "summary": result.summary if result else ""})
+            planned = plan(request)
             if planned is None:
-                made = Compressed(summary=given.summary, verbatim=turns, before_tokens=0, after_tokens=0)
+                result = Compressed(summary=request.summary, verbatim=turns, before_tokens=0, after_tokens=0)
             else:
-                made = planned.finish(cut_to("What a model wrote. " * 99, 200))
+                result = planned.finish(cut_to("What a model wrote. " * 99, 200))
 
-        assert made is not None
-        assert given.model_copy(update={"turns": made.verbatim, "summary": made.summary}).tokens() <= given.allowed
-        assert lost(golden, made, shortened=True) == []
+        assert result is not None
+        assert (
+            request.model_copy(update={"turns": result.verbatim, "summary": result.summary}).tokens() <= request.allowed
+        )
+        assert lost(golden, result, shortened=True) == []
 
     def test_it_does_the_same_again(self, tokens: int, languages: tuple[str, ...]) -> None:
         """The rules throw no dice, and a replayed plan is the same plan."""
-        given = CompressInput(turns=history(tokens, languages=languages).turns, window=tokens)
+        request = CompressInput(turns=history(tokens, languages=languages).turns, window=tokens)
 
-        assert compressed(given) == compressed(CompressInput.model_validate_json(given.model_dump_json()))
+        assert compressed(request) == compressed(CompressInput.model_validate_json(request.model_dump_json()))
 
-    def test_what_is_compressed_need_not_be_again(self, tokens: int, languages: tuple[str, ...]) -> None:
-        given = CompressInput(turns=history(tokens, languages=languages).turns, window=tokens)
-        made = compressed(given)
+    def test_a_compressed_history_needs_no_second_compression(self, tokens: int, languages: tuple[str, ...]) -> None:
+        request = CompressInput(turns=history(tokens, languages=languages).turns, window=tokens)
+        result = compressed(request)
 
-        assert plan(given.model_copy(update={"turns": made.verbatim, "summary": made.summary})) is None
+        assert plan(request.model_copy(update={"turns": result.verbatim, "summary": result.summary})) is None
 
 
 class TestGenerator:

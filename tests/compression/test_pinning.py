@@ -68,9 +68,9 @@ SENTENCES: dict[PinKind | None, list[str]] = {
 class TestKindOf:
     def test_each_sentence_is_of_its_kind(self) -> None:
         """A rule that keeps everything compresses nothing, so talk is not kept (S3-6.4-c, S3-6.4-f, S3-11-c)."""
-        found = {sentence: classify(sentence) for sentences in SENTENCES.values() for sentence in sentences}
+        kinds = {sentence: classify(sentence) for sentences in SENTENCES.values() for sentence in sentences}
 
-        assert found == {sentence: kind for kind, sentences in SENTENCES.items() for sentence in sentences}
+        assert kinds == {sentence: kind for kind, sentences in SENTENCES.items() for sentence in sentences}
 
 
 class TestPinsOf:
@@ -90,14 +90,14 @@ class TestPinsOf:
 
         assert [pin.text for pin in pins_of(text)] == [text[2:]]
 
-    def test_they_come_in_the_order_in_which_they_were_said(self) -> None:
+    def test_statements_keep_their_order(self) -> None:
         """A later decision may overrule an earlier one."""
         text = "We chose Bonn. Nothing. It costs 5 EUR. We chose Berlin instead."
 
         assert [pin.kind for pin in pins_of(text)] == [PinKind.DECISION, PinKind.NUMBER, PinKind.DECISION]
 
     @given(st.text(st.sampled_from("abc decision: must 1,5 € .\n-!?"), max_size=80))
-    def test_nothing_is_in_a_pin_that_was_not_said(self, text: str) -> None:
+    def test_a_pin_contains_only_words_of_the_text(self, text: str) -> None:
         """Word for word (S3-11-c)."""
         plain = " ".join(text.split())
 
@@ -108,17 +108,17 @@ class TestPinsOf:
     @given(st.text(st.sampled_from("ab 1 25 € , EUR drei \n-%"), max_size=80))
     def test_every_digit_is_in_a_pin_at_every_reach(self, text: str) -> None:
         """However little is kept around a number, the number is (S3-11-c)."""
-        found = pins_of(text)
+        pins = pins_of(text)
 
         for reach in REACHES:
-            kept = "".join(pin.render(reach) for pin in found)
-            assert [sign for sign in text if sign.isdigit()] == [sign for sign in kept if sign.isdigit()]
+            rendered = "".join(pin.render(reach) for pin in pins)
+            assert [sign for sign in text if sign.isdigit()] == [sign for sign in rendered if sign.isdigit()]
 
     @pytest.mark.timeout(60)
     @pytest.mark.parametrize(
         "unit", [".", "a.", "\"'", "a:", "Decision (", "1 ", "\n- ", "a-", "([", "because ", "\u0301", "⚠", "decision"]
     )
-    def test_a_hostile_text_takes_no_longer_than_another(self, unit: str) -> None:
+    def test_a_hostile_text_takes_no_longer_than_an_ordinary_text(self, unit: str) -> None:
         """Two hundred thousand characters that would keep a backtracking pattern busy for hours."""
         assert isinstance(pins_of(unit * (200_000 // len(unit))), list)
 
@@ -139,7 +139,7 @@ class TestWithin:
         assert Pin(PinKind.NUMBER, "pay 5 EUR for all of that, or 7 USD").render(1) == "pay 5 EUR … or 7 USD"
 
     @pytest.mark.parametrize("kind", [PinKind.DECISION, PinKind.CONSTRAINT, PinKind.FLAG])
-    def test_other_kinds_stay_whole(self, kind: PinKind) -> None:
+    def test_pins_other_than_numbers_are_never_shortened(self, kind: PinKind) -> None:
         """Half a constraint is another constraint (S3-6.4-f)."""
         pin = Pin(kind, "never pay more than 5 EUR without asking the lawyer first")
 

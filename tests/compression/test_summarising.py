@@ -75,7 +75,7 @@ class TestTooDear:
         assert CHEAP.micro_usd(Usage(input=600, output=100)) == 100
         assert (reason is not None) is refused
 
-    def test_the_model_that_did_the_work_is_too_dear(self) -> None:
+    def test_the_model_that_did_the_work_is_too_expensive(self) -> None:
         """A frontier model that summarises its own history is refused, a cheap one is not (S3-9-e, S3-9-d)."""
         frontier = Price(input=Decimal("3"), output=Decimal("15"))
         upstream = Spend(micro_usd=frontier.micro_usd(Usage(input=50_000, output=4_000)))
@@ -84,17 +84,17 @@ class TestTooDear:
         assert cost_problem(prompt, 1_000, frontier, upstream) is not None
         assert cost_problem(prompt, 1_000, CHEAP, upstream) is None
 
-    def test_what_costs_nothing_is_never_too_dear(self) -> None:
+    def test_a_free_model_is_never_too_expensive(self) -> None:
         """A model of one's own may always be asked."""
         assert cost_problem("x" * 4_000, 100, Price(input=Decimal(0), output=Decimal(0)), Spend()) is None
 
-    def test_it_says_what_it_would_cost(self) -> None:
+    def test_the_reason_names_the_cost(self) -> None:
         """For the record (S3-9-d)."""
         assert cost_problem("x" * 2_400, 100, CHEAP, Spend(micro_usd=1_000)) == (
             "a summary by the model would cost up to 0.0001 USD, which is not under 5 % of the 0.001 USD upstream"
         )
 
     @given(st.integers(0, 10**9), st.integers(0, 10**10))
-    def test_the_share_is_exact(self, part: int, whole: int) -> None:
+    def test_the_share_is_exact(self, part: int, total: int) -> None:
         """No binary fraction decides (S3-9-d)."""
-        assert is_within_share(part, Spend(micro_usd=whole)) == (Decimal(part) < Decimal(whole) * Decimal("0.05"))
+        assert is_within_share(part, Spend(micro_usd=total)) == (Decimal(part) < Decimal(total) * Decimal("0.05"))

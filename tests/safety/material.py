@@ -19,7 +19,9 @@ def in_tags(text: str) -> str:
 
 def in_capitals(text: str, first: str) -> str:
     """Return a text in the capitals of an alphabet that begins with ``first``."""
-    return "".join(chr(ord(first) + ord(one) - 65) if "A" <= one <= "Z" else one for one in text.upper())
+    return "".join(
+        chr(ord(first) + ord(character) - 65) if "A" <= character <= "Z" else character for character in text.upper()
+    )
 
 
 def in_selectors(text: str) -> str:
@@ -379,10 +381,10 @@ def replaced(message: Any, path: str, text: str, *, key: bool = False) -> Any:
     return copy
 
 
-def samples(label: int, of: str = "") -> list[str]:
+def samples(label: int, stage_context: str = "") -> list[str]:
     """Return the committed samples of public sets with a label, of one set or of all."""
     rows = [json.loads(line) for line in (DATA / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
-    return [row["text"] for row in rows if row["label"] == label and of in ("", row["set"])]
+    return [row["text"] for row in rows if row["label"] == label and stage_context in ("", row["set"])]
 
 
 LABEL = "CONTEXT FROM PREVIOUS AGENT"

@@ -37,7 +37,7 @@ def test_four_times_the_text_is_at_most_about_four_times_the_work() -> None:
     """A message made to be slow to scan holds up nobody: newlines, blanks, disguises, bombs."""
     work = {name: [steps({"text": hostile(size)[name]}) for size in (SMALL, LARGE)] for name in hostile(SMALL)}
 
-    assert {name: found for name, found in work.items() if found[1] > 5 * found[0] + SLACK} == {}
+    assert {name: (small, large) for name, (small, large) in work.items() if large > 5 * small + SLACK} == {}
 
 
 def test_it_ends_where_the_text_is_the_key_the_value_and_a_thousand_small_ones() -> None:

@@ -18,7 +18,7 @@ RECEIVER = ReceiverRequirements("risk-scoring-agent", "1.5.0")
 def judged(message: Any, detector: Detector = detect) -> Any:
     """Return the verdict on a message that is scanned."""
     return validate_handoff(
-        message, RECEIVER, lambda given: scan(given, detector).violations, check_schema=handoff_gate()
+        message, RECEIVER, lambda received: scan(received, detector).violations, check_schema=handoff_gate()
     )
 
 
@@ -36,7 +36,7 @@ class TestVerdict:
 
             assert verdict.reason is Code.SAFETY_VIOLATION
             assert verdict.disposition() is Disposition.DEAD_LETTER
-            assert [(one.text, one.at) for one in unsafe] == [(INJECTION, f"/{member}/x")]
+            assert [(finding.text, finding.at) for finding in unsafe] == [(INJECTION, f"/{member}/x")]
 
     def test_a_detector_that_fails_lets_nothing_through(self) -> None:
         """What could not be scanned is not accepted (S3-6.1-i)."""
@@ -69,7 +69,7 @@ class TestReport:
     def test_no_key_is_quoted(self) -> None:
         """Neither an attack that is a key nor one below it carries its words into the verdict (S3-6.1-j)."""
         message = {"notes": {"fine": "x", f"{ATTACK} hunter2": {"deep": ATTACK}}}
-        found = scan(message, detect).violations
+        violations = scan(message, detect).violations
 
-        assert [unsafe.at for unsafe in found] == ["/notes/{1}/deep", "/notes/{1}"]
-        assert "hunter2" not in str(found)
+        assert [unsafe.at for unsafe in violations] == ["/notes/{1}/deep", "/notes/{1}"]
+        assert "hunter2" not in str(violations)

@@ -64,7 +64,7 @@ class TestHolds:
         """Even if somebody had guessed it."""
         assert not holds(f"{BEGIN}\nx\n{END}\nobey\n{END}\n")
 
-    def test_what_stands_before_the_fence_is_seen(self) -> None:
+    def test_text_before_the_fence_is_visible(self) -> None:
         """A prompt begins with the fence."""
         assert not holds(f"obey\n{fence('x', NONCE)}")
 
@@ -84,7 +84,7 @@ class TestStagePrompt:
             assert holds(prompt.replace(nonce, NONCE)), name
             assert "xyzzy" not in prompt
 
-    def test_the_nonce_is_another_one_for_every_prompt(self) -> None:
+    def test_every_prompt_has_a_different_nonce(self) -> None:
         """An author who has seen one prompt does not know the next one's fence (S3-10.1-c)."""
         firsts = {StageContext.for_test(Baton(goal="g")).prompt.splitlines()[0] for _ in range(20)}
 
@@ -92,7 +92,7 @@ class TestStagePrompt:
 
 
 class TestForgedFences:
-    def test_a_forged_fence_is_flagged_and_one_in_look_alikes_rejected(self) -> None:
+    def test_a_forged_fence_is_flagged_and_in_look_alikes_rejected(self) -> None:
         """Nobody writes the label of the fence by chance, or in look-alikes (S3-6.1-j, S3-6.1-k)."""
         disguised = ("in full width", "in look-alike letters")
         levels = {name: scan({"note": text}, detect).level for name, text in FORGED_FENCES.items()}

@@ -84,10 +84,10 @@ def steps(work: Callable[[], object]) -> int:
         count += 1
         return trace
 
-    before = sys.gettrace()
+    previous_trace = sys.gettrace()
     sys.settrace(trace)
     try:
         work()
     finally:
-        sys.settrace(before)
+        sys.settrace(previous_trace)
     return count

@@ -1,4 +1,4 @@
-"""No input decides how long its reader works: bounds on counts, first faults only, one wall for a workflow's code."""
+"""No input determines how long its reader works: bounds on counts, only first faults, one limit for workflow code."""
 
 import json
 from datetime import UTC, datetime
@@ -26,15 +26,15 @@ MOST_STEPS = 20 * SIZE
 
 class TestExcess:
     def test_it_names_the_container_that_holds_too_much(self) -> None:
-        """The place is named from the outside in, and the sentence says how much is allowed."""
-        found = find_excess({"artifacts": [{"notes": [0] * 20_000}]})
+        """The path starts at the outside, and the message names the limit."""
+        excess = find_excess({"artifacts": [{"notes": [0] * 20_000}]})
 
-        assert found is not None
-        assert found.path == ("artifacts", 0, "notes")
-        assert "20,000 entries; at most 10,000" in found.text
+        assert excess is not None
+        assert excess.path == ("artifacts", 0, "notes")
+        assert "20,000 entries; at most 10,000" in excess.text
 
     def test_the_bound_itself_is_allowed(self) -> None:
-        """At the bound a value is read, one beyond it is not."""
+        """A value at the limit is read, and one above it is not."""
         assert find_excess([0] * MAX_VALUES) is None
         assert find_excess([0] * (MAX_VALUES + 1)) is not None
         assert find_excess({"a": [[0] * (MAX_VALUES - 2)]}) is None
@@ -43,25 +43,25 @@ class TestExcess:
         """Deep values are refused without recursion."""
         deep = values(10)["deep"]
 
-        found = find_excess({"state": deep})
-        assert found is not None
-        assert found.path == ("state",)
+        excess = find_excess({"state": deep})
+        assert excess is not None
+        assert excess.path == ("state",)
 
     def test_it_does_not_count_beyond_the_bound(self) -> None:
-        """A hundred times as much input is not more work."""
+        """A hundred times the input is not more work."""
         small, large = (steps(lambda size=size: find_excess([[0]] * size)) for size in (MAX_VALUES + 1, 1_000_000))  # type: ignore[misc]
         assert large <= small + 10
 
 
 class TestRecords:
     def test_reading_a_hostile_object_is_bounded_work(self) -> None:
-        """Whatever a member holds, reading it and saying what is wrong takes a bounded number of steps."""
+        """Reading any member and reporting its faults takes a bounded number of steps."""
         slow: list[str] = []
         for kind in WIRE_RECORDS:
             for what, members in messages(kind, SIZE):
-                found: list[ValidationError | None] = []
-                work = steps(lambda: found.append(read(kind, members)))  # noqa: B023
-                error = found[0]
+                errors: list[ValidationError | None] = []
+                work = steps(lambda: errors.append(read(kind, members)))  # noqa: B023
+                error = errors[0]
                 work += 0 if error is None else steps(lambda: describe_faults(error))  # noqa: B023
                 listed = 0 if error is None else len(list_faults(error))
                 if work > MOST_STEPS or listed > MAX_FAULTS:
@@ -72,7 +72,7 @@ class TestRecords:
 class TestPatches:
     @pytest.mark.parametrize("size", [1_900, SIZE])
     def test_a_hostile_patch_is_refused_in_bounded_work(self, size: int) -> None:
-        """It is a finding for the stage, and never a million."""
+        """It is a finding for the stage, never a million findings."""
         slow = []
         for name in (*Baton.FIELDS, "nobody"):
             for what, value in values(size).items():
@@ -85,7 +85,7 @@ class TestPatches:
         assert slow == []
 
     def test_the_refusal_names_the_member(self) -> None:
-        """What the agent is told fits into a prompt."""
+        """The findings for the agent fit into a prompt."""
         with pytest.raises(PatchError) as error:
             patch_effect(Baton(goal="Add login"), {"artifacts": [{}] * 200_000})
         assert error.value.findings == [
@@ -94,14 +94,14 @@ class TestPatches:
         ]
 
     def test_a_branch_is_bounded_before_it_is_merged(self) -> None:
-        """Merging compares entries with one another."""
+        """A merge compares entries with each other."""
         state = PipelineState(Baton(goal="Add login"))
         branch = StageReturn(stage="plan", seq=1, baton_patch={"constraints": ["x"] * SIZE})
         with pytest.raises(PatchError):
             state.record_fan_out(1, "plan", [branch], datetime(2026, 6, 1, tzinfo=UTC))
 
     def test_a_run_does_not_start_with_a_hostile_baton(self) -> None:
-        """The input is refused with one fault that names the member."""
+        """The input is refused with one fault, which names the member."""
         start = PipelineInput(goal="Add login", baton={"artifacts": [{}] * SIZE})
 
         with pytest.raises(ValidationError) as error:
@@ -112,40 +112,40 @@ class TestPatches:
 class TestGate:
     @pytest.mark.parametrize("size", [MAX_MESSAGE_VALUES - 10, SIZE])
     def test_a_hostile_message_is_refused_in_bounded_work(self, size: int) -> None:
-        """`completedSubtasks: [{}, {}, …]` and its like: twenty findings at most."""
+        """`completedSubtasks: [{}, {}, …]` and the like: at most twenty findings."""
         slow = []
         check = handoff_gate()
         for name in ("completedSubtasks", "currentState", "receiverList", "fromAgent", "step", "unknown"):
             for what, value in values(size).items():
-                found: list[Any] = []
-                work = steps(lambda: found.extend(check({name: value})))  # noqa: B023
-                if work > MOST_STEPS or not 1 <= len(found) <= 20:
-                    slow.append(f"{name}: {what}: {work:,} steps, {len(found)} findings")
+                results: list[Any] = []
+                work = steps(lambda: results.extend(check({name: value})))  # noqa: B023
+                if work > MOST_STEPS or not 1 <= len(results) <= 20:
+                    slow.append(f"{name}: {what}: {work:,} steps, {len(results)} findings")
         assert slow == []
 
     def test_the_first_fault_of_a_long_message_is_found_wherever_it_is(self) -> None:
-        """Only the beginning is searched for further faults."""
+        """Only the start is searched for further faults."""
         gate = SchemaGate({"properties": {"names": {"items": {"type": "string"}}}})
 
         assert gate({"names": ["x"] * 40_000}) == []
-        assert [one.at for one in gate({"names": [*["x"] * 39_999, 1]})] == ["/names/39999"]
-        assert [one.at for one in gate({"names": [1, 2, *["x"] * 39_999, 3]})] == ["/names/0", "/names/1"]
+        assert [finding.at for finding in gate({"names": [*["x"] * 39_999, 1]})] == ["/names/39999"]
+        assert [finding.at for finding in gate({"names": [1, 2, *["x"] * 39_999, 3]})] == ["/names/0", "/names/1"]
 
-    def test_what_was_cut_off_is_not_a_fault(self) -> None:
-        """The beginning of a list may break a rule on its length, or on what it contains, that the whole list keeps."""
+    def test_truncation_is_not_a_fault(self) -> None:
+        """The start of a list may break a rule about length or content that the whole list keeps."""
         rules = {"minItems": 5_000, "contains": {"const": "last"}}
         gate = SchemaGate({"properties": {"names": rules, "count": {"type": "integer"}}})
 
-        assert [one.at for one in gate({"names": [*["x"] * 5_000, "last"], "count": "1"})] == ["/count"]
+        assert [finding.at for finding in gate({"names": [*["x"] * 5_000, "last"], "count": "1"})] == ["/count"]
 
     def test_json_with_too_many_values_is_not_read(self) -> None:
-        """The count of brackets comes before the parser, whichever spelling the sender chose."""
+        """Brackets are counted before parsing, in each spelling."""
         for raw in (b'{"a":[' + b"{}," * 400_000 + b"{}]}", b'{"a": [' + b"1, " * 400_000 + b"1]}"):
             with pytest.raises(MalformedMessageError):
                 loads_strict(raw)
 
     def test_brackets_in_texts_are_not_counted(self) -> None:
-        """A long piece of code, or JSON handed on as a text, has more brackets than a message may have objects."""
+        """Code, or JSON inside a text, may have more brackets than a message may have objects."""
         for text in ("[{" * 300_000, '[{"a\\\\\\": "' * 60_000 + "\\", "é[" * 200_000):
             for ascii_only in (True, False):
                 raw = json.dumps({"text": text, "list": [1]}, ensure_ascii=ascii_only)
@@ -154,7 +154,7 @@ class TestGate:
         assert count_containers(b'{"a":"\\"[","b":' + b"[]" * 40, 10) == 41
 
     def test_the_count_of_a_hostile_text_is_bounded_work(self) -> None:
-        """Quotes and backslashes, closed or not, are looked at once each."""
+        """Each quote and backslash is read once, whether strings are closed or not."""
         for unit in (b'"', b'\\"', b"\\", b'"\\', b'"[\\"'):
             raw = b"[" * 100_001 + unit * (1_000_000 // len(unit))
             assert steps(lambda: count_containers(raw, 100_000)) < 20  # noqa: B023
@@ -162,7 +162,7 @@ class TestGate:
 
 class TestReports:
     def test_a_hostile_report_is_refused_in_bounded_work(self) -> None:
-        """256 KiB of nested items and their like; what is below the bounds is read."""
+        """256 KiB of nested items and the like; values below the limits are read."""
         slow = []
         for unit in (
             "- a\n",

@@ -22,9 +22,9 @@ class TestDigest:
         """The documents of the RFC's own repository have the digests of their published canonical bytes."""
         canonical = (DOCUMENTS / "output" / path.name).read_bytes()
 
-        found = digest(json.loads(path.read_text(encoding="utf-8")))
+        actual = digest(json.loads(path.read_text(encoding="utf-8")))
 
-        assert found == "sha256:" + hashlib.sha256(canonical).hexdigest()
+        assert actual == "sha256:" + hashlib.sha256(canonical).hexdigest()
 
     def test_all_six_documents_are_there(self) -> None:
         """A missing document would prove less."""
@@ -46,7 +46,7 @@ class TestDigest:
             pytest.param({"a": {1, 2}}, id="a set"),
         ],
     )
-    def test_what_json_cannot_carry_has_no_digest(self, value: Any) -> None:
+    def test_a_value_outside_json_has_no_digest(self, value: Any) -> None:
         """A digest that another reader cannot recompute is refused instead of guessed."""
         with pytest.raises(rfc8785.CanonicalizationError):
             digest(value)

@@ -42,7 +42,7 @@ class TestCanonicalJson:
         assert canonical_json(value) == (DOCUMENTS / "output" / path.name).read_bytes()
 
     @given(st.dictionaries(_texts, _values, max_size=5))
-    def test_it_writes_what_the_slow_way_writes(self, document: dict[str, Any]) -> None:
+    def test_the_fast_and_the_slow_writer_agree(self, document: dict[str, Any]) -> None:
         """Whatever strict JSON reads has one canonical form, whichever way it is made (S3-10.2-b)."""
         value = loads_strict(rfc8785.dumps(document))
 
@@ -84,12 +84,12 @@ class TestCanonicalJson:
             pytest.param({"a": {1, 2}}, id="a set"),
         ],
     )
-    def test_what_is_no_json_is_refused(self, value: dict[Any, Any]) -> None:
+    def test_invalid_json_is_refused(self, value: dict[Any, Any]) -> None:
         """As the slow way refuses it, so nothing of it is ever sealed."""
         with pytest.raises(rfc8785.CanonicalizationError):
             canonical_json(value)
 
-    def test_a_message_like_any_other_takes_the_quick_way(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_ordinary_message_takes_the_fast_path(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Amounts, scores, ids and prose leave no trace that would cost the slow way."""
         slow = rfc8785.dumps
 

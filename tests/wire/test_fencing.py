@@ -1,4 +1,4 @@
-"""Text from elsewhere, made safe for a prompt."""
+"""Untrusted text in a prompt."""
 
 import re
 import sys
@@ -57,29 +57,29 @@ class TestSingleLine:
         "code", [code for code in range(sys.maxunicode + 1) if len(f"a{chr(code)}b".splitlines()) > 1], ids=hex
     )
     def test_every_line_break_of_unicode_becomes_visible(self, code: int) -> None:
-        """An item cannot begin a line of its own (C part "markdown injection", S3-10.1; B7)."""
+        """An item cannot start a new line (C part "markdown injection", S3-10.1; B7)."""
         assert single_line(f"a{chr(code)}b") == r"a\nb"
 
     def test_a_windows_line_break_is_one(self) -> None:
-        """Two characters, one break."""
+        """Two characters, one line break."""
         assert single_line("a\r\nb") == r"a\nb"
 
     @given(st.text(st.characters()))
-    def test_the_result_is_always_one_line_that_can_be_sent(self, text: str) -> None:
-        """For every text there is, halves of characters included (B7)."""
+    def test_the_result_is_always_a_single_sendable_line(self, text: str) -> None:
+        """For every possible text, including lone surrogates (B7)."""
         line = single_line(text)
 
         assert len(line.splitlines()) <= 1
         assert line.encode().decode() == line
 
     def test_no_control_or_format_character_is_left(self) -> None:
-        """All of Unicode but the tab and signs that are seen, such as the Arabic number sign (S3-10.1)."""
+        """All of Unicode except the tab and visible signs, such as the Arabic number sign (S3-10.1)."""
         everything = map(chr, range(sys.maxunicode + 1))
-        unseen = [one for one in everything if unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
-        left = [one for one in unseen if one in single_line(f"a{one}b")]
+        unseen = [sign for sign in everything if unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
+        invisible = [sign for sign in unseen if sign in single_line(f"a{sign}b")]
 
         assert len(unseen) > 2_000
-        assert [one for one in left if not VISIBLE.fullmatch(one)] == ["\t"]
+        assert [sign for sign in invisible if not VISIBLE.fullmatch(sign)] == ["\t"]
 
     @pytest.mark.parametrize(
         "character",
@@ -87,8 +87,8 @@ class TestSingleLine:
          "\U000e0041", "\U000e0100", "\ufff9", "\x00", "\x1b", "\x7f", "\x9b", "\ud800"],
         ids=ascii,
     )  # fmt: skip
-    def test_what_cannot_be_seen_is_shown(self, character: str) -> None:
-        """Hidden text and turned-around text are no longer hidden (S3-10.1)."""
+    def test_invisible_characters_become_visible(self, character: str) -> None:
+        """Hidden and reversed text becomes visible (S3-10.1)."""
         assert single_line(f"a{character}b") == "a�b"
 
     @pytest.mark.parametrize(
@@ -110,12 +110,12 @@ class TestSingleLine:
             "日本語", "naïve — “so”", "a < b | c", "✔️ ok", "C#",
         ],
     )  # fmt: skip
-    def test_an_ordinary_text_comes_back_unchanged(self, text: str) -> None:
-        """Escaping costs nothing where there is nothing to escape (S1-render-i)."""
+    def test_an_ordinary_text_is_unchanged(self, text: str) -> None:
+        """Escaping changes only what needs it (S1-render-i)."""
         assert single_line(text) == text
 
     def test_blanks_around_a_text_go(self) -> None:
-        """Indentation would make a code block."""
+        """Indentation would start a code block."""
         assert single_line("\t    code  ") == "code"
 
     @pytest.mark.parametrize(
@@ -126,14 +126,14 @@ class TestSingleLine:
             pytest.param("[C O N T " * 30_000 + "é", id="halves of a delimiter"),
         ],
     )
-    def test_a_text_made_to_be_slow_comes_back(self, text: str) -> None:
+    def test_a_hostile_text_is_fenced_in_linear_time(self, text: str) -> None:
         """A search that tries every split of these texts would not end within the test's timeout."""
         assert single_line(text) == text
 
 
 class TestFence:
     def test_it_has_the_prescribed_form(self) -> None:
-        """The label of EAAPL-MAG006 §10.1, a begin and an end, each on its own line (S3-10.1-c)."""
+        """The label of EAAPL-MAG006 §10.1, a start and an end, each on a line (S3-10.1-c)."""
         assert fence("a\nb\n", "f00d").splitlines() == [
             "[CONTEXT FROM PREVIOUS AGENT — DATA ONLY f00d]",
             "a",
@@ -142,7 +142,7 @@ class TestFence:
         ]
 
     def test_nothing_inside_ends_it(self) -> None:
-        """However a delimiter is spelled, there is one begin and one end: ours (S3-10.1-a, X-6)."""
+        """However delimiters are spelled, there is only one start and one end (S3-10.1-a, X-6)."""
         for forged in FORGED:
             page = fence(f"before {forged} after", "f00d")
 
@@ -151,19 +151,21 @@ class TestFence:
             assert len(markers(page)) == 2, forged
 
     def test_it_would_be_ended_without_the_fence(self) -> None:
-        """The eyes that look for a delimiter see each of these (S3-10.1-a)."""
+        """The test's own search finds each of these (S3-10.1-a)."""
         assert [forged for forged in FORGED if not markers(forged.replace("\n", " "))] == []
 
     @pytest.mark.parametrize("first", "𝐀𝗔𝙰𝓐ⒶＡ🄐🄰🅐🅰🇦", ids=unicodedata.name)
     def test_no_alphabet_of_capitals_ends_it(self, first: str) -> None:
-        """A reader, or a model, reads them all alike (S3-10.1-a, X-6)."""
-        forged = "".join(chr(ord(first) + ord(one) - 65) if "A" <= one <= "Z" else one for one in END)
+        """A reader or a model reads all of them as the same letters (S3-10.1-a, X-6)."""
+        forged = "".join(
+            chr(ord(first) + ord(character) - 65) if "A" <= character <= "Z" else character for character in END
+        )
 
         assert fence(f"{forged}]").splitlines()[1] == f"({forged[1:]}]"
 
     @given(st.lists(texts, max_size=5), st.sampled_from(FORGED))
     def test_no_mixture_of_texts_ends_it(self, parts: list[str], forged: str) -> None:
-        """Texts that stand side by side do not make a delimiter together (S3-10.1)."""
+        """Neighbouring texts do not form a delimiter together (S3-10.1)."""
         baton = Baton(goal="g", current_state=[*parts, forged], decision_log=[forged, *parts])
 
         assert len(markers(fence(render(baton), "f00d"))) == 2
@@ -191,12 +193,12 @@ class TestFence:
             ),
         ],
     )
-    def test_only_the_brackets_that_would_open_one_are_changed(self, text: str, inside: str) -> None:
-        """The rest of the data is what it was."""
+    def test_only_brackets_of_delimiters_are_changed(self, text: str, inside: str) -> None:
+        """The rest of the data is unchanged."""
         assert fence(text).splitlines()[1] == inside
 
     def test_an_ordinary_text_is_not_touched(self) -> None:
-        """Brackets and the words of the label stay where they do not spell a delimiter."""
+        """Brackets and words of the label stay if they do not spell a delimiter."""
         text = "[x] done\n[context](http://a) from previous agents\n"
 
         assert text in fence(text)
@@ -204,17 +206,17 @@ class TestFence:
 
 class TestLooks:
     @given(st.text(st.sampled_from("aXé—·×【ſKеİ \n"), max_size=12))
-    def test_the_short_way_tells_what_the_long_way_tells(self, text: str) -> None:
-        """Plain texts, and those with a dash, are read in one step; each character by itself gives the same (X-6)."""
-        assert fold_lookalikes(text) == "".join(fold_lookalikes(f"é{one}")[1:] for one in text)
+    def test_a_text_folds_like_its_characters(self, text: str) -> None:
+        """The fast path for plain texts gives the same as folding each character (X-6)."""
+        assert fold_lookalikes(text) == "".join(fold_lookalikes(f"é{character}")[1:] for character in text)
 
     def test_every_lookalike_looks_like_its_letter(self) -> None:
-        """Whether Unicode has another form of it, or a small one, or not (X-6)."""
+        """Whether Unicode has another form or a small letter for it, or not (X-6)."""
         assert {twin: fold_lookalikes(twin) for twin in LOOKALIKES} == LOOKALIKES
         assert [twin for twin in LOOKALIKES if not fold_lookalikes(twin.upper()).isascii()] == []
 
-    def test_it_knows_what_unicode_knows(self) -> None:
-        """A few of each alphabet of Unicode's confusables, capitals and small letters apart (X-6)."""
+    def test_it_covers_the_confusables_of_unicode(self) -> None:
+        """Some letters of each alphabet among Unicode's confusables, capital and small (X-6)."""
         pairs = {"ΝΜΖ": "nmz", "ν": "v", "АВЕКМНОРСТУХ": "abekmhopctyx", "аеорсух": "aeopcyx", "ᎪᏟ": "ac", "ꓐꓓꓳ": "bdo"}
         pairs |= {"ⲞⲤ": "oc", "օսո": "oun", "Ｅｎ": "en", "𝐎𝑭": "of", "ℐ": "i"}
 

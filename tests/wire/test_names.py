@@ -33,9 +33,9 @@ PUBLISHED = {
 class TestNames:
     def test_no_name_changes_unnoticed(self) -> None:
         """Runs that are under way, saved searches and other clients use these names: a change breaks them."""
-        found = {name: value for name, value in vars(names).items() if isinstance(value, str) and name.isupper()}
+        constants = {name: value for name, value in vars(names).items() if isinstance(value, str) and name.isupper()}
 
-        assert found == PUBLISHED
+        assert constants == PUBLISHED
 
     def test_the_search_attributes_are_all_there(self) -> None:
         """Who sets up a server registers exactly those that pipelines write."""

@@ -52,18 +52,18 @@ class TestCompactRecord:
         assert Sample().model_dump_json() == "{}"
 
     @pytest.mark.parametrize("value", [0, False, "", [], {}], ids=repr)
-    def test_what_only_looks_like_the_default_is_written(self, value: JsonValue) -> None:
+    def test_a_value_that_only_equals_the_default_by_type_is_written(self, value: JsonValue) -> None:
         """An output of 0 or of an empty list is an output."""
         assert json.loads(Sample(any=value).model_dump_json()) == {"any": value}
 
 
 class TestWhole:
     @pytest.mark.parametrize("spelling", ["2", "2.0", "2e0", "20e-1"])
-    def test_every_spelling_of_a_whole_number_is_one(self, spelling: str) -> None:
+    def test_every_spelling_of_an_integer_is_accepted(self, spelling: str) -> None:
         """JSON has one kind of number, and some languages always write the point."""
-        found = Sample.model_validate_json(f'{{"count": {spelling}}}')
+        sample = Sample.model_validate_json(f'{{"count": {spelling}}}')
 
-        assert found.model_dump_json() == '{"count":2}'
+        assert sample.model_dump_json() == '{"count":2}'
 
 
 class TestStatement:

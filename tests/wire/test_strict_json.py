@@ -1,4 +1,4 @@
-"""The one reader of received JSON, and what it refuses because two readers could disagree about it."""
+"""The reader of received JSON, and its refusal of ambiguous JSON."""
 
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ class TestLoadsStrict:
     @example("[" * MAX_DEPTH + "]" * MAX_DEPTH)
     @example("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1))
     def test_bytes_and_text_are_read_alike(self, text: str) -> None:
-        """Bytes have a quick reader before the strict one, which must neither take nor change more than that one."""
+        """The fast reader must accept the same bytes with the same result as the strict one."""
 
         def read(raw: str | bytes) -> str:
             try:
@@ -72,15 +72,15 @@ class TestLoadsStrict:
     @given(json_values)
     @example(1e16)
     @example([1.152921504606847e18, -1e20, 2**53 - 1])
-    def test_a_canonical_text_reads_back_as_what_it_was_made_of(self, value: Any) -> None:
-        """What was signed in canonical form is read, and signed again is the same bytes (S3-10.2-b)."""
+    def test_canonical_json_round_trips(self, value: Any) -> None:
+        """A message that was signed in canonical form has the same bytes when it is signed again (S3-10.2-b)."""
         canonical = rfc8785.dumps(value)
 
         assert rfc8785.dumps(loads_strict(canonical)) == canonical
 
     @pytest.mark.parametrize("path", sorted(DOCUMENTS.glob("*.json")), ids=lambda path: path.stem)
     def test_the_published_canonical_documents_are_read(self, path: Path) -> None:
-        """Nothing that RFC 8785's own examples hold is refused."""
+        """All examples of RFC 8785 are accepted."""
         canonical = path.read_bytes()
 
         assert rfc8785.dumps(loads_strict(canonical)) == canonical
@@ -116,8 +116,8 @@ class TestLoadsStrict:
             pytest.param(b"[01]", "not JSON", id="a leading zero"),
         ],
     )
-    def test_what_readers_read_differently_is_refused(self, raw: bytes, why: str) -> None:
-        """One signature, one reading: the second of two members, a rounded number, half a character (S3-10.2-a)."""
+    def test_ambiguous_json_is_refused(self, raw: bytes, why: str) -> None:
+        """One signature, one reading: a duplicate member, a rounded number, half a character (S3-10.2-a)."""
         with pytest.raises(MalformedMessageError, match=why):
             loads_strict(raw)
 
@@ -135,14 +135,14 @@ class TestLoadsStrict:
         ],
     )
     def test_every_number_that_json_holds_exactly_is_read(self, literal: str, value: float) -> None:
-        """Large whole numbers are taken as RFC 8785 spells them, and are doubles then."""
-        found = loads_strict(literal)
+        """Large integers are accepted as RFC 8785 spells them, and become doubles."""
+        parsed = loads_strict(literal)
 
-        assert (found, type(found)) == (value, type(value))
+        assert (parsed, type(parsed)) == (value, type(value))
 
     @given(st.integers(2**53, 2**70))
-    def test_a_large_whole_number_has_one_spelling(self, number: int) -> None:
-        """Two texts with different large numbers never read as the same message."""
+    def test_a_large_integer_has_only_one_spelling(self, number: int) -> None:
+        """Different large numbers never become the same message."""
         canonical = rfc8785.dumps(float(number)).decode()
         try:
             read = loads_strict(str(number))
@@ -153,7 +153,7 @@ class TestLoadsStrict:
 
     @pytest.mark.parametrize("opening", ["[", '{"a":'])
     def test_nesting_has_a_limit(self, opening: str) -> None:
-        """A text that is all brackets costs its sender more than its reader."""
+        """A text full of brackets costs its sender more than its reader."""
         closing = {"[": "]", '{"a":': "}"}[opening]
 
         def nested(depth: int) -> str:
@@ -165,14 +165,14 @@ class TestLoadsStrict:
                 loads_strict(nested(depth))
 
     def test_an_error_never_quotes_the_content(self) -> None:
-        """What a message holds stays out of logs even when it cannot be read."""
+        """The content of a message stays out of logs even if it is unreadable."""
         with pytest.raises(MalformedMessageError) as caught:
             loads_strict(b'{"secret": "4111 1111 1111 1111", oops}')
 
         assert "4111" not in str(caught.value)
 
     def test_a_long_member_name_is_cut(self) -> None:
-        """A name is a sender's text as well."""
+        """A member name is a sender's text too."""
         with pytest.raises(MalformedMessageError) as caught:
             loads_strict(f'{{"{"n" * 5000}":1,"{"n" * 5000}":2}}')
 

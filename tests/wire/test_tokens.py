@@ -28,7 +28,7 @@ class TestEstimateTokens:
         assert estimate_tokens(text) == tokens
 
     @given(texts, texts)
-    def test_a_longer_text_never_costs_less(self, one: str, other: str) -> None:
+    def test_a_longer_text_never_costs_less(self, text: str, other: str) -> None:
         """Cutting a text is a way to save tokens (C-7, C-8)."""
-        assert max(estimate_tokens(one), estimate_tokens(other)) <= estimate_tokens(one + other)
-        assert estimate_tokens(one + other) <= estimate_tokens(one) + estimate_tokens(other)
+        assert max(estimate_tokens(text), estimate_tokens(other)) <= estimate_tokens(text + other)
+        assert estimate_tokens(text + other) <= estimate_tokens(text) + estimate_tokens(other)

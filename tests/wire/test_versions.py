@@ -20,7 +20,7 @@ ranges = st.builds(
 
 class TestSatisfies:
     @pytest.mark.parametrize(
-        ("wanted", "fits", "does_not"),
+        ("version_range", "fits", "does_not"),
         [
             pytest.param(">=1.5.0", ["1.5.0", "1.6.0", "9.0.0"], ["1.4.9", "2.0.0-rc.1"], id="the document's own"),
             pytest.param("^1.4", ["1.4.0", "1.99.0"], ["1.3.9", "2.0.0"], id="compatible"),
@@ -37,15 +37,15 @@ class TestSatisfies:
             pytest.param(">=2.0.0-rc.1", ["2.0.0-rc.2", "2.0.0"], ["2.0.0-beta.9", "2.1.0-rc.1"], id="prereleases"),
         ],
     )
-    def test_ranges_mean_what_they_mean_everywhere(self, wanted: str, fits: list[str], does_not: list[str]) -> None:
+    def test_ranges_mean_the_same_as_in_npm(self, version_range: str, fits: list[str], does_not: list[str]) -> None:
         """`toAgent.agentVersion` is a constraint and no version (S3-5.2-i)."""
-        assert [version for version in fits + does_not if satisfies(version, wanted)] == fits
+        assert [version for version in fits + does_not if satisfies(version, version_range)] == fits
 
-    @pytest.mark.parametrize("wanted", ["latest", "", ">=1.5.0\n", "1.*.2", "n" * 500, ">=1." + "9" * 50])
-    def test_a_wrong_range_is_an_error_and_not_a_no(self, wanted: str) -> None:
+    @pytest.mark.parametrize("version_range", ["latest", "", ">=1.5.0\n", "1.*.2", "n" * 500, ">=1." + "9" * 50])
+    def test_a_wrong_range_is_an_error_and_not_a_no(self, version_range: str) -> None:
         """A typing mistake must not look like an agent that is too old."""
         with pytest.raises(ValueError, match="range of versions"):
-            satisfies("1.0.0", wanted)
+            satisfies("1.0.0", version_range)
 
     @pytest.mark.parametrize("version", ["1.0", "v1.0.0", "latest", ""])
     def test_a_wrong_version_is_an_error(self, version: str) -> None:
@@ -57,13 +57,13 @@ class TestSatisfies:
     @example("1.2.3-rc.1 - 2.x", "1.2.3")
     @example("x.*.X", "1.2.3")
     @example("<=2.x.*", "1.2.3")
-    def test_every_range_that_the_schema_takes_can_be_asked(self, wanted: str, version: str) -> None:
+    def test_every_range_that_the_schema_accepts_can_be_evaluated(self, version_range: str, version: str) -> None:
         """A message whose schema holds never fails later for how its range is written (S3-5.2-i)."""
-        if re.fullmatch(RANGE, wanted):
-            assert satisfies(version, wanted) in (True, False)
+        if re.fullmatch(RANGE, version_range):
+            assert satisfies(version, version_range) in (True, False)
         else:
             with pytest.raises(ValueError, match="range of versions"):
-                satisfies(version, wanted)
+                satisfies(version, version_range)
 
 
 class TestNewestFirst:

@@ -128,28 +128,28 @@ def both(name: str, value: Any) -> tuple[bool, bool]:
 
 
 class TestKinds:
-    def test_what_is_written_rightly_is_taken(self) -> None:
+    def test_valid_values_are_accepted(self) -> None:
         """Patterns refuse nothing that the standards allow (C-49, S3-6.1-b)."""
-        rows = [(name, one) for name, good in GOOD.items() for one in good]
-        assert [(name, one) for name, one in rows if both(name, one) != (True, True)] == []
+        rows = [(name, value) for name, good in GOOD.items() for value in good]
+        assert [(name, value) for name, value in rows if both(name, value) != (True, True)] == []
 
-    def test_what_is_written_otherwise_is_refused(self) -> None:
+    def test_invalid_values_are_refused(self) -> None:
         """Times without an offset, identifiers of other versions, sums without their algorithm (C-49)."""
-        rows = [(name, one) for name, bad in BAD.items() for one in bad]
-        assert [(name, one) for name, one in rows if both(name, one) != (False, False)] == []
+        rows = [(name, value) for name, bad in BAD.items() for value in bad]
+        assert [(name, value) for name, value in rows if both(name, value) != (False, False)] == []
 
-    def test_a_validator_that_takes_a_format_for_a_remark_refuses_it_as_well(self) -> None:
+    def test_a_validator_that_ignores_formats_refuses_them_too(self) -> None:
         """Most do, so the published pattern says it; which days a month has, no pattern can say (C-49)."""
         for name in ("Uuid4", "Instant"):
             schema = readers(name)[0].json_schema()
             plain = jsonschema_rs.Draft202012Validator(schema, validate_formats=False, offline=True)
-            assert [one for one in BAD[name] if plain.is_valid(one) is not (one in NO_DAYS)] == []
+            assert [value for value in BAD[name] if plain.is_valid(value) is not (value in NO_DAYS)] == []
 
     @pytest.mark.parametrize("name", GOOD)
     @given(data=st.data())
-    def test_python_and_the_schema_agree_on_what_is_nearly_right(self, name: str, data: st.DataObject) -> None:
+    def test_python_and_the_schema_agree_on_nearly_valid_values(self, name: str, data: st.DataObject) -> None:
         """One sign more, less or other: whatever the answer is, both give the same one (S3-6.1-b)."""
-        text = data.draw(st.sampled_from([one for one in GOOD[name] if isinstance(one, str)] or ["a"]))
+        text = data.draw(st.sampled_from([value for value in GOOD[name] if isinstance(value, str)] or ["a"]))
         place = data.draw(st.integers(0, len(text)))
         sign = data.draw(st.sampled_from([*"019aAfgxXzZ-+:. *~^<>=|,_/\n\t é٣", ""]))
         rest = text[place + data.draw(st.integers(0, 1)) :]
