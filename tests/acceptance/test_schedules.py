@@ -45,7 +45,7 @@ async def test_a_schedule_starts_runs_is_listed_and_is_deleted(operator: Operato
     assert listed["workflow_id"] == row["last"]
     assert listed["task_id"]
 
-    assert "is a schedule 'nightly' already" in await operator.refused(
+    assert "schedule 'nightly' already exists" in await operator.refused(
         "schedule", "Delivery", *words, "--id", "nightly"
     )
     await operator("schedule", "delete", "nightly")

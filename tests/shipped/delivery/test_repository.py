@@ -129,7 +129,7 @@ class TestRepository:
         opened, plan, commit = await made(repo, patch=FIX)
         for existing in ("b/x", "b"):
             git(repo, "branch", existing)
-            with pytest.raises(DeliveryError, match="name another with --param branch"):
+            with pytest.raises(DeliveryError, match="choose one with --param branch"):
                 await opened.offer("b/x", plan.base, commit)
             assert git(repo, "rev-parse", existing).strip() == plan.base
             git(repo, "branch", "-D", existing)
@@ -294,7 +294,7 @@ class TestOrder:
             ({}, "repository: Field required"),
             ({"command": ""}, "command"),
             ({"changes": [{"patch": "x", "command": ["y"]}]}, "exactly one"),
-            ({"test": True}, "test: .*put it in quotation marks"),
+            ({"test": True}, "test: .*quote it"),
             ({"rounds": 0}, "greater than or equal to 1"),
             ({"tests": "x"}, "tests: Extra inputs"),
             ({"branch": "-x"}, "not a valid branch name"),
