@@ -47,7 +47,7 @@ class UsageMeter:
             raise self._limit_error(f"{money:,} of {limits.micro_usd:,} micro-dollars")
 
     def charge(self, usage: Usage, model: str, *, cost: int | None = None, url: str | None = None) -> None:
-        """Charge a completed request."""
+        """Charge a request, also one that was cut off."""
         if not usage and not cost:
             return
         if self._price is not None or cost is None:

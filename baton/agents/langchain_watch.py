@@ -111,7 +111,7 @@ class GuardCallback(BaseCallbackHandler):
             usage = self._meter.estimate_usage(prompts, [choice.text for choice in response.generations[0]])
         self._streaming.discard(run_id)
         streamed = self._streamed.pop(run_id, usage)
-        self._run_in_loop(self._charge, model, min(usage, streamed, key=lambda usage: usage.total))
+        self._run_in_loop(self._charge, model, min(usage, streamed, key=lambda bill: bill.total))
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Charge an answer that was cut off, by the usage in the client's error or in the stream."""

@@ -276,7 +276,7 @@ def _make_runnable(node: Any) -> Runnable[Any, Any]:
         # The graph would return its state so far as if it were done.
         raise ValueError(
             f"the graph {_name_of(node)!r} stops at {', '.join(map(repr, stops))} (interrupt_before, interrupt_after), "
-            "and nothing would resume it; remove that and ask people with the pipeline's approvals"
+            "and nothing would resume it; remove the interrupts and ask people with the pipeline's approvals"
         )
     if isinstance(node, Runnable):
         return node

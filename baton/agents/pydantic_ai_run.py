@@ -298,7 +298,7 @@ def translate_error(error: Exception, agent: str) -> Exception:
         case UnexpectedModelBehavior():
             return unreadable_error(error, agent)
         case PydanticSerializationError():
-            message = "a tool's result cannot be sent to a model, for example because of half a character; return JSON"
+            message = "a tool's result cannot be sent to a model, for example because of a lone surrogate; return JSON"
             return AgentError(f"{subject}: {message}", permanent=True)
         case UserError() if missing := missing_key_error(error, agent):
             return missing

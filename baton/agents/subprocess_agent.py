@@ -176,8 +176,8 @@ class SubprocessAgent:
                 start_new_session=True,
             )
         except OSError as error:
-            has_directory = self.directory is None or self.directory.is_dir()
-            reason = "" if has_directory else f": {str(self.directory)!r} is not a folder"
+            is_missing = self.directory is not None and not self.directory.is_dir()
+            reason = f": {str(self.directory)!r} is not a folder" if is_missing else ""
             raise AgentError(f"agent {self.name!r} cannot be started{reason} ({type(error).__name__})") from None
         group = transport.get_pid()
         try:

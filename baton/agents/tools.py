@@ -78,7 +78,7 @@ class AgentTool:
         return wire_name(self.name)
 
     def guarded(self, context: StageContext[Any]) -> Self:
-        """Return the tool for a stage's agent: each call is checked, recorded and counted as a heartbeat."""
+        """Return the tool for a stage's agent: each call is checked, recorded and reported as a heartbeat."""
         # The guard is outermost: the arguments of a denied call are not validated.
         return replace(self, function=context.tools.guard(validate_call(self.function), self.name))
 

@@ -69,7 +69,7 @@ def billed_before(start: PipelineInput) -> Spend:
 def forked_budget(
     start: PipelineInput, bills: Iterable[Bill], outcomes: Sequence[Outcome]
 ) -> tuple[Budget | None, dict[str, JsonValue]]:
-    """Return the budget and the carried member of a fork: all bills, without what the fork charges for its outcomes."""
+    """Return the budget and the carried member of a fork: all bills, minus those of the outcomes that it takes over."""
     known_seqs = {outcome.seq for outcome in start.outcomes}
     budget = start.budget or Budget(initial_micro_usd=0, spent=beyond_outcomes(start))
     included = start.outcomes if start.budget is not None and start.continued else []

@@ -98,8 +98,9 @@ async def console(
         raise typer.BadParameter(f"{url!r} is not an address such as https://baton.example.org", param_hint="--url")
     if people is not None and url is None:
         raise typer.BadParameter("give the address by which browsers reach the proxy", param_hint="--url")
-    links = Links(current_user(), _role(role, "--role"), used=lambda path: _print_link(session, base, path))
-    access = Access(links=None, proxy=_proxy(people), url=url) if people else Access(links=links, url=url)
+    signer, grants = current_user(), _role(role, "--role")
+    links = None if people else Links(signer, grants, used=lambda path: _print_link(session, base, path))
+    access = Access(links=links, proxy=_proxy(people) if people else None, url=url)
     sources = make_sources(session, ui, make_evidence(session, ledger, name, keys))
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
     async with serve_console(sources, access, host=host, port=port) as local_url:
@@ -107,7 +108,7 @@ async def console(
         for signal_number in _STOP_SIGNALS:
             with contextlib.suppress(NotImplementedError):  # on Windows
                 loop.add_signal_handler(signal_number, stopped.set)
-        _print_link(session, base, "/" if people else links.path)
+        _print_link(session, base, links.path if links else "/")
         await stopped.wait()
 
 

@@ -353,22 +353,22 @@ def plan(request: CompressInput, counter: TokenEstimator = estimate_tokens) -> P
                 narrative = min(remaining, request.summary_tokens)
                 return Plan(request, before, turns[: total - keep], turns[total - keep :], statements, kept, narrative)
     min_turn = _min_turn_tokens(turns[-1], counter) if costs else 0
-    room, left_out = room - MIN_SUMMARY_TOKENS, 0
+    least_room, left_out = room - MIN_SUMMARY_TOKENS, 0
     if costs:
-        kept, left_out = _drop_numbers(reduce_to(_LEVELS[-1], total - 1)[0], statements, room - costs[-1], price)
+        kept, left_out = _drop_numbers(reduce_to(_LEVELS[-1], total - 1)[0], statements, least_room - costs[-1], price)
         if left_out:
             return Plan(request, before, turns[:-1], turns[-1:], statements, kept, MIN_SUMMARY_TOKENS, left_out)
     for level in _LEVELS:
         kept, cost = reduce_to(level, total)
-        if cost <= room - min_turn:
+        if cost <= least_room - min_turn:
             break
     else:
-        kept, left_out = _drop_numbers(kept, statements, room - min_turn, price)
+        kept, left_out = _drop_numbers(kept, statements, least_room - min_turn, price)
         cost = sum(price(line) for _, line in kept)
-    newest = cut_turn(turns[-1], room - cost, counter) if costs and cost <= room - min_turn else None
+    newest = cut_turn(turns[-1], least_room - cost, counter) if costs and cost <= least_room - min_turn else None
     if newest:
         return Plan(request, before, turns, [newest], statements, kept, MIN_SUMMARY_TOKENS, left_out, cut=True)
-    needed = request.allowed - room + cost + min_turn
+    needed = request.allowed - least_room + cost + min_turn
     raise ContextTooLargeError(max(needed, request.allowed + 1), request.allowed, request.window, request.other_tokens)
 
 

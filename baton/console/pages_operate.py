@@ -157,7 +157,9 @@ async def _fork_page(request: Request, run: RunRecord, submission: Submission = 
         "step": step if not impossible else None,
         "at": at,
         "kept": kept,
-        "approvals": [step for step in kept if step.kind is StepKind.APPROVAL and step.approved is not None],
+        "approvals": [
+            earlier for earlier in kept if earlier.kind is StepKind.APPROVAL and earlier.approved is not None
+        ],
         "again": [later for later in run.steps if step is not None and later.seq >= step.seq],
         "baton": run.baton_before(step).to_json_object() if step is not None and not impossible else {},
         "impossible": impossible,

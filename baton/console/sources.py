@@ -70,7 +70,9 @@ class Shared:
     async def read(self, key: Hashable, seconds: float, read: Callable[[], Coroutine[Any, Any, ReadT]]) -> ReadT:
         """Return the result of a read that is in progress, or at most ``seconds`` old."""
         now = monotonic()
-        self._reads = {key: cached for key, cached in self._reads.items() if cached[0] > now or not cached[1].done()}
+        self._reads = {
+            known: cached for known, cached in self._reads.items() if cached[0] > now or not cached[1].done()
+        }
         if key not in self._reads:
             self._reads[key] = (now + seconds, asyncio.create_task(read()))
         task: asyncio.Task[ReadT] = self._reads[key][1]

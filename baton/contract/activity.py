@@ -129,7 +129,7 @@ class SessionLog:
         return event
 
     async def close(self, store: ArtifactStore | None) -> tuple[list[SessionEvent], str | None]:
-        """Return the events for the history, and the digest of the journal with the texts left out of it."""
+        """Return the events for the history, and the digest of the journal: the texts that the events leave out."""
         events: list[SessionEvent] = []
         journal: dict[str, str] = {}
         claims: list[bytes] = []

@@ -233,8 +233,8 @@ def _member_findings(baton: Baton, raw: Mapping[str, Any], rules: PatchRules) ->
 
 def shorten_findings(findings: list[str]) -> list[str]:
     """Return the findings cut to a number and length that fit a prompt and a payload."""
-    cut = MAX_FINDING_LENGTH
-    short = [text if len(text) <= cut else f"{text[:cut]}…" for text in findings[:MAX_FINDINGS]]
+    limit = MAX_FINDING_LENGTH
+    short = [text if len(text) <= limit else f"{text[:limit]}…" for text in findings[:MAX_FINDINGS]]
     return short if len(short) == len(findings) else [*short, "there are more; fix these first"]
 
 

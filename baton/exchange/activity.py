@@ -33,8 +33,10 @@ async def admit(request: AcceptRequest) -> Admission:
         LedgerUnavailableError: The answer could not be recorded; the activity is retried.
     """
     gate = require_gate(current_parts().gate)
-    check, run = audience_check(request.audience), current_run_name()
-    receipt, message = await gate.accept(request.message, request.receiver, run_id=run, extra_checks=[check])
+    audience_findings = audience_check(request.audience)
+    receipt, message = await gate.accept(
+        request.message, request.receiver, run_id=current_run_name(), extra_checks=[audience_findings]
+    )
     record_verdict(receipt.verdict.reason.value if receipt.verdict.reason else HandoffStatus.ACCEPTED.value)
     if not message:
         return Admission(receipt=receipt)
@@ -45,7 +47,7 @@ async def admit(request: AcceptRequest) -> Admission:
         digest=message_digest(message),
         sender=agent if isinstance(agent, str) else "",
         # Anyone can forward a copy without a key; our rejection must not reach the sender before the real answer.
-        reply_to=None if check(message) else reply_to_of(message),
+        reply_to=None if audience_findings(message) else reply_to_of(message),
         message=dict(message) if receipt.verdict else None,
     )
 

@@ -75,14 +75,14 @@ class OpenHandoffs:
 
     Attributes:
         handoffs: The handoffs, oldest first.
-        asked: How many waiting pipelines answered.
-        unasked: How many did not: no worker answers, or the answer cannot be read here.
+        answered: How many waiting pipelines answered.
+        unanswered: How many did not: no worker answers, or the answer cannot be read here.
         trouble: Why one of these answers could not be read.
     """
 
     handoffs: list[HandoffRef]
-    asked: int
-    unasked: int
+    answered: int
+    unanswered: int
     trouble: str | None = None
 
 
@@ -138,9 +138,9 @@ class OutsideAgents:
             for handoff in answer or []
             if handoff.agent == agent
         ]
-        unasked = sum(answer is None for answer in answers)
-        answered, oldest_first = len(runs) - unasked, sorted(refs, key=lambda ref: ref.handoff.since)
-        return OpenHandoffs(oldest_first, answered, unasked, trouble[0] if trouble else None)
+        unanswered = sum(answer is None for answer in answers)
+        oldest_first = sorted(refs, key=lambda ref: ref.handoff.since)
+        return OpenHandoffs(oldest_first, len(runs) - unanswered, unanswered, trouble[0] if trouble else None)
 
     async def find(self, workflow_id: str, agent: str, handoff_id: str) -> HandoffRef:
         """Return an agent's handoff, open or done; done ones allow the agent to repeat its last move.

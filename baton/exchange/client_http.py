@@ -109,11 +109,11 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
 
     async def list_open(request: Request, agent: str) -> Response:
         open_handoffs = await agents.query_open(agent)
-        if open_handoffs.unasked and not open_handoffs.asked:  # an empty list would mean that there is nothing to do
-            return _error(503, f"no answer from {quantity(open_handoffs.unasked, 'waiting pipeline')}; try again")
-        return JSONResponse(
-            [_handoff_json(ref) for ref in open_handoffs.handoffs], headers={UNASKED_HEADER: str(open_handoffs.unasked)}
-        )
+        unanswered = open_handoffs.unanswered
+        if unanswered and not open_handoffs.answered:  # an empty list would mean that there is nothing to do
+            return _error(503, f"no answer from {quantity(unanswered, 'waiting pipeline')}; try again")
+        handoffs = [_handoff_json(ref) for ref in open_handoffs.handoffs]
+        return JSONResponse(handoffs, headers={UNASKED_HEADER: str(unanswered)})
 
     async def read(request: Request, agent: str) -> Response:
         ref = await find(request, agent)
@@ -124,18 +124,16 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
         required = _REQUIRED_MEMBERS.get(verb)
         if verb not in _VERBS:
             return _error(404, f"unknown call; expected {', '.join(_VERBS)}")
-        body = await read_body(request, MAX_BODY_BYTES)
-        if body is None:
+        raw = await read_body(request, MAX_BODY_BYTES)
+        if raw is None:
             return _error(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
         try:
-            body_members = (
-                _parse_body(body) if len(body) <= MAX_BYTES_ON_LOOP else await asyncio.to_thread(_parse_body, body)
-            )
+            body = _parse_body(raw) if len(raw) <= MAX_BYTES_ON_LOOP else await asyncio.to_thread(_parse_body, raw)
         except (ValidationError, BatonError, TypeError) as error:
             return _error(400, _describe_fault(error))
-        if required is not None and required not in body_members.model_fields_set:
+        if required is not None and required not in body.model_fields_set:
             return _error(400, f"{required}: missing in the body")
-        return JSONResponse(await _make_move(agents, verb, await find(request, agent), agent, body_members))
+        return JSONResponse(await _make_move(agents, verb, await find(request, agent), agent, body))
 
     async def find(request: Request, agent: str) -> HandoffRef:
         return await agents.find(request.query_params["workflow"], agent, request.path_params["id"])

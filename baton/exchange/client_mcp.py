@@ -393,8 +393,8 @@ class HandoffTools:
 
     async def _list_open(self) -> list[HandoffRef]:
         open_handoffs = await self._refresh()
-        if open_handoffs.unasked and not open_handoffs.handoffs:
-            raise ToolError(_unasked_text(open_handoffs))
+        if open_handoffs.unanswered and not open_handoffs.handoffs:
+            raise ToolError(_unanswered_text(open_handoffs))
         return open_handoffs.handoffs
 
     async def _refresh(self) -> OpenHandoffs:
@@ -406,8 +406,8 @@ class HandoffTools:
         if handoff_id not in self._workflow_ids:
             open_handoffs = await self._refresh()
             if handoff_id not in self._workflow_ids:
-                unasked = f" as far as is known: {_unasked_text(open_handoffs)}" if open_handoffs.unasked else ""
-                raise ToolError(f"no handoff {handoff_id[:60]!r} waits for you{unasked or '; call list_mine'}")
+                caveat = f" as far as is known: {_unanswered_text(open_handoffs)}" if open_handoffs.unanswered else ""
+                raise ToolError(f"no handoff {handoff_id[:60]!r} waits for you{caveat or '; call list_mine'}")
         return await self.agents.find(self._workflow_ids[handoff_id], self.agent, handoff_id)
 
     async def _claim(self, ref: HandoffRef, minutes: int) -> HandoffRef:
@@ -461,9 +461,9 @@ class HandoffTools:
         )
 
 
-def _unasked_text(open_handoffs: OpenHandoffs) -> str:
-    text = f"no worker answers for {quantity(open_handoffs.unasked, 'waiting pipeline')}"
-    return f"{open_handoffs.trouble or text}, so your handoffs in them are unknown; call list_mine again in a minute"
+def _unanswered_text(open_handoffs: OpenHandoffs) -> str:
+    text = f"no worker answers for {quantity(open_handoffs.unanswered, 'waiting pipeline')}"
+    return f"{open_handoffs.trouble or text}, so not all of your handoffs are known; call list_mine again in a minute"
 
 
 class _Server(MCPServer):

@@ -87,7 +87,7 @@ async def list_(session: Session, limit: LimitOption = 100) -> None:
         approvals = await open_approvals(client, limit=limit)
     if session.json:
         rows = [{"kind": "handoff", **entry.to_json_object()} for entry in waiting]
-        rows += [{"workflow_id": run_id, **approval.model_dump(mode="json")} for run_id, approval in approvals]
+        rows += [{"workflow_id": id, **approval.model_dump(mode="json")} for id, approval in approvals]
         session.write_json(rows)
         return
     for workflow_id, approval in approvals:

@@ -329,7 +329,7 @@ class Deciders:
                 valid = False
             if not valid:
                 return f"the signature over this decision is not by {owner}'s key {key.id!r}"
-        groups = [name.removeprefix(GROUP_PREFIX) for name in allowed if name.startswith(GROUP_PREFIX)]
+        groups = [entry.removeprefix(GROUP_PREFIX) for entry in allowed if entry.startswith(GROUP_PREFIX)]
         if unknown := [group for group in groups if group not in self.groups]:
             return f"the workers' file of deciders has no group {unknown[0]!r}"
         if allowed and not any(self._matches(name, entry) for entry in allowed):

@@ -255,8 +255,8 @@ async def verify(
     outside the ledger shows whether records were cut off: the heads in the histories of runs, read from the server
     if it answers, and --anchors. A bundle is verified offline, with the public keys and --anchors. Exit codes: 0 if
     every record is proved and each chain's end was compared (valid); 4 if an end was not compared (valid,
-    completeness not checked; --allow-unanchored makes it 0) or a record is not proved (unverified); 1 if a record is
-    bad (invalid). With --run the task defaults to the run's.
+    completeness not checked; --allow-unanchored makes it 0) or a record is not proved (unverified); 1 if something
+    is wrong (invalid), with the first bad record. With --run the task defaults to the run's.
     """
     if ((target or run) is None) is not everything:
         raise typer.BadParameter("name a task, a bundle or --run, or use --all", param_hint="TASK|BUNDLE")

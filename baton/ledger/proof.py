@@ -111,7 +111,7 @@ def inclusion_proofs(leaves: Sequence[bytes], indexes: Sequence[int]) -> list[li
         for proof, position in zip(proofs, positions, strict=True):
             if position ^ 1 < len(level):
                 proof.append(level[position ^ 1])
-        level, positions = _parent_level(level), [place >> 1 for place in positions]
+        level, positions = _parent_level(level), [position >> 1 for position in positions]
     return proofs
 
 

@@ -450,7 +450,7 @@ class StageContext(Generic[BatonT]):
     def readable(self) -> dict[str, str | None]:
         """Return what `read_artifact` may read: inputs, artifacts, and facts with a long claim.
 
-        The value is the hash of the artifact, or None for an input that is not an artifact.
+        The value is the hash of the artifact, for a fact of the one with the whole claim; None for any other input.
         """
         facts = self.contract.facts if self.contract else ()
         hashes: dict[str, str | None] = {fact.event_id: fact.whole for fact in facts if fact.whole is not None}

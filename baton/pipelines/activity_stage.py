@@ -135,7 +135,7 @@ class Stage(Generic[ArgumentT, AnswerT]):
         """
         if argument is None:
             raise TypeError(
-                f"{self!r} was called without an argument; pass a baton in a test, or the stage to a pipeline"
+                f"{self!r} was called without an argument; pass a baton in a test, the stage itself in a pipeline"
             )
         if isinstance(argument, StageInput) and activity.in_activity() and current_parts().gate is not None:
             # It comes from a worker without keys: the gate rejects it as unsigned.

@@ -79,7 +79,7 @@ class Docket:
             raise ValueError(f"an approval {waiting.name!r} is already open; give the second one another title")
         if waiting.asks is not None and len(waiting.asks) > MAX_ASKS_LENGTH:
             raise ValueError(
-                f"asks has {len(waiting.asks):,} characters; expected at most {MAX_ASKS_LENGTH:,}, the rest in shows"
+                f"asks has {len(waiting.asks):,} characters, at most {MAX_ASKS_LENGTH:,} fit; move the rest to shows"
             )
         if max(len(waiting.who), waiting.needs) > MAX_DECIDERS or waiting.needs < 1:
             raise ValueError(f"who has at most {MAX_DECIDERS} entries, and needs is 1 to {MAX_DECIDERS}")
@@ -143,7 +143,7 @@ class Docket:
             return self._not_open(decision)
         current = self._current(question, baton)
         if decision.digest != current.digest:
-            basis = "no digest" if decision.digest is None else f"{decision.digest[:19]}…"
+            basis = "nothing that was shown" if decision.digest is None else f"{decision.digest[:19]}…"
             return (
                 f"the decision was made on {basis}, but {(current.digest or '')[:19]}… is shown now; look at it "
                 "again and decide on that"

@@ -124,9 +124,9 @@ class RunHandlers:
         """Charge the cost of the abandoned part, and note who rolled the run back."""
         self._account.charge_unreserved("", roll_back.left)
         self._roll_backs = [*self._roll_backs, roll_back][-_MAX_NOTES:]
-        left, by, why = roll_back.from_run_id, roll_back.by, roll_back.why
-        id = f"rollback:{left[:_MAX_ID_LENGTH]}"
-        self.interventions.append(Intervention("ROLL_BACK", id, roll_back.to, left, by, why))
+        run_id = roll_back.from_run_id
+        id = f"rollback:{run_id[:_MAX_ID_LENGTH]}"
+        self.interventions.append(Intervention("ROLL_BACK", id, roll_back.to, run_id, roll_back.by, roll_back.why))
         self.note(roll_back.note)
         if roll_back.stopped_children:
             self.note(f"stopped children: {', '.join(roll_back.stopped_children)}")

@@ -90,7 +90,7 @@ class Visibility:
 
     @contextmanager
     def show_waiting(self, status: PipelineStatus, name: str) -> Iterator[None]:
-        """Show a waiting status while the block runs, unless another one takes precedence; then call `resume`."""
+        """Show a waiting status while the block runs, unless another one takes precedence; the caller then resumes."""
         self._waiting.append(status)
         self.set_status(self._waiting_status(status), name)
         try:

@@ -209,8 +209,8 @@ def _describe(news: News, run: RunRecord) -> str:
             return f"{name}: begins again; its earlier output does not count"
         case NewsKind.RUN_ENDED:
             failures = (step.failure for step in run.steps if step.status is StepStatus.FAILED and step.failure)
-            shown = next((failure for failure in failures if news.text.endswith(failure)), "")
-            return news.text.removesuffix(f": {shown}")
+            shortened = (news.text.removesuffix(f": {failure}") for failure in failures if news.text.endswith(failure))
+            return next(shortened, news.text)
         case _:
             return news.text
 

@@ -46,9 +46,9 @@ def explain(run: RunRecord, reference: str, steps: Set[int] | None = None) -> Ex
     """Return what a stage's agent was given, what was left out and why, and its cost."""
     inputs = [sent for sent in run.handed if steps is None or sent.seq in steps]
     matches = [sent for sent in inputs if reference in (sent.stage, str(sent.seq))]
-    if len(stages := dict.fromkeys(sent.stage for sent in matches)) > 1:
-        names = ", ".join(stages)
-        raise HistoryError(f"step {reference} has several stages: {names}; name one of them")
+    stages = dict.fromkeys(sent.stage for sent in matches)
+    if len(stages) > 1:
+        raise HistoryError(f"step {reference} has several stages: {', '.join(stages)}; name one of them")
     if not matches:
         step = run.step(reference)
         matches = [sent for sent in inputs if sent.seq == step.seq]

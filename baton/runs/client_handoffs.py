@@ -105,11 +105,13 @@ class _HandoffReader:
                 self._record_sent(event.event_id, _parse_message(text))
             case "signal_external_workflow_execution_initiated_event_attributes":
                 self._record_sent(event.event_id, self._signalled.get(event.event_id))
-            case "activity_task_failed_event_attributes" if handoff_id and is_refusal(event):
+            case "activity_task_failed_event_attributes" if handoff_id is not None and is_refusal(event):
                 result = parse_record(StageReturn, text)
                 if result is not None and result.verdict is not None:
                     self._verdicts[handoff_id] = result.verdict
-            case "activity_task_failed_event_attributes" | "activity_task_timed_out_event_attributes" if handoff_id:
+            case "activity_task_failed_event_attributes" | "activity_task_timed_out_event_attributes":
+                if handoff_id is None:
+                    return
                 reason = innermost_message(attributes.failure) or "timed out"
                 self._verdicts[handoff_id] = Verdict(valid=False, details=reason)
 

@@ -265,7 +265,7 @@ async def _settle(client: Client, run: RunRecord, reset: Reset) -> RolledBack:
     base = await read_run(client, run.workflow_id, reset.base_run_id)
     newest, known_spend = await _find_newest(client, base, run.run_id), base.billed_by(reset.event)
     # Each of these runs has settled the resets before it, or has spent nothing.
-    newest = max([newest, *await _list_between(client, base, run.run_id)], key=lambda run: _spend_order(run.billed))
+    newest = max([newest, *await _list_between(client, base, run.run_id)], key=lambda other: _spend_order(other.billed))
     abandoned, stopped_children = newest.billed.beyond(known_spend), []
     shares_history = newest is base or any(later.base_run_id == base.run_id for later in newest.resets)
     last_event = reset.event if shares_history else 0

@@ -112,17 +112,17 @@ def _list_obstacles(run: RunRecord, waits: Waits | None, time_format: TimeFormat
         step = next((step for step in run.steps if step.seq == handoff.seq), None)
         name = f"{handoff.seq} {step.name}" if step else str(handoff.seq)
         failure = step.failure if step and step.failure else ""
-        reason = failure.removeprefix("its handoff was not accepted").removeprefix(": ") or handoff.why
+        detail = failure.removeprefix("its handoff was not accepted").removeprefix(": ") or handoff.why
         yield Standing(
             "PENDING_HANDOFF",
             f"Waits for a person until {time_format(handoff.until)}: the handoff to step {name} was not accepted"
-            f"{f': {reason}' if reason else ''}.",
+            f"{f': {detail}' if detail else ''}.",
             f"a decision on the handoff to {name}",
             until=handoff.until,
             commands=(f"baton inbox show {target}",),
             needs_you=True,
         )
-    pending = {step_.seq: step_ for step_ in waits.pending} if waits else {}
+    pending = {entry.seq: entry for entry in waits.pending} if waits else {}
     for step in run.steps:
         if step.kind is StepKind.APPROVAL and step.status is StepStatus.RUNNING:
             yield _approval(run, step, pending.get(step.seq), time_format)

@@ -315,10 +315,10 @@ async def _decide(client: Client, workflow_id: str, decisions: Mapping[str, bool
     while decisions:
         with suppress(RPCError, PipelineError):  # the run cannot answer yet, or the baton has just changed
             overview: Overview = await handle.query(QUERY_STATUS, result_type=Overview)
-            titles = [waiting.name for waiting in overview.waiting_for if waiting.kind == "approval"]
-            for title in decisions.keys() & titles:
-                decision = Decision(approval=title, approved=decisions[title], who="tester", why="a test")
-                await decide(client, workflow_id, decision)
+            for waiting in overview.waiting_for:
+                if waiting.kind == "approval" and (title := waiting.name) in decisions:
+                    decision = Decision(approval=title, approved=decisions[title], who="tester", why="a test")
+                    await decide(client, workflow_id, decision)
         await asyncio.sleep(_POLL_SECONDS)
 
 

@@ -73,7 +73,7 @@ class TestOutside:
                 readable, unreadable = await waiting(worker, HandsOutside), await waiting(worker, OutsideOfLater)
                 await indexed(client, [readable, unreadable], PipelineStatus.WAITING)
                 listed = await agents.query_open("reviewer")
-                assert ([handoff.workflow_id for handoff in listed.handoffs], listed.asked, listed.unasked) == (
+                assert ([handoff.workflow_id for handoff in listed.handoffs], listed.answered, listed.unanswered) == (
                     [readable.id],
                     1,
                     1,
@@ -106,7 +106,7 @@ class TestOutside:
             where = f"{url}/handoffs/{found.handoff.handoff_id}/patch?workflow={handle.id}"
             status, answer = await call(where, {"patch": {"decision_log": ["Fine"]}})
             assert (status, "try again" in answer["error"]) == (503, True)
-            assert (await agents.query_open("reviewer")).unasked > 0
+            assert (await agents.query_open("reviewer")).unanswered > 0
         async with pipeline_worker(client, [HandsOutside], EXCHANGE_ACTIVITIES, task_queue=queue):
             await agents.return_patch(found, "reviewer", {"decision_log": ["Fine"]})
             assert (await handle.result()).baton["decision_log"] == ["Fine"]
