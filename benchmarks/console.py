@@ -206,7 +206,7 @@ async def _measure_transfer(console: _Console, path: str) -> float:
         page = await bob.get(path)
         urls = re.findall(r'(?:<link[^>]*href|<script[^>]*src)="([^"]+)"', page.text)
         responses = [page, *[await bob.get(unescape(url)) for url in urls]]
-    return sum(answer.num_bytes_downloaded for answer in responses) / 1_000
+    return sum(response.num_bytes_downloaded for response in responses) / 1_000
 
 
 def _p95(values: Sequence[float]) -> float:

@@ -85,11 +85,9 @@ def _tool_calls(seq: int) -> Iterator[tuple[str, dict[str, str], str, str]]:
             yield "read_file", {"path": name}, "\n".join(lines[:_LINES]), f"{name}: {title}"
         elif number % 5 == 3:
             definitions = [
-                (number_in_file, line)
-                for number_in_file, line in enumerate(lines, 1)
-                if "def " in line or "class " in line
+                (line_number, line) for line_number, line in enumerate(lines, 1) if "def " in line or "class " in line
             ]
-            matches = [f"{name}:{place}: {line}" for place, line in definitions]
+            matches = [f"{name}:{line_number}: {line}" for line_number, line in definitions]
             output = "\n".join(matches[:_SEARCH_LINES]) or "nothing found"
             yield (
                 "search",

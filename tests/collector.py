@@ -36,7 +36,7 @@ class Collector:
     @property
     def spans(self) -> list[Span]:
         """All spans, in the order in which they began."""
-        scopes = [scope for request in self.requests for span in request.resource_spans for scope in span.scope_spans]
+        scopes = [scope for request in self.requests for group in request.resource_spans for scope in group.scope_spans]
         return sorted((span for scope in scopes for span in scope.spans), key=lambda span: span.start_time_unix_nano)
 
     def span(self, name: str) -> Span:
@@ -45,7 +45,7 @@ class Collector:
 
     def services(self) -> set[str]:
         """Return the names of the services that sent something."""
-        resources = [span.resource for request in self.requests for span in request.resource_spans]
+        resources = [group.resource for request in self.requests for group in request.resource_spans]
         return {str(attributes(resource.attributes)["service.name"]) for resource in resources}
 
 

@@ -27,7 +27,7 @@ _ENCODING_PROBE = bytes(range(128)).replace(b"\\", rb"\n\u000a+AAo-.xn--a-ecp")
 _MAX_FILE_BYTES = 1024 * 1024
 _MAX_CHARACTERS = 32_000_000
 _MAX_DIFF_BYTES = 16_000_000
-_MAX_COMPARED_LINES = 5_000  # lines
+_MAX_COMPARED_LINES = 5_000
 _SUBMODULE = "a submodule, whose own changes are not shown; review it by itself"
 
 

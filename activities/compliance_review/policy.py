@@ -25,7 +25,7 @@ from activities.compliance_review.records import (
 )
 from baton.wire.records import Record, Timestamp
 
-_MAX_POLICY_BYTES = 1_000_000  # bytes
+_MAX_POLICY_BYTES = 1_000_000
 _MAX_ERRORS = 5
 
 
@@ -134,7 +134,7 @@ def parse_policy(data: str, name: str) -> Policy:
     return policy
 
 
-_MAX_REGISTER_BYTES = 64_000_000  # bytes
+_MAX_REGISTER_BYTES = 64_000_000
 RowT = TypeVar("RowT", bound="Row")
 
 
@@ -212,10 +212,9 @@ class Registers:
         """Return the status of a customer's account (`crm.read_customer_status`)."""
         now = self.now()
         rows = [row for row in self._read_rows("customers", CustomerRow) if row.customer == customer]
-        if len({row.status for row in rows}) != 1:
-            raise RegisterError(
-                f"'customers' has {len({row.status for row in rows})} statuses for customer {customer!r}; expected one"
-            )
+        statuses = {row.status for row in rows}
+        if len(statuses) != 1:
+            raise RegisterError(f"'customers' has {len(statuses)} statuses for customer {customer!r}; expected one")
         return [Answer(Status(customer=customer, status=rows[0].status), rows[0].retrieved_at or now)]
 
     def _read_rows(self, name: str, kind: type[RowT]) -> list[RowT]:

@@ -258,7 +258,7 @@ def _add_claims(report: Report, answer: Claims) -> Report:
 
 def _add_sentences(report: Report, answer: Sentences) -> Report:
     """Add a model's sentences whose citations exist."""
-    clauses, findings = {clause.id for clause in report.clauses}, {clause.id for clause in report.findings}
+    clauses, findings = {clause.id for clause in report.clauses}, {finding.id for finding in report.findings}
     added = [
         Statement(
             text=squeeze(sentence.text), clauses=tuple(sentence.clauses), findings=tuple(sentence.findings), by="model"

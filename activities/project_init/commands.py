@@ -14,7 +14,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from activities.project_init.files import SourceTree
 from activities.project_init.records import Command, Dependency, Evidence, Manifest, Purpose, TechStack
 
-_MAX_FILES = 400
+_MAX_ITEMS = 400
 _REQUIREMENTS = re.compile(r"((requirements|constraints)[\w.-]*|requirements/[\w.-]+)\.txt")
 _GO_REQUIRE = re.compile(r"^\s*(?:require\s+)?([\w.-]+\.[\w./~-]+)\s+(v[\w.+-]+)(\s*//\s*indirect)?", re.MULTILINE)
 
@@ -43,7 +43,7 @@ class Source:
 def read_manifests(tree: SourceTree) -> tuple[Manifest, ...]:
     """Return the manifests of the project itself; `problem` says why one is unreadable."""
     paths = [*tree.named(*_READERS), *(path for path in tree.by_path if _REQUIREMENTS.fullmatch(path))]
-    texts = ((path, tree.text(path)) for path in paths[:_MAX_FILES])
+    texts = ((path, tree.text(path)) for path in paths[:_MAX_ITEMS])
     manifests = (_read_manifest(Source(path, text)) for path, text in texts if text is not None)
     return tuple(manifest for manifest in manifests if manifest is not None)
 
@@ -212,7 +212,7 @@ def find_commands(tree: SourceTree, manifests: tuple[Manifest, ...], tests: tupl
     ordered = sorted(
         commands.values(), key=lambda command: (_PURPOSE_ORDER.index(command.purpose), command.origin != "declared")
     )
-    return tuple(ordered[:_MAX_FILES])
+    return tuple(ordered[:_MAX_ITEMS])
 
 
 def best_command(stack: TechStack, purpose: Purpose) -> Command | None:
@@ -257,7 +257,7 @@ def _package_scripts(tree: SourceTree, manifests: tuple[Manifest, ...]) -> Itera
     """Yield the scripts of `package.json`."""
     for manifest in manifests:
         source = Source(manifest.path, tree.text(manifest.path) or "")
-        for name, body in list(manifest.scripts.items())[:_MAX_FILES]:
+        for name, body in list(manifest.scripts.items())[:_MAX_ITEMS]:
             if not _NPM_HOOK.fullmatch(name):
                 yield Command(
                     line=_in_folder(manifest.path, f"{_find_manager(tree, 'node')} run {quote(name)}"),

@@ -32,7 +32,7 @@ Message = Mapping[str, Any]
 WIDTH = 1000
 """The width of the timeline, in its own units."""
 _FOLDED_SHARE = 0.06  # the maximum width of a wait, as a share of all work
-_MIN_FOLDED_SECONDS = 2.0  # seconds
+_MIN_FOLDED_SECONDS = 2.0
 _MIN_BAR_WIDTH = 4.0
 _WAITS = (StepKind.APPROVAL, StepKind.SLEEP)
 _HANDOFF_PREFIX = "hand off to "  # the prefix of steps that send handoffs to other pipelines

@@ -177,7 +177,7 @@ class BackgroundLoop:
 
 
 _UNDECIDED = "; no decision: pass decisions={title: True or False} to run_pipeline"
-_POLL_SECONDS = 0.05  # seconds
+_POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True)

@@ -224,7 +224,7 @@ class TestReading:
         refused = await at_rest.refused("export", "past-closed", file, code=2)
 
         assert [case["fits"] for case in fits] == [True, True]
-        assert [(item["fits"], item["pipeline"]) for item in broken] == [(False, "Delivery")]
+        assert [(case["fits"], case["pipeline"]) for case in broken] == [(False, "Delivery")]
         assert "Nondeterminism error" in broken[0]["problem"]
         assert "--force" in refused
 
@@ -238,8 +238,8 @@ class TestReading:
         assert {"past-closed", "past-waiting", "past-stumbling"} <= {*runs}
         assert runs.index("past-waiting") < runs.index("past-closed")
         assert all(case["fits"] for case in fits)
-        assert {item["pipeline"] for item in broken} == {"Delivery"}
-        assert not any(item["fits"] for item in broken)
+        assert {case["pipeline"] for case in broken} == {"Delivery"}
+        assert not any(case["fits"] for case in broken)
         assert "--last" in refused
 
     async def test_an_unknown_name_is_reported_in_one_line(self, at_rest: Operator) -> None:

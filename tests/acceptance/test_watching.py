@@ -54,7 +54,7 @@ async def lines(process: asyncio.subprocess.Process, until: Callable[[str], bool
 def text_of(written: str) -> str:
     """Return the stage's text from JSON lines."""
     news: list[dict[str, Any]] = [json.loads(line) for line in written.splitlines()]
-    return "".join(news["text"] for news in news if news["what"] == "text")
+    return "".join(piece["text"] for piece in news if piece["what"] == "text")
 
 
 async def test_json_streams_each_piece_and_resumes_after_a_cursor(operator: Operator, run: Handle, pace: Pace) -> None:

@@ -188,7 +188,7 @@ class TestRoles:
             await browser.post("/operate", fields),
         ]
 
-        assert tuple(answer.status_code for answer in statuses) == answers
+        assert tuple(response.status_code for response in statuses) == answers
 
 
 class TestProxy:

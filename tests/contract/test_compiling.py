@@ -66,9 +66,7 @@ class TestEverySession:
         compiled = compile_contract(events, contract_request)
         contract, report = compiled.contract, compiled.report
 
-        assert [disposition.event_id for disposition in report.dispositions] == [
-            disposition.id for disposition in events
-        ]
+        assert [disposition.event_id for disposition in report.dispositions] == [event.id for event in events]
         assert [fact.event_id for fact in contract.facts] == [
             event.id for event in events if event.id in report.ids(EventOutcome.FACT)
         ]

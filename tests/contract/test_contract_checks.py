@@ -114,7 +114,7 @@ class TestOneFault:
     @pytest.mark.parametrize("value", [pytest.param(..., id="missing"), "", "certain\n", 5])
     def test_the_other_parts_of_a_fact(self, member: str, value: Any) -> None:
         """Claim, confidence and event; a confidence is one of four (S5-fields-e, S5-fields-g, S5-fields-h)."""
-        fact = {name: value for name, value in {**EXAMPLE["facts"][0], member: value}.items() if value is not ...}
+        fact = {name: part for name, part in {**EXAMPLE["facts"][0], member: value}.items() if part is not ...}
         fine = value == "certain\n" and member != "confidence"
 
         assert errors(example(facts=[fact])) == ([] if fine else [(Check.SHAPE, f"/facts/0/{member}")])

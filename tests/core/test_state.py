@@ -131,11 +131,11 @@ class TestConcurrentStages:
         """Each returned the artifacts it got and its own."""
         first, second = ([ref("a"), ref(name)] for name in ("b", "c"))
         state, entry = self.recorded(
-            {"artifacts": [ref.model_dump(mode="json") for ref in first]},
-            {"artifacts": [ref.model_dump(mode="json") for ref in second]},
+            {"artifacts": [artifact.model_dump(mode="json") for artifact in first]},
+            {"artifacts": [artifact.model_dump(mode="json") for artifact in second]},
         )
 
-        assert [ref.id for ref in state.baton.artifacts] == ["a", "b", "c"]
+        assert [artifact.id for artifact in state.baton.artifacts] == ["a", "b", "c"]
         assert entry.warnings == []
 
     def test_a_field_that_both_wrote_is_a_warning(self) -> None:

@@ -134,7 +134,7 @@ async def test_a_worker_without_keys_refuses_moves_and_says_what_it_needs(
 async def test_moves_that_come_at_once_while_the_run_is_asked_replay(exchange: Worker, agents: OutsideAgents) -> None:
     """No local activity is involved, because a query would delay its end and change the order of answers.
 
-    It replays without keys, because the moves in the history are verified.
+    It replays without keys, because the moves in the history were verified when they arrived.
     """
     for _ in range(6):
         handle = await waiting(exchange)

@@ -53,20 +53,20 @@ async def answered(server: DevServer, folder: Path, *, senders: int, seconds: in
             to = {agent: await receiver(agent) for agent in AGENTS}
             sent.append(await start(gone, Broadcasts.run, to=to, seconds=seconds))
             await asyncio.sleep(apart)
-        for item in sent:
-            await event(item, EventType.EVENT_TYPE_TIMER_STARTED, len(AGENTS))
+        for sender in sent:
+            await event(sender, EventType.EVENT_TYPE_TIMER_STARTED, len(AGENTS))
     async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=receiver_queue):
-        for element in sent:
-            await event(element, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, len(AGENTS))
-    queries = [asyncio.create_task(chunk.query(query)) for chunk in sent]
+        for sender in sent:
+            await event(sender, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, len(AGENTS))
+    queries = [asyncio.create_task(sender.query(query)) for sender in sent]
     await asyncio.sleep(0.5)
     async with pipeline_worker(client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=sender_queue):
-        results = [await chunk.result() for chunk in sent]
+        results = [await sender.result() for sender in sent]
         await asyncio.gather(*queries)
 
     assert [sorted(result.output["answers"]) for result in results] == [sorted(AGENTS)] * senders
-    for chunk in sent:
-        await assert_replays(chunk, [Broadcasts], plugin=BatonPlugin(safeguards=safeguards))
+    for sender in sent:
+        await assert_replays(sender, [Broadcasts], plugin=BatonPlugin(safeguards=safeguards))
 
 
 async def test_a_question_in_the_moment_of_several_answers(server: DevServer, tmp_path: Path) -> None:

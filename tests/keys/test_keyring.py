@@ -159,7 +159,7 @@ class TestFile:
         keys = (key("old", retired_at=LATER), key("new"), *(Key.generate(purpose, AT) for purpose in list(Purpose)[1:]))
         ring = Keyring.from_file(written(tmp_path / "keys.toml", *keys, seal_with=Purpose.SIGN))
 
-        assert {item.id: item for item in ring.all_keys()} == {one.id: one for one in keys}
+        assert {key.id: key for key in ring.all_keys()} == {key.id: key for key in keys}
         assert ring.seal_with is Purpose.SIGN
         assert not ring.is_development
 

@@ -210,7 +210,7 @@ class TestEvidenceFile:
 
         assert [
             (record.header, record.message, record.signature, record.position, record.hash) for record in records
-        ] == [(one.header, one.message, one.signature, one.position, one.hash) for one in ALL]
+        ] == [(record.header, record.message, record.signature, record.position, record.hash) for record in ALL]
         assert opened.index == opened.manifest.index
 
     def test_an_absent_record_is_not_packed(self) -> None:

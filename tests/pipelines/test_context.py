@@ -252,9 +252,9 @@ class TestCharge:
             stage_context.charge(Spend(micro_usd=7))
             return stage_context
 
-        third = environment.run(second_run)
+        second = environment.run(second_run)
 
-        assert (third.charged.micro_usd, heartbeats) == (507, [("page 3", *third.cost_details())])
+        assert (second.charged.micro_usd, heartbeats) == (507, [("page 3", *second.cost_details())])
 
 
 class TestOutsideAWorker:

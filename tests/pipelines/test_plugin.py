@@ -184,8 +184,8 @@ class TestFailures:
             await handle.result()
         assert "Add login" not in str(raised.value.cause)
         assert (await handle.describe()).status is WorkflowExecutionStatus.FAILED
-        failed = [event async for event in handle.fetch_history_events()]
-        assert EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED not in [failure.event_type for failure in failed]
+        events = [event async for event in handle.fetch_history_events()]
+        assert EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED not in [event.event_type for event in events]
 
     async def test_code_that_does_not_fit_the_history_suspends_the_run(self, client: Client) -> None:
         """A wrong deployment does not fail runs in progress; they resume with the right code."""

@@ -77,8 +77,8 @@ def documents(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
         return {"null": st.none(), "boolean": st.booleans()}[node["type"]]
 
     def integers(node: dict[str, Any]) -> st.SearchStrategy[Any]:
-        integers = st.integers(node.get("minimum", -(2**60)), node.get("maximum", 2**60))
-        return st.one_of(integers, integers.map(lambda number: float(number % 1_000 + max(0, node.get("minimum", 0)))))
+        whole = st.integers(node.get("minimum", -(2**60)), node.get("maximum", 2**60))
+        return st.one_of(whole, whole.map(lambda number: float(number % 1_000 + max(0, node.get("minimum", 0)))))
 
     def strings(node: dict[str, Any]) -> st.SearchStrategy[Any]:
         if node.get("format") == "date-time":
