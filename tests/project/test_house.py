@@ -110,14 +110,14 @@ class TestCommittedFiles:
         assert lines_that_match(PERSONAL_PATH, [path for path in committed() if data not in path.parents]) == []
 
     def test_no_python_file_is_too_long_to_read(self) -> None:
-        """A file holds one idea in at most 600 lines, and a function in at most 100."""
+        """A file holds one idea in at most 600 lines, and a function in at most 80."""
         python = committed("*.py")
         long_files = [f"{p.relative_to(ROOT)}" for p in python if p.read_bytes().count(b"\n") > 600]
         long_functions = [
             f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
             for path in python
             for node in functions(path)
-            if (node.end_lineno or node.lineno) - node.lineno >= 100
+            if (node.end_lineno or node.lineno) - node.lineno >= 80
         ]
 
         assert (long_files, long_functions) == ([], [])
