@@ -50,7 +50,7 @@ class TestLedgerDown:
             await warm_up(worker, tmp_path, queue)
             (tmp_path / "ledger").rename(tmp_path / "elsewhere")
             handle = await errand(worker, tmp_path, queue)
-            await failing(handle, "is gone")
+            await failing(handle, "was removed or replaced")
             assert journal(tmp_path) == []
             (tmp_path / "elsewhere").rename(tmp_path / "ledger")
 
@@ -65,7 +65,7 @@ class TestLedgerDown:
             ledger.rename(tmp_path / "elsewhere")
             async with safeguards(tmp_path).opened():
                 handle = await errand(worker, tmp_path, queue)
-                await failing(handle, "replaced by another")
+                await failing(handle, "was removed or replaced")
             assert journal(tmp_path) == []
             ledger.rename(tmp_path / "new")
             (tmp_path / "elsewhere").rename(ledger)

@@ -100,8 +100,8 @@ async def test_the_service_is_killed_repeatedly(server: DevServer, tmp_path: Pat
                     await asyncio.wait([results], timeout=random.uniform(0.05, 0.3))
             async with service(server, tmp_path, port):
                 await told.wait()  # who lost the last answers is told them again
-            for work in works:
-                work.cancel()
+            for worker_task in works:
+                worker_task.cancel()
 
         for handle, result in zip(handles, await results, strict=True):
             assert done[handle.id] == [result.output["holder"]]

@@ -77,7 +77,7 @@ def test_one_whose_extra_is_not_installed_says_how_to_install_it(
         metadata.write_text(text, encoding="utf-8")
 
     remedy = "pip install 'temporal-baton[pipelines]'"
-    assert refused == f"baton: the pipeline 'code_review' needs not-there: {remedy}\n"
+    assert refused == f"baton: pipeline 'code_review' needs not-there: {remedy}\n"
     assert not (tmp_path / ".baton").exists()
 
 
