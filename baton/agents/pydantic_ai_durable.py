@@ -446,7 +446,7 @@ class _Inbound(ActivityInboundInterceptor):
             return result
         except PydanticSerializationError:  # Temporal would retry it forever
             message = (
-                f"agent {_agent_name()!r}: a model or tool returned what cannot be stored, such as half a character"
+                f"agent {_agent_name()!r}: a model or tool returned what cannot be stored, such as a lone surrogate"
             )
             raise ApplicationError(message, type=AgentError.__name__, non_retryable=True) from None
         except ModelAPIError as error:

@@ -307,7 +307,7 @@ def translate_error(error: Exception, agent: str) -> Exception:
         case AgentRunError():
             return AgentError(f"{subject} failed ({type(error).__name__})")
         case RuntimeError() if not models.ALLOW_MODEL_REQUESTS and str(error).startswith(_NOT_ALLOWED):
-            message = "may call no model: pydantic_ai.models.ALLOW_MODEL_REQUESTS is False; use a TestModel"
+            message = "cannot call a model: pydantic_ai.models.ALLOW_MODEL_REQUESTS is False; use a TestModel"
             return AgentError(f"{subject} {message}", permanent=True)
         case _ if is_parse_error(error, Model) or is_parse_error(error, StreamedResponse):
             return unreadable_error(error, agent)

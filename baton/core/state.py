@@ -260,8 +260,9 @@ class PipelineState:
             return patch, []
         patch = without_echo(base.decision_log, patch)
         current, original = self.baton.to_json_object(), base.to_json_object()
-        changed = [name for name in patch if not same_json(current.get(name), original.get(name))]
-        replaced = [name for name in changed if name not in ("artifacts", "decision_log")]
+        replaceable = [name for name in patch if name != "decision_log"]
+        changed = [name for name in replaceable if not same_json(current.get(name), original.get(name))]
+        replaced = [name for name in changed if name != "artifacts"]
         warnings = [f"{name}: a concurrent step wrote it too; this patch replaced that" for name in replaced]
         if "artifacts" in changed:
             branches = [("current", {"artifacts": current["artifacts"]}), ("patch", {"artifacts": patch["artifacts"]})]

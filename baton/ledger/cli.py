@@ -346,7 +346,7 @@ async def _verify_ledger(
         if target is not None:
             task_id = target if anchors.has_task(target) else await find_task(session, audit_ledger, target)
             if run_task not in (None, task_id):
-                raise LedgerError(f"the run is of task {run_task!r}, so its heads tell nothing of task {task_id!r}")
+                raise LedgerError(f"the run is of task {run_task!r}, so its heads prove nothing about task {task_id!r}")
             if runs:
                 anchors = anchors.with_heads(await read_heads(session, ledger_name(name), task_id))
             chain = await audit_ledger.verify(

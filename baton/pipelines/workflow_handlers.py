@@ -190,7 +190,12 @@ class RunHandlers:
 
 def _shorten(roll_back: RolledBack) -> dict[str, JsonValue]:
     """Return the part of a roll-back that later runs keep."""
-    texts = {name: getattr(roll_back, name)[:_MAX_NOTE_LENGTH] for name in ("to", "by", "why", "from_run_id")}
+    texts = {
+        "to": roll_back.to[:_MAX_NOTE_LENGTH],
+        "by": roll_back.by[:_MAX_NOTE_LENGTH],
+        "why": roll_back.why[:_MAX_NOTE_LENGTH],
+        "from_run_id": roll_back.from_run_id[:_MAX_NOTE_LENGTH],
+    }
     return roll_back.model_copy(update={**texts, "stopped_children": []}).model_dump(mode="json")
 
 

@@ -71,6 +71,6 @@ class TestReported:
         translated = translate_error(raised.value, "plan")
         assert isinstance(translated, AgentError)
         assert translated.permanent
-        assert "agent 'plan' may call no model: pydantic_ai.models.ALLOW_MODEL_REQUESTS" in str(translated)
+        assert "agent 'plan' cannot call a model: pydantic_ai.models.ALLOW_MODEL_REQUESTS" in str(translated)
         other = RuntimeError("Model requests are what my tool counts")
         assert translate_error(other, "plan") is other

@@ -301,7 +301,7 @@ class TestCeiling:
 
 def _is_cut_of(shown: str, whole: str) -> bool:
     """Return whether ``shown`` is ``whole``, or its beginning with an ellipsis and perhaps both lengths."""
-    beginning = re.sub(r" \([\d,]+ of [\d,]+ characters\)$", "", shown)
+    beginning = re.sub(rf" \([\d,]+ of {len(whole):,} characters\)$", "", shown)
     return shown == whole or (beginning.endswith("…") and whole.startswith(beginning[:-1]))
 
 

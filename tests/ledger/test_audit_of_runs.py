@@ -60,7 +60,7 @@ async def test_the_run_must_belong_to_the_task(
 
     assert (accepted.exit_code, "8 records · anchored through 8" in accepted.stdout) == (0, True), accepted.output
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert f"the run is of task {other_task!r}, so its heads tell nothing of task {task!r}" in refused.stderr
+    assert f"the run is of task {other_task!r}, so its heads prove nothing about task {task!r}" in refused.stderr
 
 
 async def test_verify_all_compares_every_run_by_default(

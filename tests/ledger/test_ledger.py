@@ -387,7 +387,7 @@ async def test_the_witness_task_survives_failures(path: Path, options: LedgerOpt
         await ledger.append(entry(0))
         await key.signed[1].wait()
 
-    assert witness.checkpoints()[-1].size == 1
+    assert [checkpoint.size for checkpoint in witness.checkpoints() if checkpoint.size] == [1]
 
 
 async def test_a_witness_gets_checkpoints_of_all_records(path: Path, options: LedgerOptions, tmp_path: Path) -> None:

@@ -55,15 +55,21 @@ async def denied_after_exchange(client: Client, worker: Worker, does: str) -> tu
     return handle, peer
 
 
+async def rerun_from(client: Client, id: str, approval: str) -> Handle:
+    """Roll a run back to before an approval, approve that, and return the new run."""
+    result = await roll_back(client, id, approval, by="ann", why="again")
+    rerun = client.get_workflow_handle(id, run_id=result.run_id, result_type=PipelineResult)
+    await until_approval(rerun, approval)
+    await approve(client, rerun, approval)
+    return rerun
+
+
 @pytest.mark.parametrize("does", ["hand on", "stream", "receive", "receive a stream"])
 async def test_later_messages_of_other_pipelines_still_count(sealing: Client, exchange: Worker, does: str) -> None:
     """The sender has ended, so answers, handoffs and chunks are sent to the new run again."""
     handle, _ = await denied_after_exchange(sealing, exchange, does)
 
-    result = await roll_back(sealing, handle.id, "later", by="ann", why="again")
-    rerun = sealing.get_workflow_handle(handle.id, run_id=result.run_id, result_type=PipelineResult)
-    await until_approval(rerun, "later")
-    await approve(sealing, rerun, "later")
+    rerun = await rerun_from(sealing, handle.id, "later")
     returned = await output(rerun)
     assert (returned["answer"] if does in ("hand on", "stream") else returned) == GIVES[does]
 
@@ -73,10 +79,7 @@ async def test_a_received_message_is_received_again(sealing: Client, exchange: W
     """Its sender got an answer, and does not send it again."""
     handle, _ = await denied_after_exchange(sealing, exchange, does)
 
-    result = await roll_back(sealing, handle.id, "begin", by="ann", why="again")
-    rerun = sealing.get_workflow_handle(handle.id, run_id=result.run_id, result_type=PipelineResult)
-    await until_approval(rerun, "begin")
-    await approve(sealing, rerun, "begin")
+    rerun = await rerun_from(sealing, handle.id, "begin")
     await until_approval(rerun, "later")
     await approve(sealing, rerun, "later")
     assert await output(rerun) == GIVES[does]

@@ -352,7 +352,7 @@ class TestOtherAnswers:
         ):
             handoff_id = await listed(client, handle)
             assert await mine(other) == []
-            with pytest.raises(RefusedError, match="waits for you"):
+            with pytest.raises(RefusedError, match=f"no handoff '{handoff_id}' waits for you"):
                 await call(other, "accept", handoff_id=handoff_id)
         await handle.terminate()
 
