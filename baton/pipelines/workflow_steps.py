@@ -17,7 +17,13 @@ from baton.core.baton import Baton
 from baton.core.history import CANCELED_WITH_RUN, Outcome, StepKind
 from baton.core.messages import PipelineInput, StageResult, Waiting
 from baton.core.state import PipelineState
-from baton.errors import OutcomeMismatchError, PipelineError, RecordedBatonError, StageFailedError
+from baton.errors import (
+    OutcomeMismatchError,
+    PayloadTooLargeError,
+    PipelineError,
+    RecordedBatonError,
+    StageFailedError,
+)
 from baton.handoff.relay import HandoffTerms, Relay
 from baton.handoff.workflow_coordinator import relay_for
 from baton.pipelines.workflow_handlers import RunHandlers
@@ -213,7 +219,9 @@ class RecordedOutcomes:
             },
             "budget": self._account.budget if self._account.limited else None,
         }
-        workflow.continue_as_new(self._start.model_copy(update=update))
+        next_start = self._start.model_copy(update=update)
+        _check_size(next_start)
+        workflow.continue_as_new(next_start)
 
     def _restore_edits(self) -> None:
         while edit := self._edits.pop(len(self._state.outcomes), None):
@@ -229,6 +237,18 @@ class RecordedOutcomes:
                 f"the baton after step {outcome.seq} ({outcome.name!r}) does not fit the code's type: {error}. "
                 "Fork at an earlier step, or start a new run"
             ) from None
+
+
+def _check_size(start: PipelineInput) -> None:
+    """Suspend the run until its workers can store what it carries over; the SDK would drop the error and hang."""
+    try:
+        workflow.payload_converter().to_payloads([start])
+    except PayloadTooLargeError as error:
+        raise workflow.NondeterminismError(
+            f"the run must continue as new and carries over {error.size:,} bytes of outcomes and messages, but without "
+            f"an artifact store the server takes {error.limit:,}: give its workers one (BATON_ARTIFACTS, "
+            "WorkerParts(artifacts=…))"
+        ) from None
 
 
 LONG_ENOUGH = 1

@@ -4,11 +4,22 @@ import base64
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
 
-from baton import Baton, BatonPatch, Pipeline, PipelineInput, PipelineResult, StageContext, StageFailedError, stage
+from baton import (
+    Baton,
+    BatonPatch,
+    Pipeline,
+    PipelineInput,
+    PipelineResult,
+    StageContext,
+    StageFailedError,
+    StageResult,
+    stage,
+)
 
 
 async def _work(context: StageContext[Baton]) -> BatonPatch:
@@ -24,7 +35,13 @@ async def returns(context: StageContext[Baton]) -> BatonPatch:
     return BatonPatch(current_state=[base64.b64encode(random.randbytes(2_400_000)).decode()])
 
 
-STAGES: list[Callable[..., Any]] = [*PARTS, returns]
+@stage
+async def fills(context: StageContext[Baton]) -> StageResult:
+    """Return an output of 180,000 characters that do not compress well."""
+    return StageResult(output=base64.b64encode(random.randbytes(135_000)).decode())
+
+
+STAGES: list[Callable[..., Any]] = [*PARTS, returns, fills]
 
 
 @workflow.defn
@@ -74,4 +91,20 @@ class SpreadsOut:
         return self.pipeline.result()
 
 
-PIPELINES: list[type] = [Overfills, SpreadsOut]
+@workflow.defn
+class FillsUp:
+    """Continues as new with outcomes of 2.2 MB."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        outputs = [(await self.pipeline.stage(fills)).output for _ in range(16)]
+        await self.pipeline.sleep(timedelta(seconds=1))  # a run continues as new after a second at the earliest
+        await self.pipeline.stage(fills)
+        return self.pipeline.result(sum(map(len, outputs)))
+
+
+PIPELINES: list[type] = [Overfills, SpreadsOut, FillsUp]

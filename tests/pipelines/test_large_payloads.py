@@ -1,5 +1,6 @@
 """A payload above the server's limit fails its own step, and the run continues."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -8,10 +9,12 @@ from temporalio.client import Client
 from temporalio.worker import Worker, WorkerConfig
 
 from baton import WorkerParts
+from baton.artifacts.store import MemoryArtifactStore
+from baton.client import read_run
 from baton.devserver import DevServer
 from baton.plugin import WORKFLOW_TASKS, BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
-from tests.pipelines.large_pipelines import PIPELINES, STAGES, Overfills, SpreadsOut
+from tests.pipelines.large_pipelines import PIPELINES, STAGES, FillsUp, Overfills, SpreadsOut
 from tests.support import failure, start
 
 
@@ -51,6 +54,26 @@ async def test_many_large_inputs_are_sent_in_slices(worker: Worker) -> None:
 
     assert sorted(result.baton["decision_log"]) == sorted(f"part{n} had 180000 characters" for n in range(28))
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin(WorkerParts()))
+
+
+async def test_a_run_that_carries_too_much_is_suspended_until_there_is_a_store(server: DevServer) -> None:
+    """It would otherwise hang: the SDK drops the error of a continue-as-new that cannot be written."""
+    plugin = BatonPlugin(WorkerParts(), safeguards="off")
+    client = await Client.connect(server.address, plugins=[plugin])
+    async with pipeline_worker(client, PIPELINES, STAGES) as worker:
+        handle = await start(worker, FillsUp.run)
+        async with asyncio.timeout(30):
+            while not (suspended := (await read_run(client, handle.id)).suspended):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        assert "carries over 2," in suspended
+        assert "BATON_ARTIFACTS" in suspended
+
+    plugin = BatonPlugin(WorkerParts(artifacts=MemoryArtifactStore()), safeguards="off")
+    client = await Client.connect(server.address, plugins=[plugin])
+    async with pipeline_worker(client, PIPELINES, STAGES, task_queue=worker.task_queue):
+        result = await client.get_workflow_handle_for(FillsUp.run, handle.id).result()
+        assert result.output == 16 * 180_000
+        assert (await read_run(client, handle.id)).start.continued == 1
 
 
 async def test_a_worker_takes_few_workflow_tasks_at_a_time(client: Client) -> None:
