@@ -36,7 +36,13 @@ from baton.exchange.activity import EXCHANGE_ACTIVITIES, record
 from baton.handoff.store_safeguards import Safeguards, SafeguardSettings
 from baton.keys.store_keyring import Keyring, KeySource
 from baton.pipelines.activity_context import WorkerParts, worker_parts
-from baton.pipelines.activity_worker import MissingParts, as_failure, check_decision
+from baton.pipelines.activity_worker import (
+    MissingParts,
+    as_failure,
+    check_decision,
+    is_storable,
+    storable_text,
+)
 from baton.pipelines.workflow_visibility import close_run, runs_in, show_failed, start_attributes
 from baton.runs.client_rollback import rolled_back
 from baton.sdk.early_queries import RunCache
@@ -420,6 +426,10 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
             return await super().execute_workflow(input)
         except (Exception, BaseExceptionGroup) as raised:
             error = _first_error(raised)
+        except SystemExit as raised:
+            error = RuntimeError(
+                f"the code raised SystemExit({raised.code!r}), which ends a worker; raise another error"
+            )
         # Raised outside the handler, so that a failure keeps its own cause.
         if isinstance(error, workflow.ContinueAsNewError) or is_cancelled_exception(error):
             raise error
@@ -431,10 +441,12 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
             raise as_failure(error, details, never=True) if isinstance(error, ApplicationError) else error
         log_failure(error, FAILED_THE_RUN)
         kind = type(error).__name__
-        message = str(error) or kind
+        message = storable_text(str(error)) or kind
         if isinstance(error, RestrictedWorkflowAccessError):
             message = f"{message} {_SANDBOX_HINT}"
-        raise ApplicationError(message, *details, type=kind, non_retryable=True) from error
+        raise ApplicationError(message, *details, type=kind, non_retryable=True) from (
+            error if is_storable(error) else None
+        )
 
 
 def _cost_details(loop: asyncio.AbstractEventLoop) -> list[dict[str, Any]]:

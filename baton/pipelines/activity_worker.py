@@ -24,6 +24,7 @@ from baton.wire.names import WAIT_FOR_WORKER
 
 T = TypeVar("T")
 _MAX_LISTED_ERRORS = 5
+_MAX_ERROR_LENGTH = 20_000  # the server rejects a failure of 2 MB
 _log = logging.getLogger("baton.worker")
 
 
@@ -57,16 +58,22 @@ def error_text(error: Exception) -> str:
         surplus = len(texts) - _MAX_LISTED_ERRORS
         more = f"; (+{surplus} more)" if surplus > 0 else ""
         text = f"{text}: {'; '.join(texts[:_MAX_LISTED_ERRORS])}{more}"
-    return text.encode("utf-8", "backslashreplace").decode()
+    return storable_text(text)
+
+
+def storable_text(text: str) -> str:
+    """Return a text for the history, shortened and in characters that UTF-8 can encode."""
+    storable = text.encode("utf-8", "backslashreplace").decode()
+    return storable if len(storable) <= _MAX_ERROR_LENGTH else f"{storable[: _MAX_ERROR_LENGTH - 1]}…"
 
 
 def as_failure(error: Exception, cost_details: Sequence[Any], *, never: bool) -> Exception:
     """Return the error for Temporal, with the cost after its own details; ``never`` forbids a retry."""
     if isinstance(error, ApplicationError):
-        if not cost_details:
+        if not cost_details and is_storable(error):
             return error
         failure = ApplicationError(
-            error.message,
+            storable_text(error.message),
             *error.details,
             *cost_details,
             type=error.type,
@@ -74,7 +81,7 @@ def as_failure(error: Exception, cost_details: Sequence[Any], *, never: bool) ->
             next_retry_delay=error.next_retry_delay,
             category=error.category,
         )
-        failure.__cause__ = error.__cause__
+        failure.__cause__ = error.__cause__ if is_storable(error) else None
         return failure
     message = error_text(error)
     if not (never or cost_details or message != str(error)):
@@ -84,9 +91,14 @@ def as_failure(error: Exception, cost_details: Sequence[Any], *, never: bool) ->
     return failure
 
 
-def is_storable(error: Exception) -> bool:
-    """Return whether the texts of an exception, or of a group's exceptions, can be stored."""
-    return not any(has_lone_surrogate(str(inner)) for inner in leaf_errors(error))
+def is_storable(error: BaseException | None) -> bool:
+    """Return whether the texts of an exception, its causes, and the exceptions of a group can be stored."""
+    while error is not None:
+        leaves = leaf_errors(error) if isinstance(error, Exception) else [error]
+        if any(has_lone_surrogate(text := str(leaf)) or len(text) > _MAX_ERROR_LENGTH for leaf in leaves):
+            return False
+        error = error.__cause__
+    return True
 
 
 def resend_heartbeat() -> None:

@@ -8,7 +8,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.worker import Worker, WorkerConfig
 
-from baton import WorkerParts
+from baton import PipelineResult, WorkerParts
 from baton.artifacts.store import MemoryArtifactStore
 from baton.client import read_run
 from baton.devserver import DevServer
@@ -71,7 +71,7 @@ async def test_a_run_that_carries_too_much_is_suspended_until_there_is_a_store(s
     plugin = BatonPlugin(WorkerParts(artifacts=MemoryArtifactStore()), safeguards="off")
     client = await Client.connect(server.address, plugins=[plugin])
     async with pipeline_worker(client, PIPELINES, STAGES, task_queue=worker.task_queue):
-        result = await client.get_workflow_handle_for(FillsUp.run, handle.id).result()
+        result = await client.get_workflow_handle(handle.id, result_type=PipelineResult).result()
         assert result.output == 16 * 180_000
         assert (await read_run(client, handle.id)).start.continued == 1
 
