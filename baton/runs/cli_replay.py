@@ -248,6 +248,6 @@ def _print(session: Session, verdicts: list[_Verdict]) -> None:
     if misfits:
         session.note(
             f"{misfits} of {len(verdicts)} cannot continue with this code. Ended runs are not affected; for open "
-            "runs, bring the old code back, or guard the change with workflow.patched(), or by a parameter where "
+            "runs, bring the old code back, or guard the change with `workflow.patched`, or by a parameter where "
             "they continue as new"
         )

@@ -148,7 +148,7 @@ async def test_questions_while_answers_come(exchange: Worker, safeguards: Safegu
 
 async def test_handoffs_and_answers_while_somebody_looks_on(exchange: Worker, safeguards: Safeguards) -> None:
     """A replay may open either of two messages first; each gets its own result."""
-    receiver = await start(exchange, Receives.run, seconds=60)
+    receiver = await start(exchange, Receives.run, seconds=300)
     await overview(receiver)
 
     async def look_on() -> None:
