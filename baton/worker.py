@@ -395,7 +395,7 @@ def _import_source(source: str) -> list[ModuleType]:
     try:
         module = import_module(name)
     except ModuleNotFoundError as error:
-        if error.name and name.startswith(error.name):
+        if error.name and f"{name}.".startswith(f"{error.name}."):
             raise SettingError(f"there is no module {name!r} ({source})") from error
         raise
     return with_submodules(module)

@@ -237,3 +237,25 @@ class TestWorker:
         assert what.format(folder=tmp_path) in stderr
         assert "Traceback" not in stderr
         assert "working for" not in stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "message"),
+    [
+        ("gone.py", 2, "there is no file 'gone.py'"),
+        ("gone", 2, "there is no module 'gone' (gone)"),
+        ("nothing.py", 2, "nothing.py defines no pipeline and no stage; write @pipeline or @stage above a function"),
+        ("nowhere_job.py", 1, "No module named 'nowhere'"),  # not: there is no module 'nowhere_job'
+        ("team/nothing.py", 2, "team/nothing.py defines no pipeline"),
+    ],
+)
+async def test_a_source_that_cannot_be_served(tmp_path: Path, source: str, code: int, message: str) -> None:
+    """It exits with the reason; an error in the source is that source's own."""
+    for folder in (tmp_path, tmp_path / "team"):
+        folder.mkdir(exist_ok=True)
+        (folder / "__init__.py").touch()
+        (folder / "nothing.py").touch()
+    (tmp_path / "__init__.py").unlink()
+    (tmp_path / "nowhere_job.py").write_text("import nowhere\n")
+    ended = await ran(sys.executable, "-m", "baton.worker", source, folder=tmp_path)
+    assert (ended.code, message in ended.beside) == (code, True), ended.beside
