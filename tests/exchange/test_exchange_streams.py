@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 from pydantic import JsonValue
+from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.worker import Worker
 
 from baton.client import fork, read_run
+from baton.codec.conversion import RECORD, SEALED
 from baton.core.messages import PipelineResult
 from baton.exchange import workflow_streams as streaming
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.client_external import hand_off_to
-from baton.exchange.workflow_streams import MAX_AHEAD, STREAM, Chunk, whole_digest
+from baton.exchange.workflow_streams import MAX_AHEAD, MAX_STREAMS, STREAM, Chunk, whole_digest
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
@@ -25,7 +27,8 @@ from tests.exchange.exchange_pipelines import EXCHANGES, StreamsIn, StreamsInAnd
 from tests.exchange.test_handing import message
 from tests.handoff.handoff_stages import INJECTION
 from tests.patience import IN_TIME
-from tests.support import Handle, approve, event, failure, start
+from tests.support import Handle, approve, event, failure, start, until
+from tests.support.tampering import JSON_PLAIN, signal_raw
 
 
 async def test_what_was_streamed_is_there_in_the_run_that_continues(exchange: Worker, safeguards: Safeguards) -> None:
@@ -193,3 +196,42 @@ async def test_a_stream_is_sent_again_only_as_far_as_its_senders_history_can_hol
     kind = EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED
     assert sum([event.event_type == kind async for event in sender.fetch_history_events()]) <= 13
     await receiver.result()
+
+
+async def test_chunks_that_cannot_be_used_are_noted(exchange: Worker, safeguards: Safeguards) -> None:
+    """Whoever reaches the server can send them; the run refuses each, and says why."""
+    receiver = await start(exchange, StreamsIn.run)
+    stray = Payload(metadata={**JSON_PLAIN, RECORD: SEALED}, data=b'{"seq":1}')
+    for payload in (b"{}", stray):
+        await signal_raw(exchange.client, receiver, HANDOFF_CHUNK, payload)
+    now = datetime.now(UTC)
+    far = Chunk(handoff_id=str(uuid.uuid4()), seq=MAX_AHEAD + 1, at=now)
+    firsts = [Chunk(handoff_id=str(uuid.uuid4()), seq=1, at=now) for _ in range(MAX_STREAMS)]
+    for chunk in (far, *firsts):
+        await receiver.signal(HANDOFF_CHUNK, chunk)
+    noted = await until(receiver, lambda now: len(now.notes) == 4)
+    assert set(noted.notes) == {
+        "refused a signal 'handoff_chunk' that is not a sealed chunk of 4 MiB at most",
+        "refused a chunk: it is not sealed: it has no member 'signature'",
+        f"refused chunk {far.seq} of stream {far.handoff_id}: chunk 1 is missing, and at most 999 may wait for it",
+        "refused a chunk: 100 streams have already begun",
+    }
+
+    await hand_off_to(exchange.client, message(receiver.id), within=IN_TIME, keyring=safeguards.keyring)
+    assert "is not streamed; use `receive`" in await failure(receiver)
+    await assert_replays(receiver, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def test_a_stream_ends_with_its_receivers_answer(exchange: Worker) -> None:
+    """A rejected handoff is followed by no chunk; without an answer to the chunks, the step fails."""
+    receiver = await start(exchange, StreamsIn.run, pause=True)
+    other = await start(exchange, StreamsOut.run, to=receiver.id, agent="tax", count=3)
+    result = await exchange.client.get_workflow_handle(other.id, result_type=PipelineResult).result()
+    assert isinstance(result.output, dict)
+    assert result.output["answer"] == "rejected"
+    sent = EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED
+    assert sum([event.event_type == sent async for event in other.fetch_history_events()]) == 1
+
+    sender = await start(exchange, StreamsOut.run, to=receiver.id, count=3, seconds=2)
+    assert await failure(sender) == "'risk' has not confirmed within 0:00:02 that it received the whole stream"
+    await receiver.terminate()
