@@ -1,0 +1,88 @@
+"""Forms that cannot be sent as they are: each says what is wrong, and nothing is done."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from temporalio.client import Client
+
+from baton import Pipeline, pipeline
+from baton.client import RunFilter, list_runs, open_approvals_of
+from baton.console.pages_inbox import approval_path
+from baton.testing import pipeline_worker
+from tests.console.conftest import Browser, started, token_in
+from tests.console.console_pipelines import tick
+from tests.support import until_waiting
+
+RUN = "operated on"
+AT = f"run={quote(RUN)}"
+
+
+@pipeline
+async def operated(p: Pipeline) -> object:
+    """One step, then a person."""
+    await p.stage(tick)
+    await p.approve("budget", within=timedelta(days=1), shows={"text": "It costs 3 euros."})
+    return None
+
+
+@pytest.fixture(scope="module")
+async def question(client: Client) -> AsyncIterator[str]:
+    """Return the id of the question at which the run waits."""
+    async with pipeline_worker(client, [operated], [tick]) as worker:
+        handle: Any = await started(worker, operated, RUN)
+        await until_waiting(handle, "budget")
+        [waiting] = await open_approvals_of(client, RUN)
+        yield waiting.waiting.question or ""
+        await handle.terminate()
+
+
+async def send(browser: Browser, path: str, **fields: str) -> str:
+    """Send a form, and return the page that answers."""
+    token = token_in((await browser.get(f"/fork?{AT}&at=1")).text)
+    return (await browser.post(path, {"csrf": token, **fields})).text
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "fault"),
+    [
+        (f"/rollback?{AT}", {"why": "a test"}, "the address names no step"),
+        (f"/rollback?{AT}&to=1", {}, "give a reason"),
+        (f"/rollback?{AT}&to=1", {"why": "a test", "mark": "old"}, "the run changed after you opened this page"),
+        (f"/rollback?{AT}&to=9", {"why": "a test"}, "has no step"),
+        (f"/fork?{AT}&at=1", {"why": "a test", "id": ""}, "give the new run an id"),
+        (f"/fork?{AT}&at=1", {"id": "x", "patch": "[]"}, "a patch is a JSON object"),
+        (f"/fork?{AT}&at=1", {"id": "x", "patch": "{"}, "this is not JSON"),
+        (f"/fork?{AT}&at=1", {"why": "a test", "id": RUN}, "another run has this id"),
+        (f"/fork?{AT}&at=9", {"why": "a test", "id": "x"}, "has no step"),
+        (f"/fork?{AT}&at=1", {"why": "a test", "id": "x" * 1_100}, "exceeds"),
+        ("/start?pipeline=operated", {"id": "", "input/goal": "Pay"}, "fill this in"),
+        (
+            "/start?pipeline=operated",
+            {"id": "x", "task_queue": "q", "input/goal": "Pay", "budget": "much"},
+            "is not an amount",
+        ),
+        ("/start?pipeline=operated", {"id": RUN, "task_queue": "q", "input/goal": "Pay"}, "another run has this id"),
+        ("/handoff/check?" + AT, {"patch": "[]"}, "a patch is a JSON object, such as"),
+        ("/handoff/check?" + AT, {"patch": "{}"}, "the patch changes nothing"),
+    ],
+)
+async def test_a_form_that_cannot_be_sent_says_why(
+    browser: Browser, client: Client, question: str, path: str, fields: dict[str, str], fault: str
+) -> None:
+    """No run was started, forked or rolled back."""
+    assert fault in await send(browser, path, **fields)
+    runs = await list_runs(client, RunFilter(id_prefix=RUN), 10)
+    assert [run.workflow_id for run in runs] == [RUN]
+    assert not await list_runs(client, RunFilter(id_prefix="x"), 10)
+
+
+async def test_a_decision_needs_a_yes_or_a_no(browser: Browser, question: str) -> None:
+    """And an exhibit is one that the approval has."""
+    path = approval_path(RUN, question)
+    assert "approve or deny" in await send(browser, path, why="a test")
+    exhibit = path.replace("?", "/exhibit?")
+    assert (await browser.get(f"{exhibit}&place=1")).text == "It costs 3 euros."
+    assert (await browser.get(f"{exhibit}&place=9")).status_code == 404
