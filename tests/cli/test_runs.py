@@ -1,0 +1,140 @@
+"""The commands that start, read and decide runs, against a server of their own: what they refuse, and their tables."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid1
+
+import pytest
+from pydantic import BaseModel
+from temporalio.client import Client
+from typer.testing import CliRunner, Result
+
+from baton import Baton, BatonPlugin, Pipeline, PipelineInput, Spend, StageResult, WorkerParts, pipeline, stage
+from baton.cli.app import make_app
+from baton.client import read_run
+from baton.devserver import DevServer
+from baton.testing import local_server, pipeline_worker
+from tests.support import until_waiting
+
+RUN, LIMIT = "commanded", timedelta(minutes=5)
+
+
+class Terms(BaseModel):
+    """What an approver fills in."""
+
+    amount: int
+    note: str = ""
+
+
+@stage(name="spends")
+async def spends(baton: Baton) -> StageResult:
+    """Spend three dollars with a model."""
+    return StageResult(spend=Spend(micro_usd=3_000_000, prompt_tokens=900, completion_tokens=100))
+
+
+@pipeline
+async def commanded(p: Pipeline) -> object:
+    """One stage, then two people at once."""
+    await p.stage(spends)
+    await asyncio.gather(
+        p.approve("legal", within=timedelta(days=1)),
+        p.approve("budget", within=timedelta(days=1), answer=Terms),
+    )
+    return None
+
+
+@pytest.fixture(scope="module")
+async def own_server() -> AsyncIterator[DevServer]:
+    """Return a server without other runs."""
+    async with local_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def queue(own_server: DevServer) -> AsyncIterator[str]:
+    """Return the task queue of a worker, with a run that waits for two people."""
+    client = await Client.connect(own_server.address, plugins=[BatonPlugin(WorkerParts(), safeguards="off")])
+    async with pipeline_worker(client, [commanded], [spends]) as worker:
+        start = PipelineInput(goal="Pay the invoice")
+        handle: Any = await client.start_workflow(
+            "commanded", start, id=RUN, task_queue=worker.task_queue, execution_timeout=LIMIT
+        )
+        await until_waiting(handle, "legal", "budget")
+        yield worker.task_queue
+        await handle.terminate()
+
+
+async def command(server: DevServer, *words: str) -> Result:
+    """Run the command, as at a terminal without input."""
+    env = {"COLUMNS": "200", "TEMPORAL_ADDRESS": server.address}
+    return await asyncio.to_thread(CliRunner().invoke, make_app(), list(words), env=env)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (f"approve {RUN} --why ok --yes", "several approvals are open, name one: 'legal', 'budget'"),
+        (f"approve {RUN} tax --why ok --yes", f"'{RUN}' has no approval 'tax' open now; open: 'legal', 'budget'"),
+        (f"approve {RUN} legal --why ok --yes --set a=1", "approval 'legal' asks for no answer"),
+        (f"approve {RUN} budget --why ok --yes --set amount", "give each of these fields once, as NAME=VALUE: amount"),
+        (f"approve {RUN} budget --why ok --yes", "the answer lacks amount; give each as NAME=VALUE"),
+        (f"run commanded --goal Pay --task-id {uuid1()}", "handoffs need a random UUID (version 4)"),
+        ("schedule delete nightly", "there is no schedule 'nightly'; `baton schedule list` shows the schedules"),
+        ("schedule commanded --goal Pay --cron hourly", "--cron"),
+        ("bill --reconcile export.csv --group-by stage", "a provider's export only has models and days"),
+        ("replay commanded --module json", "there is no @workflow.defn class in json"),
+        ("console --host 0.0.0.0", "other machines can reach '0.0.0.0'; give its public address"),
+        ("console --url nonsense", "'nonsense' is not an address such as https://baton.example.org"),
+        ("console --people people.toml", "give the address by which browsers reach the proxy"),
+        ("console --people people.toml --url https://b.example.org", "expected addresses = "),
+        ("dev people.toml --no-worker", "FILE and NAME bring their own worker"),
+    ],
+)
+async def test_a_command_that_cannot_be_done_says_why(
+    own_server: DevServer, queue: str, words: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It exits with 1 or 2, and changes nothing."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "export.csv").write_text("model,cost\n")
+    (tmp_path / "people.toml").write_text("addresses = []\n")
+    result = await command(own_server, *words.split())
+    assert result.exit_code in (1, 2), result.output
+    assert message in " ".join(result.stderr.split()).replace("│ ", "")
+
+
+async def test_lists_say_when_they_are_empty_or_cut(own_server: DevServer, queue: str) -> None:
+    """Instead of a table without rows, or without a word about the rest."""
+    assert "no schedule; `baton schedule PIPELINE" in (await command(own_server, "schedule", "list")).stderr
+    assert "no such run; --all looks" in (await command(own_server, "list", "--pipeline", "none")).stderr
+    cut = await command(own_server, "list", "--limit", "1")
+    assert "the first 1; --limit shows more" in cut.stderr
+    assert RUN in cut.stdout
+
+
+async def test_a_bill_is_a_table_beside_the_providers(own_server: DevServer, queue: str, tmp_path: Path) -> None:
+    """The exit code says whether they agree."""
+    bill = await command(own_server, "bill")
+    rows = [line.split() for line in bill.stdout.splitlines()]
+    assert ["commanded", "$3.00", "900", "100"] in rows
+    assert ["total", "$3.00", "900", "100"] in rows
+    today = f"{(await read_run(await Client.connect(own_server.address), RUN)).began:%Y-%m-%d}"
+    for cost, code, difference in (("3.00", 0, "$0.00"), ("2.50", 1, "+$0.50"), ("3.75", 1, "-$0.75")):
+        export = tmp_path / "export.csv"
+        export.write_text(f"date,cost_usd,input_tokens,output_tokens\n{today},{cost},900,100\n")
+        result = await command(own_server, "bill", "--group-by", "day", "--reconcile", str(export))
+        assert result.exit_code == code, result.output
+        assert difference in result.stdout
+
+
+async def test_a_history_goes_to_the_output_or_a_file(own_server: DevServer, queue: str, tmp_path: Path) -> None:
+    """Both are what the Temporal CLI writes."""
+    printed = json.loads((await command(own_server, "export", RUN, "-")).stdout)
+    result = await command(own_server, "export", RUN, str(tmp_path / "h.json"), "--json")
+    assert json.loads(result.stdout)["events"] == len(printed["events"])
+    assert json.loads((tmp_path / "h.json").read_text()) == printed
+    report = await command(own_server, "report", RUN, "--output", str(tmp_path / "r.html"), "--json")
+    assert json.loads(report.stdout)["bytes"] == (tmp_path / "r.html").stat().st_size
