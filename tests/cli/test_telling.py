@@ -11,7 +11,7 @@ from baton.core.messages import Decided, PipelineInput, StageReturn
 from baton.core.state import PipelineState
 from baton.runs.cli_history import history_as_json, history_table
 from baton.runs.cli_watch import news_lines
-from baton.runs.client_news import news_of
+from baton.runs.client_news import News, NewsKind, news_of
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -80,3 +80,32 @@ class TestDecisions:
         assert any(line.endswith("✓ 1 legal: approved by ann: seen") for line in lines)
         assert any(line.endswith("✗ 2 security: denied by ann: seen") for line in lines)
         assert [one.to_json_object().get("approved") for one in news_of(None, run, AT) if one.entries] == [True, False]
+
+
+def test_every_kind_of_news_has_a_line() -> None:
+    """What the run waits for, what a stage streams, what was undone and edited; long arguments are shortened."""
+    run = decided_run()
+    run.steps.append(step := Step(3, "write", StepKind.STAGE, StepStatus.RUNNING, AT, attempts=2))
+    run.state.record_edit({"goal": "Log in"}, AT, "bob", "typo")
+    edit = [run.state.entries[-1]]
+    news = [
+        (News(NewsKind.RUN_STARTED, AT, "Add login"), "▶ Delivery w: Add login"),
+        (News(NewsKind.RUN_SUSPENDED, AT, "it changed"), "! Suspended: its worker's code has failed: it changed."),
+        (News(NewsKind.WAITS_FOR_WORKER, AT, "no key"), "! Suspended: no worker can do its stage: no key."),
+        (News(NewsKind.STEP_STARTED, AT, step=step), "● 3 write: begins"),
+        (News(NewsKind.STEP_REFUSED, AT, "a gap", step), "! 3 write: refused, attempt 2 begins: a gap"),
+        (
+            News(NewsKind.HANDOFF_WAITS, AT, "unsafe", step),
+            "! 3 write: waits for a person (baton inbox show w): unsafe",
+        ),
+        (News(NewsKind.STEP_UNDONE, AT, step=step), "↺ 3 write: undone"),
+        (News(NewsKind.TAKEN_OVER, AT, "2 steps of v"), "↷ taken over: 2 steps of v"),
+        (News(NewsKind.EDITED, AT, entries=edit), "✎ the baton was edited by bob"),
+        (News(NewsKind.TEXT, AT, "Once", step), "… 3 write: Once"),
+        (News(NewsKind.TOOL_CALLED, AT, "x" * 100, step, tool="find"), f"→ 3 write: calls find {'x' * 79}…"),
+        (News(NewsKind.TOOL_ANSWERED, AT, "two\nlines", step, tool="find"), "← 3 write: find answered two lines"),
+        (News(NewsKind.STREAM_RESTARTED, AT, step=step), "↺ 3 write: begins again; its earlier output does not count"),
+        (News(NewsKind.NOTE, AT, "look here"), "! look here"),
+    ]
+    for piece, line in news:
+        assert line in next(news_lines([piece], run)).plain, piece.kind
