@@ -14,6 +14,7 @@ from baton.client import RunStatus, read_run, roll_back
 from baton.core.history import StepKind
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
+from baton.errors import HistoryError
 from baton.plugin import BatonPlugin
 from baton.runs.client_follow import Cursor, Followed, follow
 from baton.runs.client_list import RunFilter, list_runs
@@ -155,10 +156,13 @@ class TestFollow:
         )
         await assert_resumes(client, handle, updates)
 
-    async def test_an_unknown_run_is_an_error(self, client: Client) -> None:
+    async def test_an_unknown_run_or_event_is_an_error(self, client: Client, worker: Worker) -> None:
         """There is nothing to wait for."""
         with pytest.raises(RPCError, match="not found"):
             await anext(follow(client, "no-such-run"))
+        handle = await start(worker, Linear.run)
+        with pytest.raises(HistoryError, match=r"run '.*' of '.*' has no event 0"):
+            await anext(follow(client, handle.id, cursor=Cursor(handle.first_execution_run_id or "", 0, 0)))
 
 
 class TestListRuns:

@@ -25,7 +25,7 @@ from baton.runs.client_waiting import must_be_answerable, waits
 from baton.testing import pipeline_worker
 from tests.pipelines.pipelines import Gated
 from tests.pipelines.stages import STAGES
-from tests.support import Handle, start, until_waiting
+from tests.support import Handle, approve, start, until_waiting
 
 
 @pytest.fixture
@@ -88,17 +88,22 @@ async def test_a_paused_run_is_read_like_any_other(client: Client, tmp_path: Pat
 
 
 async def test_an_unpaused_run_is_not_reported_as_paused(client: Client) -> None:
-    """It can be decided about again."""
+    """It can be decided about again, and whoever followed it still does."""
     async with pipeline_worker(client, [Gated], STAGES) as worker:
         handle = await start(worker, Gated.run)
         await until_waiting(handle, "release manager")
         await pause(client, handle)
+        updates = follow(client, handle.id)
+        first = await anext(updates)
         await client.workflow_service.unpause_workflow_execution(
             UnpauseWorkflowExecutionRequest(namespace=client.namespace, workflow_id=handle.id, identity="ann")
         )
 
         run_waits = await waits(client, await read_run(client, handle.id))
         queue = await must_be_answerable(client, handle.id)
+        await approve(client, handle)
+        [*_, last] = [update async for update in updates]
 
+    assert (first.is_last, last.is_last) == (False, True)
     assert run_waits is not None
     assert (run_waits.pause, queue) == (None, worker.task_queue)
