@@ -13,7 +13,10 @@ from temporalio.client import Client
 
 from baton.console.app import console_app
 from baton.console.security import (
+    _MAX_BUCKETS,
+    _MAX_SESSIONS,
     HEADERS,
+    MAX_FORM_BYTES,
     Access,
     Guard,
     Links,
@@ -154,6 +157,7 @@ class TestHosts:
         await other.sign_in()
         foreign = (await other.get("/")).text.split()[-1]
 
+        assert (await browser.post("/act", {"csrf": token, "what": "x" * MAX_FORM_BYTES})).status_code == 413
         for wrong in ("", foreign, token[:-1] + "x", token + "0"):
             assert (await browser.post("/act", {"csrf": wrong, "what": "it"})).status_code == 403
         assert (await browser.post("/act", {"csrf": token, "what": "it"})).text == "done it"
@@ -224,6 +228,25 @@ class TestProxy:
 
 class TestRates:
     """How often one may ask."""
+
+    async def test_a_signed_in_person_is_limited_too(self) -> None:
+        """A script in their name could otherwise flood the server."""
+        browser, _ = _linked()
+        await browser.sign_in()
+        answers = [(await browser.get("/")).status_code for _ in range(130)]
+
+        assert (answers[0], answers[-1]) == (200, 429)
+
+    async def test_the_oldest_sessions_and_buckets_are_forgotten(self) -> None:
+        """However many there were, memory has a bound."""
+        browser, links = _linked()
+        await browser.sign_in()
+        for _ in range(_MAX_SESSIONS):
+            assert links.take(links.path.partition("key=")[2])
+        assert (await browser.get("/")).status_code == 401
+        rates, rate = Rates(lambda: 0.0), Rate(1, 1)
+        assert [rates.take(str(who), rate) for who in range(_MAX_BUCKETS + 1)] == [True] * (_MAX_BUCKETS + 1)
+        assert rates.take("0", rate)
 
     def test_a_bucket_refills_with_time(self) -> None:
         """A burst, then a rate per second, for each caller."""
