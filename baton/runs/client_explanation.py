@@ -77,7 +77,7 @@ def _why_none(kind: StepKind) -> str:
     if kind is StepKind.CHILD:
         return "it is a pipeline of its own; explain a stage of its run"
     if kind not in (StepKind.STAGE, StepKind.BRANCH, StepKind.MERGE):
-        return f"it is not a stage but a {kind.value}"
+        return f"its kind is {kind.value}, and only stages have them"
     return (
         "its pipeline makes none (`Pipeline(start, contracts=ContractTerms())` does), or it is a handoff to "
         "somebody outside"

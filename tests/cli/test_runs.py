@@ -1,6 +1,7 @@
 """The commands that start, read and decide runs, against a server of their own: what they refuse, and their tables."""
 
 import asyncio
+import hashlib
 import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -13,7 +14,19 @@ from pydantic import BaseModel
 from temporalio.client import Client
 from typer.testing import CliRunner, Result
 
-from baton import Baton, BatonPlugin, Pipeline, PipelineInput, Spend, StageResult, WorkerParts, pipeline, stage
+from baton import (
+    Baton,
+    BatonPlugin,
+    Pipeline,
+    PipelineInput,
+    Spend,
+    StageContext,
+    StageResult,
+    WorkerParts,
+    pipeline,
+    stage,
+)
+from baton.artifacts.store import LocalArtifactStore
 from baton.cli.app import make_app
 from baton.client import read_run
 from baton.devserver import DevServer
@@ -31,8 +44,9 @@ class Terms(BaseModel):
 
 
 @stage(name="spends")
-async def spends(baton: Baton) -> StageResult:
-    """Spend three dollars with a model."""
+async def spends(context: StageContext[Baton]) -> StageResult:
+    """Spend three dollars on a plan."""
+    await context.artifacts.write("plan-1", "Use JWT.", type="plan", summary="How to log in")
     return StageResult(spend=Spend(micro_usd=3_000_000, prompt_tokens=900, completion_tokens=100))
 
 
@@ -55,16 +69,18 @@ async def own_server() -> AsyncIterator[DevServer]:
 
 
 @pytest.fixture(scope="module")
-async def queue(own_server: DevServer) -> AsyncIterator[str]:
-    """Return the task queue of a worker, with a run that waits for two people."""
-    client = await Client.connect(own_server.address, plugins=[BatonPlugin(WorkerParts(), safeguards="off")])
+async def store(own_server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    """Return the artifact store of a worker, with a run that waits for two people."""
+    folder = tmp_path_factory.mktemp("artifacts")
+    plugin = BatonPlugin(WorkerParts(artifacts=LocalArtifactStore(folder)), safeguards="off")
+    client = await Client.connect(own_server.address, plugins=[plugin])
     async with pipeline_worker(client, [commanded], [spends]) as worker:
         start = PipelineInput(goal="Pay the invoice")
         handle: Any = await client.start_workflow(
             "commanded", start, id=RUN, task_queue=worker.task_queue, execution_timeout=LIMIT
         )
         await until_waiting(handle, "legal", "budget")
-        yield worker.task_queue
+        yield str(folder)
         await handle.terminate()
 
 
@@ -95,7 +111,7 @@ async def command(server: DevServer, *words: str) -> Result:
     ],
 )
 async def test_a_command_that_cannot_be_done_says_why(
-    own_server: DevServer, queue: str, words: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_server: DevServer, store: str, words: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It exits with 1 or 2, and changes nothing."""
     monkeypatch.chdir(tmp_path)
@@ -106,7 +122,7 @@ async def test_a_command_that_cannot_be_done_says_why(
     assert message in " ".join(result.stderr.split()).replace("│ ", "")
 
 
-async def test_lists_say_when_they_are_empty_or_cut(own_server: DevServer, queue: str) -> None:
+async def test_lists_say_when_they_are_empty_or_cut(own_server: DevServer, store: str) -> None:
     """Instead of a table without rows, or without a word about the rest."""
     assert "no schedule; `baton schedule PIPELINE" in (await command(own_server, "schedule", "list")).stderr
     assert "no such run; --all looks" in (await command(own_server, "list", "--pipeline", "none")).stderr
@@ -115,7 +131,7 @@ async def test_lists_say_when_they_are_empty_or_cut(own_server: DevServer, queue
     assert RUN in cut.stdout
 
 
-async def test_a_bill_is_a_table_beside_the_providers(own_server: DevServer, queue: str, tmp_path: Path) -> None:
+async def test_a_bill_is_a_table_beside_the_providers(own_server: DevServer, store: str, tmp_path: Path) -> None:
     """The exit code says whether they agree."""
     bill = await command(own_server, "bill")
     rows = [line.split() for line in bill.stdout.splitlines()]
@@ -130,7 +146,37 @@ async def test_a_bill_is_a_table_beside_the_providers(own_server: DevServer, que
         assert difference in result.stdout
 
 
-async def test_a_history_goes_to_the_output_or_a_file(own_server: DevServer, queue: str, tmp_path: Path) -> None:
+async def test_artifacts_are_listed_and_saved(own_server: DevServer, store: str, tmp_path: Path) -> None:
+    """As a table, and byte for byte."""
+    listed = await command(own_server, "artifact", "list", RUN, "--artifacts", store)
+    assert [line.split() for line in listed.stdout.splitlines()][-1] == [
+        "plan-1",
+        "plan",
+        "8",
+        "How",
+        "to",
+        "log",
+        "in",
+    ]
+    file = tmp_path / "plan.md"
+    saved = await command(
+        own_server, "artifact", "save", RUN, "plan-1", "--artifacts", store, "-o", str(file), "--json"
+    )
+    assert json.loads(saved.stdout) == {"file": str(file), "hash": hashlib.sha256(b"Use JWT.").hexdigest()}
+    assert file.read_text() == "Use JWT."
+
+
+async def test_several_runs_are_rolled_back_at_once(own_server: DevServer, store: str) -> None:
+    """Those that have the stage; without one, nothing is asked."""
+    words = ["rollback", "--all", "--status", "WAITING", "--why", "a test", "--yes"]
+    none = await command(own_server, *words, "--to", "review")
+    assert f"left out: run {RUN!r} has no step 'review'" in none.stderr
+    assert "no selected run has a stage 'review'; `baton list` shows the runs" in none.stderr
+    result = await command(own_server, *words, "--to", "spends")
+    assert (result.exit_code, result.stdout) == (0, "1 run rolled back to before spends\n"), result.output
+
+
+async def test_a_history_goes_to_the_output_or_a_file(own_server: DevServer, store: str, tmp_path: Path) -> None:
     """Both are what the Temporal CLI writes."""
     printed = json.loads((await command(own_server, "export", RUN, "-")).stdout)
     result = await command(own_server, "export", RUN, str(tmp_path / "h.json"), "--json")

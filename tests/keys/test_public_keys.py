@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from baton.core.messages import Decision
 from baton.keys.store_keyring import Key, Keyring, Purpose
-from baton.keys.store_keys import Deciders, KeyringError, PublicKey, PublicKeys, PublicKeysError
+from baton.keys.store_keys import Deciders, KeyringError, PublicKey, PublicKeys, PublicKeysError, decider_entry
 from baton.ledger.chain import to_base64url
 
 AT = datetime(2026, 11, 21, 10, tzinfo=UTC)
 SECRET = bytes(range(32))
+ENTRY = decider_entry("ann", PublicKey("k", bytes(32), AT))
 VECTORS = Path(__file__).parents[1] / "data/wycheproof/ed25519.json"
 
 
@@ -81,6 +83,8 @@ def test_two_keys_with_the_same_id_are_refused() -> None:
         pytest.param("groups = ['ann']", "is malformed", id="a group without a name"),
         pytest.param("decider = ['ann']", "is malformed", id="a decider without a key"),
         pytest.param("people = ['ann']", "people: Extra inputs", id="an unknown member"),
+        pytest.param("#" * 1_048_577, "is larger than 1,048,576 bytes", id="too large"),
+        pytest.param(ENTRY + ENTRY, "two keys have the same id", id="a key twice"),
     ],
 )
 def test_a_malformed_file_of_deciders_is_refused(tmp_path: Path, text: str, wrong: str) -> None:
@@ -90,3 +94,17 @@ def test_a_malformed_file_of_deciders_is_refused(tmp_path: Path, text: str, wron
 
     with pytest.raises(KeyringError, match=wrong):
         Deciders.from_file(file)
+
+
+def test_a_group_that_the_file_lacks_has_no_members(tmp_path: Path) -> None:
+    """The run may ask for it, but the workers decide who is in it; names are compared as people write them."""
+    file = tmp_path / "deciders.toml"
+    file.write_text("groups = { leads = ['Ann'] }")
+    deciders = Deciders.from_file(file)
+
+    def refusal(who: str, *allowed: str) -> str | None:
+        return deciders.refusal(Decision(approval="budget", approved=True, who=who), [*allowed], proof=False)
+
+    assert refusal("ann", "group:board") == "the workers' file of deciders has no group 'board'"
+    assert refusal("eve", "group:leads", "bob") == "'eve' may not decide about 'budget'; group:leads, bob may"
+    assert [refusal("ann", "group:leads"), refusal("Bob", "group:leads", "bob"), refusal("eve")] == [None] * 3
