@@ -166,16 +166,6 @@ async def test_artifacts_are_listed_and_saved(own_server: DevServer, store: str,
     assert file.read_text() == "Use JWT."
 
 
-async def test_several_runs_are_rolled_back_at_once(own_server: DevServer, store: str) -> None:
-    """Those that have the stage; without one, nothing is asked."""
-    words = ["rollback", "--all", "--status", "WAITING", "--why", "a test", "--yes"]
-    none = await command(own_server, *words, "--to", "review")
-    assert f"left out: run {RUN!r} has no step 'review'" in none.stderr
-    assert "no selected run has a stage 'review'; `baton list` shows the runs" in none.stderr
-    result = await command(own_server, *words, "--to", "spends")
-    assert (result.exit_code, result.stdout) == (0, "1 run rolled back to before spends\n"), result.output
-
-
 async def test_a_history_goes_to_the_output_or_a_file(own_server: DevServer, store: str, tmp_path: Path) -> None:
     """Both are what the Temporal CLI writes."""
     printed = json.loads((await command(own_server, "export", RUN, "-")).stdout)
@@ -184,3 +174,13 @@ async def test_a_history_goes_to_the_output_or_a_file(own_server: DevServer, sto
     assert json.loads((tmp_path / "h.json").read_text()) == printed
     report = await command(own_server, "report", RUN, "--output", str(tmp_path / "r.html"), "--json")
     assert json.loads(report.stdout)["bytes"] == (tmp_path / "r.html").stat().st_size
+
+
+async def test_several_runs_are_rolled_back_at_once(own_server: DevServer, store: str) -> None:
+    """Those that have the stage; without one, nothing is asked."""
+    words = ["rollback", "--all", "--status", "WAITING", "--why", "a test", "--yes"]
+    none = await command(own_server, *words, "--to", "review")
+    assert f"left out: run {RUN!r} has no step 'review'" in none.stderr
+    assert "no selected run has a stage 'review'; `baton list` shows the runs" in none.stderr
+    result = await command(own_server, *words, "--to", "spends")
+    assert (result.exit_code, result.stdout) == (0, "1 run rolled back to before spends\n"), result.output
