@@ -62,6 +62,9 @@ at most; with more, the run could neither continue nor begin.
 
 AnswerT = TypeVar("AnswerT")
 
+MAX_IN_PROGRESS = 100
+"""How many messages of a kind are processed at once; the server rejects the task with the 2,001st activity."""
+
 _OPENING_TIMEOUT = timedelta(seconds=10)
 _MAX_ID_BYTES = 1_000  # bytes of a workflow id, the server's default
 
@@ -118,6 +121,7 @@ class MessageProcessor:
     def __init__(self, work: Callable[[bytes], Awaitable[None]], pending: Iterable[str] = ()) -> None:
         """Begin with the pending messages of the previous run."""
         self._work = work
+        self._slots = asyncio.Semaphore(MAX_IN_PROGRESS)
         self._messages: list[bytes] = []
         self._tasks: set[asyncio.Task[None]] = set()
         for message in pending:
@@ -141,7 +145,8 @@ class MessageProcessor:
 
     async def _process(self, raw: bytes) -> None:
         try:
-            await self._work(raw)
+            async with self._slots:
+                await self._work(raw)
         finally:
             self._messages.remove(raw)
 

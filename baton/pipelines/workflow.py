@@ -34,8 +34,8 @@ from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.handoff.workflow_coordinator import HandoffCoordinator
 from baton.pipelines.workflow_approvals import ApprovalRequest, ApprovalTerms, Then
 from baton.pipelines.workflow_dispatch import (
+    StepLimit,
     Takes,
-    TaskInputLimit,
     child_patch,
     refund_on_failure,
     run_child,
@@ -129,7 +129,7 @@ class Pipeline:
         self._recorded = RecordedOutcomes(start, self.state, self._account)
         continue_if_long = partial(self._recorded.continue_if_long, limits, self.task_id, self.carries)
         self._calls = Calls()
-        self._input_limit = TaskInputLimit()
+        self._limit = StepLimit()
         self._origins: dict[str, str] = {}
         self._steps = Steps(
             self._run_input,
@@ -207,7 +207,7 @@ class Pipeline:
             return outcome
 
         with self._steps.under_way(StepKind.STAGE, spec.name, seq):
-            outcome = await run_stage(outgoing, self._handoffs, self._base, accept, task_queue, self._input_limit)
+            outcome = await run_stage(outgoing, self._handoffs, self._base, accept, task_queue, self._limit)
         return stage_results(outcome)[0]
 
     @step
@@ -258,7 +258,7 @@ class Pipeline:
         handoffs = [self._outgoing_handoff(spec, seq, params, encoded_inputs, names) for spec in specs]
 
         def run(outgoing: OutgoingHandoff) -> Coroutine[Any, Any, StageReturn]:
-            return run_stage(outgoing, self._handoffs, self._base, accept, task_queue, self._input_limit)
+            return run_stage(outgoing, self._handoffs, self._base, accept, task_queue, self._limit)
 
         with self._steps.under_way(StepKind.MERGE, name, seq):
             results = await asyncio.gather(*map(run, handoffs), return_exceptions=True)
@@ -415,11 +415,12 @@ class Pipeline:
                 carried={CHAIN: chain} if (chain := self.carries[CHAIN]()) else {},
                 **self._handoffs.for_child(),
             )
-            with refund_on_failure(self._account, seq, step):
-                await self._input_limit.admit(start)
-                result = await run_child(
-                    kind, seq, step, start, task_queue, searchable=self._handlers.visibility.enabled
-                )
+            async with self._limit.slot():
+                with refund_on_failure(self._account, seq, step):
+                    await self._limit.admit(start)
+                    result = await run_child(
+                        kind, seq, step, start, task_queue, searchable=self._handlers.visibility.enabled
+                    )
             self._account.settle_child_result(seq, step, result)
             self._handlers.visibility.add_seconds(LONG_ENOUGH)
             try:

@@ -1,5 +1,6 @@
 """Approvals: people decide on one question and what it shows; no answer by the deadline means the default."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -38,6 +39,7 @@ class ApprovalTerms(TypedDict, total=False):
 _MIN_TIMER = timedelta(milliseconds=1)
 _CHECK_TIMEOUT = timedelta(seconds=30)
 _CHECK_ATTEMPTS = 3
+_MAX_CHECKS = 100  # at once; the server rejects the task with the 2,001st
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ class Approvals:
         self._digest_now = digest_now
         self._note = note
         self._docket = Docket()
+        self._checks = asyncio.Semaphore(_MAX_CHECKS)
         self._bound: dict[str, tuple[str, str]] = {}  # by stage: the approval, and the digest of the arguments
         workflow.set_update_handler(DECIDE, self._on_update, validator=self._validate)
         workflow.set_signal_handler(DECIDE, untyped_handler(self._on_signal))
@@ -169,14 +172,15 @@ class Approvals:
         if check is None:
             return None
         try:
-            refusal: str = await workflow.execute_activity(
-                CHECK_DECISION,
-                check,
-                result_type=str,
-                schedule_to_close_timeout=_CHECK_TIMEOUT,
-                retry_policy=RetryPolicy(maximum_attempts=_CHECK_ATTEMPTS),
-                summary=f"check a decision about {decision.approval}"[:200],
-            )
+            async with self._checks:
+                refusal: str = await workflow.execute_activity(
+                    CHECK_DECISION,
+                    check,
+                    result_type=str,
+                    schedule_to_close_timeout=_CHECK_TIMEOUT,
+                    retry_policy=RetryPolicy(maximum_attempts=_CHECK_ATTEMPTS),
+                    summary=f"check a decision about {decision.approval}"[:200],
+                )
         except ActivityError as error:
             return f"the decision could not be checked, so it does not count; send it again: {error.cause or error}"
         return refusal or None

@@ -1,8 +1,8 @@
 """Running a stage's activity, again if its patch is rejected, and a child's workflow."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import TypeVar
 
@@ -29,27 +29,47 @@ from baton.wire.text import describe_faults, disarm, quantity
 AcceptedT = TypeVar("AcceptedT")
 Takes = Callable[[Baton, PipelineResult], Mapping[str, Json]]
 
-_MAX_TASK_BYTES = 3_000_000
+MAX_AT_WORK = 500
+"""How many stages and children of a run are at work at once; the server rejects the task with the 2,001st."""
+_MAX_TASK_STEPS = 50  # that begin in one workflow task, which has two seconds
+_MAX_TASK_BYTES = 3_000_000  # of inputs in one workflow task; the server ends a run whose task completes with 4 MB
 
 
-class TaskInputLimit:
-    """Limits the input bytes of one workflow task; the server ends a run whose task completes with 4 MB."""
+class StepLimit:
+    """Limits how many steps are at work at once, and how many steps and bytes begin in one workflow task."""
 
     def __init__(self) -> None:
+        self._slots = asyncio.Semaphore(MAX_AT_WORK)
+        self._beginning = asyncio.Lock()
+        self._sending = asyncio.Lock()
         self._task = 0
+        self._steps = 0
         self._bytes = 0
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """Hold one of the slots during the block; it begins once the current workflow task may begin a step."""
+        async with self._slots:
+            async with self._beginning:
+                await self._wait_until(lambda: self._steps < _MAX_TASK_STEPS)
+                self._steps += 1
+            yield
 
     async def admit(self, message: BaseModel) -> None:
         """Wait until a message fits into the current workflow task; a single message always does."""
         size = len(message.model_dump_json().encode())
+        async with self._sending:
+            await self._wait_until(lambda: not self._bytes or self._bytes + size <= _MAX_TASK_BYTES)
+            self._bytes += size
+
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
         while True:
             task = workflow.info().get_current_history_length()
             if task != self._task:
-                self._task, self._bytes = task, 0
-            if not self._bytes or self._bytes + size <= _MAX_TASK_BYTES:
-                break
-            await workflow.sleep(timedelta(milliseconds=1), summary="the next slice of many large inputs")
-        self._bytes += size
+                self._task, self._steps, self._bytes = task, 0, 0
+            if condition():
+                return
+            await workflow.sleep(timedelta(milliseconds=1), summary="the next slice of many steps")
 
 
 async def run_stage(
@@ -58,9 +78,21 @@ async def run_stage(
     base: Callable[[], tuple[Baton, int]],
     accept: Callable[[StageReturn, Baton], AcceptedT],
     task_queue: str | None,
-    limit: TaskInputLimit,
+    limit: StepLimit,
 ) -> AcceptedT:
     """Run a stage until its handoff and its patch are accepted, or its attempts are used up."""
+    async with limit.slot():
+        return await _run_stage(delivery, handoffs, base, accept, task_queue, limit)
+
+
+async def _run_stage(
+    delivery: OutgoingHandoff,
+    handoffs: HandoffCoordinator,
+    base: Callable[[], tuple[Baton, int]],
+    accept: Callable[[StageReturn, Baton], AcceptedT],
+    task_queue: str | None,
+    limit: StepLimit,
+) -> AcceptedT:
     spec, delivery.task_queue = delivery.spec, task_queue
     findings: list[str] = []
     refusals = 0

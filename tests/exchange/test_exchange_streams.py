@@ -15,6 +15,7 @@ from temporalio.worker import Worker
 from baton.client import fork, read_run
 from baton.codec.conversion import RECORD, SEALED
 from baton.core.messages import PipelineResult
+from baton.exchange import workflow_messages
 from baton.exchange import workflow_streams as streaming
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.client_external import hand_off_to
@@ -27,7 +28,7 @@ from tests.exchange.exchange_pipelines import EXCHANGES, StreamsIn, StreamsInAnd
 from tests.exchange.test_handing import message
 from tests.handoff.handoff_stages import INJECTION
 from tests.patience import IN_TIME
-from tests.support import Handle, approve, event, failure, start, until
+from tests.support import Handle, approve, event, failure, overview, start, until
 from tests.support.tampering import JSON_PLAIN, signal_raw
 
 
@@ -235,3 +236,23 @@ async def test_a_stream_ends_with_its_receivers_answer(exchange: Worker) -> None
     sender = await start(exchange, StreamsOut.run, to=receiver.id, count=3, seconds=2)
     assert await failure(sender) == "'risk' has not confirmed within 0:00:02 that it received the whole stream"
     await receiver.terminate()
+
+
+async def test_a_flood_of_messages_is_opened_in_turn(
+    exchange: Worker, safeguards: Safeguards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that came while there was no worker would be opened in one task, which the server rejects for ever."""
+    monkeypatch.setattr(workflow_messages, "MAX_IN_PROGRESS", 3)
+    queue, now = f"flooded-{uuid.uuid4()}", datetime.now(UTC)
+    async with pipeline_worker(exchange.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue) as gone:
+        receiver = await start(gone, StreamsIn.run)
+        await overview(receiver)
+    for _ in range(20):
+        await receiver.signal(HANDOFF_CHUNK, Chunk(handoff_id=str(uuid.uuid4()), seq=1, at=now))
+    async with pipeline_worker(exchange.client, EXCHANGES, EXCHANGE_ACTIVITIES, task_queue=queue):
+        await event(receiver, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, 20)
+    kinds = [event.event_type async for event in receiver.fetch_history_events()]
+    scheduled, completed = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
+    assert max(kinds[:end].count(scheduled) - kinds[:end].count(completed) for end in range(len(kinds))) == 3
+    await receiver.terminate()
+    await assert_replays(receiver, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))

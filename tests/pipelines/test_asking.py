@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.worker import Worker
 
@@ -16,6 +17,7 @@ from baton.devserver import DevServer
 from baton.errors import PipelineError
 from baton.keys.store_keyring import read_file
 from baton.ledger.records import Kind
+from baton.pipelines import workflow_approvals
 from baton.runs.client_decide import sign_decision
 from baton.testing import assert_replays, pipeline_worker
 from baton.wire.names import DECIDE, QUERY_DETAILS
@@ -170,6 +172,26 @@ class TestPeople:
         await office.operator("approve", handle.id, "--who", "carol", *WHY)
         result = await handle.result()
         assert result.output["who"] == "ann, carol"
+        await assert_replays(handle, ASKING)
+
+    async def test_a_flood_of_decisions_is_checked_in_turn(
+        self, office: Office, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Anybody who reaches the server can send them; the server rejects a task with 2,001 checks for ever."""
+        monkeypatch.setattr(workflow_approvals, "_MAX_CHECKS", 3)
+        client, queue = office.worker.client, f"flooded-{os.urandom(4).hex()}"
+        start = PipelineInput(goal=GOAL, params={"who": ["group:leads"]})
+        async with pipeline_worker(client, ASKING, STAGES, task_queue=queue):
+            handle: Handle = await client.start_workflow(Publishes.run, start, id=queue, task_queue=queue)
+            decision = await answer_to(handle, "release manager", yes=False)
+        for number in range(20):
+            await handle.signal(DECIDE, decision.model_copy(update={"who": f"eve {number}"}))
+        async with pipeline_worker(client, ASKING, STAGES, task_queue=queue):
+            await until(handle, lambda now: len(now.notes) == 20)
+        kinds = [event.event_type async for event in handle.fetch_history_events()]
+        began, ended = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
+        assert max(kinds[:end].count(began) - kinds[:end].count(ended) for end in range(len(kinds))) == 3
+        await handle.terminate()
         await assert_replays(handle, ASKING)
 
     async def test_with_proof_only_a_signature_counts(self, office: Office) -> None:

@@ -12,6 +12,7 @@ from baton import PipelineResult, WorkerParts
 from baton.artifacts.store import MemoryArtifactStore
 from baton.client import read_run
 from baton.devserver import DevServer
+from baton.pipelines import workflow_dispatch
 from baton.plugin import WORKFLOW_TASKS, BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
 from tests.pipelines.large_pipelines import PIPELINES, STAGES, FillsUp, Overfills, SpreadsOut
@@ -53,6 +54,23 @@ async def test_many_large_inputs_are_sent_in_slices(worker: Worker) -> None:
     result = await handle.result()
 
     assert sorted(result.baton["decision_log"]) == sorted(f"part{n} had 180000 characters" for n in range(28))
+    await assert_replays(handle, PIPELINES, plugin=BatonPlugin(WorkerParts()))
+
+
+async def test_many_steps_at_once_begin_in_turn(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server rejects a task with more than 2,000 of them for ever, and a task has two seconds."""
+    monkeypatch.setattr(workflow_dispatch, "MAX_AT_WORK", 5)
+    monkeypatch.setattr(workflow_dispatch, "_MAX_TASK_STEPS", 2)
+    handle = await start(worker, SpreadsOut.run)
+    result = await handle.result()
+
+    assert len(result.baton["decision_log"]) == 28
+    kinds = [event.event_type async for event in handle.fetch_history_events()]
+    scheduled, completed = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
+    at_work = [kinds[:end].count(scheduled) - kinds[:end].count(completed) for end in range(len(kinds))]
+    assert max(at_work) <= 5
+    tasks = "".join("+" if kind == scheduled else "." for kind in kinds).split(".")
+    assert max(map(len, tasks)) <= 2
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin(WorkerParts()))
 
 
