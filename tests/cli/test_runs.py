@@ -97,7 +97,7 @@ async def command(server: DevServer, *words: str) -> Result:
         (f"approve {RUN} legal --why ok --yes --set a=1", "approval 'legal' asks for no answer"),
         (f"approve {RUN} budget --why ok --yes --set amount", "give each of these fields once, as NAME=VALUE: amount"),
         (f"approve {RUN} budget --why ok --yes", "the answer lacks amount; give each as NAME=VALUE"),
-        ("run commanded --goal Pay --task-id 7e8f1c5e-ca0f-11f0-8de9-0242ac120002", "handoffs need a random UUID (version 4)"),
+        ("run commanded --goal Pay --task-id 7e8f1c5e-ca0f-11f0-8de9-0242ac120002", "handoffs need a random UUID"),
         ("schedule delete nightly", "there is no schedule 'nightly'; `baton schedule list` shows the schedules"),
         ("schedule commanded --goal Pay --cron hourly", "--cron"),
         ("bill --reconcile export.csv --group-by stage", "a provider's export only has models and days"),
