@@ -439,14 +439,15 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
         details = _cost_details(loop)
         if isinstance(error, FailureError):
             raise as_failure(error, details, never=True) if isinstance(error, ApplicationError) else error
-        log_failure(error, FAILED_THE_RUN)
         kind = type(error).__name__
         message = storable_text(str(error)) or kind
+        if storable := is_storable(error):
+            log_failure(error, FAILED_THE_RUN)
+        else:
+            workflow.logger.error("%s: %s", FAILED_THE_RUN, message)
         if isinstance(error, RestrictedWorkflowAccessError):
             message = f"{message} {_SANDBOX_HINT}"
-        raise ApplicationError(message, *details, type=kind, non_retryable=True) from (
-            error if is_storable(error) else None
-        )
+        raise ApplicationError(message, *details, type=kind, non_retryable=True) from (error if storable else None)
 
 
 def _cost_details(loop: asyncio.AbstractEventLoop) -> list[dict[str, Any]]:
