@@ -244,6 +244,7 @@ class TestWorker:
     [
         ("gone.py", 2, "there is no file 'gone.py'"),
         ("gone", 2, "there is no module 'gone' (gone)"),
+        ("gone.py more", 2, "usage: python -m baton.worker FILE|PACKAGE"),
         ("nothing.py", 2, "nothing.py defines no pipeline and no stage; write @pipeline or @stage above a function"),
         ("nowhere_job.py", 1, "No module named 'nowhere'"),  # not: there is no module 'nowhere_job'
         ("team/nothing.py", 2, "team/nothing.py defines no pipeline"),
@@ -257,5 +258,5 @@ async def test_a_source_that_cannot_be_served(tmp_path: Path, source: str, code:
         (folder / "nothing.py").touch()
     (tmp_path / "__init__.py").unlink()
     (tmp_path / "nowhere_job.py").write_text("import nowhere\n")
-    ended = await ran(sys.executable, "-m", "baton.worker", source, folder=tmp_path)
+    ended = await ran(sys.executable, "-m", "baton.worker", *source.split(), folder=tmp_path)
     assert (ended.code, message in ended.beside) == (code, True), ended.beside

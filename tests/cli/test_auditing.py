@@ -162,7 +162,8 @@ class TestVerify:
 
     def test_a_bundle_verifies_with_public_keys_alone(self, baton: Desk) -> None:
         """One file, no ledger, no server: S3-12.1-a can be shown to a third party (P10, C-25b)."""
-        exported = baton("export", TASK, "-o", "evidence.zst", *baton.keys())
+        exported = baton("export", TASK, "-o", "evidence.zst", "--json", *baton.keys())
+        assert json.loads(exported.stdout)["records"] == 4
         baton.ledger.unlink()
 
         result = baton("verify", "evidence.zst", *baton.keys(), *baton.anchors())

@@ -20,7 +20,7 @@ from baton.core.state import PipelineState
 from baton.runs.cli_show import waits_card
 from baton.runs.cli_watch import Page, news_lines
 from baton.runs.client_follow import Followed
-from baton.runs.client_news import news_of
+from baton.runs.client_news import News, NewsKind, news_of
 from baton.runs.client_waiting import Pending, Waits
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -56,6 +56,25 @@ class TestNewsLines:
         step, end = list(news_lines(news_of(None, record, AT), record))[-2:]
         assert step.plain.endswith("✗ 1 plan: the run ended before it did")
         assert end.plain.endswith("■ TERMINATED: not needed any more")
+
+
+class TestPage:
+    def test_it_shows_what_streams_and_that_the_server_is_lost(self) -> None:
+        """A stage's newest text and tool calls, under its number, until it ends."""
+        step = Step(1, "plan", StepKind.STAGE, StepStatus.RUNNING, AT)
+        run = replace(failed_run(""), status=RunStatus.RUNNING, steps=[step], failure=None, ended=None)
+        page = Page(Console(width=100))
+        pieces = (("text", "First "), ("text", "look."), ("tool_called", "{}"), ("tool_answered", "two"))
+        page.take(Followed(run, [News(NewsKind(kind), AT, text, step, tool="find") for kind, text in pieces]))
+        page.take(Followed(run, [], lost="it restarts"))
+        written = Console(width=100, file=io.StringIO())
+        written.print(page.whole())
+        text = written.file.getvalue()  # type: ignore[attr-defined]
+        assert re.search(r"1 │ First look\.\n +│ → find \{\}\n +│ ← find two\n", text)
+        assert "the server is unreachable (it restarts); waiting for it" in text
+        page.take(Followed(run, [News(NewsKind.STEP_DONE, AT, step=step)]))
+        written.print(page.whole())
+        assert written.file.getvalue().count("First look.") == 1  # type: ignore[attr-defined]
 
 
 class TestCommands:

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from rich.console import Console
 
 from baton.client import RunRecord, Step, StepStatus
@@ -9,8 +10,10 @@ from baton.core.baton import Baton
 from baton.core.history import StepKind
 from baton.core.messages import Decided, PipelineInput, StageReturn
 from baton.core.state import PipelineState
+from baton.errors import HistoryError
 from baton.runs.cli_history import history_as_json, history_table
 from baton.runs.cli_watch import news_lines
+from baton.runs.client_explanation import explain
 from baton.runs.client_news import News, NewsKind, news_of
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -80,6 +83,23 @@ class TestDecisions:
         assert any(line.endswith("✓ 1 legal: approved by ann: seen") for line in lines)
         assert any(line.endswith("✗ 2 security: denied by ann: seen") for line in lines)
         assert [one.to_json_object().get("approved") for one in news_of(None, run, AT) if one.entries] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (StepKind.APPROVAL, "its kind is approval, and only stages have them"),
+        (StepKind.CHILD, "it is a pipeline of its own; explain a stage of its run"),
+        (StepKind.STAGE, "its pipeline makes none"),
+    ],
+)
+def test_a_step_without_a_contract_is_not_explained(kind: StepKind, reason: str) -> None:
+    """The error says what to do instead."""
+    run = decided_run()
+    run.steps.append(Step(3, "pay", kind, StepStatus.DONE, AT, AT))
+    with pytest.raises(HistoryError) as raised:
+        explain(run, "pay")
+    assert str(raised.value).startswith(f"step 3 ('pay') was given no contract and made no prompt: {reason}")
 
 
 def test_every_kind_of_news_has_a_line() -> None:

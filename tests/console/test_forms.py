@@ -231,6 +231,17 @@ class TestFormResult:
         assert (fields[f"answer/{name}"].text, bool(fields[f"answer/{name}"].fault)) == (text, True)
         assert fields["answer/day"].text == "2026-11-27"
 
+    def test_a_choice_of_structures_is_json_and_lists_are_read_line_by_line(self) -> None:
+        """A required list without a line is empty, and JSON of endless length is refused."""
+        some = {"anyOf": [{"type": "array"}, {"type": "object"}]}
+        flags = {"type": "array", "items": {"type": "boolean"}}
+        schema = {"properties": {"some": some, "flags": flags, "none": flags}, "required": ["some", "flags", "none"]}
+        form = SchemaForm(schema, "answer")
+        assert [field.kind for field in form.fields()] == [FieldKind.JSON, FieldKind.LINES, FieldKind.LINES]
+        filled = form.parse({"answer/some": "[1]", "answer/flags": "true\nfalse", "answer/none": ""})
+        assert filled.value == {"some": [1], "flags": [True, False], "none": []}
+        assert [*form.parse({"answer/some": f"[{'0,' * 60_000}0]"}).faults] == ["answer/some"]
+
     def test_json_has_no_constants_of_other_languages(self) -> None:
         """Such as NaN, which Python accepts."""
         with pytest.raises(ValueError, match="Infinity is not JSON"):

@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import Client
 
 from baton import Pipeline, pipeline
-from baton.client import RunFilter, list_runs, open_approvals_of
+from baton.client import RunFilter, list_runs, open_approvals_of, read_run
 from baton.console.pages_inbox import approval_path
 from baton.testing import pipeline_worker
 from tests.console.conftest import Browser, started, token_in
@@ -86,3 +86,14 @@ async def test_a_decision_needs_a_yes_or_a_no(browser: Browser, question: str) -
     exhibit = path.replace("?", "/exhibit?")
     assert (await browser.get(f"{exhibit}&place=1")).text == "It costs 3 euros."
     assert (await browser.get(f"{exhibit}&place=9")).status_code == 404
+
+
+async def test_the_same_form_leads_to_the_same_run(browser: Browser, client: Client, question: str) -> None:
+    """Sending it again, as an impatient person does, starts nothing."""
+    fields = {"id": "begun here", "task_queue": "nobody", "input/goal": "Pay", "budget": "2.50"}
+    for _ in range(2):
+        assert "begun here" in await send(browser, "/start?pipeline=operated", **fields)
+    run = await read_run(client, "begun here")
+    assert (run.start.goal, run.ceiling_micro_usd) == ("Pay", 2_500_000)
+    assert len([listed async for listed in client.list_workflows("WorkflowId = 'begun here'")]) == 1
+    await client.get_workflow_handle("begun here").terminate()
