@@ -40,6 +40,7 @@ from baton.pipelines.activity_worker import (
     MissingParts,
     as_failure,
     check_decision,
+    exit_error,
     is_storable,
     storable_text,
 )
@@ -427,9 +428,7 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
         except (Exception, BaseExceptionGroup) as raised:
             error = _first_error(raised)
         except SystemExit as raised:
-            error = RuntimeError(
-                f"the code raised SystemExit({raised.code!r}), which ends a worker; raise another error"
-            )
+            error = exit_error(raised)
         # Raised outside the handler, so that a failure keeps its own cause.
         if isinstance(error, workflow.ContinueAsNewError) or is_cancelled_exception(error):
             raise error

@@ -25,6 +25,7 @@ from baton.wire.names import WAIT_FOR_WORKER
 T = TypeVar("T")
 _MAX_LISTED_ERRORS = 5
 _MAX_ERROR_LENGTH = 20_000  # the server rejects a failure of 2 MB
+_MAX_CAUSES = 20  # also of an error that is its own cause
 _log = logging.getLogger("baton.worker")
 
 
@@ -33,12 +34,17 @@ async def unwrap_group(awaitable: Awaitable[T]) -> T:
     try:
         return await awaitable
     except SystemExit as error:
-        raise RuntimeError(f"it raised SystemExit({error.code!r}), which ends a worker; raise another error") from error
+        raise exit_error(error) from error
     except ExceptionGroup as group:
         first, *others = leaf_errors(group)
         if others:
             raise
         raise first from None
+
+
+def exit_error(error: SystemExit) -> RuntimeError:
+    """Return the error instead of one that would end the worker."""
+    return RuntimeError(f"it raised SystemExit({error.code!r}), which ends a worker; raise another error")
 
 
 def leaf_errors(error: Exception) -> Iterator[Exception]:
@@ -70,7 +76,8 @@ def storable_text(text: str) -> str:
 def as_failure(error: Exception, cost_details: Sequence[Any], *, never: bool) -> Exception:
     """Return the error for Temporal, with the cost after its own details; ``never`` forbids a retry."""
     if isinstance(error, ApplicationError):
-        if not cost_details and is_storable(error):
+        storable = is_storable(error)
+        if storable and not cost_details:
             return error
         failure = ApplicationError(
             storable_text(error.message),
@@ -81,7 +88,7 @@ def as_failure(error: Exception, cost_details: Sequence[Any], *, never: bool) ->
             next_retry_delay=error.next_retry_delay,
             category=error.category,
         )
-        failure.__cause__ = error.__cause__ if is_storable(error) else None
+        failure.__cause__ = error.__cause__ if storable else None
         return failure
     message = error_text(error)
     if not (never or cost_details or message != str(error)):
@@ -91,14 +98,17 @@ def as_failure(error: Exception, cost_details: Sequence[Any], *, never: bool) ->
     return failure
 
 
-def is_storable(error: BaseException | None) -> bool:
+def is_storable(error: BaseException) -> bool:
     """Return whether the texts of an exception, its causes, and the exceptions of a group can be stored."""
-    while error is not None:
-        leaves = leaf_errors(error) if isinstance(error, Exception) else [error]
+    cause: BaseException | None = error
+    for _ in range(_MAX_CAUSES):
+        if cause is None:
+            return True
+        leaves = leaf_errors(cause) if isinstance(cause, Exception) else [cause]
         if any(has_lone_surrogate(text := str(leaf)) or len(text) > _MAX_ERROR_LENGTH for leaf in leaves):
             return False
-        error = error.__cause__
-    return True
+        cause = cause.__cause__
+    return False
 
 
 def resend_heartbeat() -> None:

@@ -1,7 +1,7 @@
 """`Pipeline`: attached to a workflow in its `__init__`, it runs the steps and holds the baton."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -207,7 +207,8 @@ class Pipeline:
             return outcome
 
         with self._steps.under_way(StepKind.STAGE, spec.name, seq):
-            outcome = await run_stage(outgoing, self._handoffs, self._base, accept, task_queue, self._limit)
+            async with self._limit.slot():
+                outcome = await run_stage(outgoing, self._handoffs, self._base, accept, task_queue, self._limit)
         return stage_results(outcome)[0]
 
     @step
@@ -257,8 +258,9 @@ class Pipeline:
 
         handoffs = [self._outgoing_handoff(spec, seq, params, encoded_inputs, names) for spec in specs]
 
-        def run(outgoing: OutgoingHandoff) -> Coroutine[Any, Any, StageReturn]:
-            return run_stage(outgoing, self._handoffs, self._base, accept, task_queue, self._limit)
+        async def run(outgoing: OutgoingHandoff) -> StageReturn:
+            async with self._limit.slot():
+                return await run_stage(outgoing, self._handoffs, self._base, accept, task_queue, self._limit)
 
         with self._steps.under_way(StepKind.MERGE, name, seq):
             results = await asyncio.gather(*map(run, handoffs), return_exceptions=True)

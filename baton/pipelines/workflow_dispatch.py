@@ -81,18 +81,6 @@ async def run_stage(
     limit: StepLimit,
 ) -> AcceptedT:
     """Run a stage until its handoff and its patch are accepted, or its attempts are used up."""
-    async with limit.slot():
-        return await _run_stage(delivery, handoffs, base, accept, task_queue, limit)
-
-
-async def _run_stage(
-    delivery: OutgoingHandoff,
-    handoffs: HandoffCoordinator,
-    base: Callable[[], tuple[Baton, int]],
-    accept: Callable[[StageReturn, Baton], AcceptedT],
-    task_queue: str | None,
-    limit: StepLimit,
-) -> AcceptedT:
     spec, delivery.task_queue = delivery.spec, task_queue
     findings: list[str] = []
     refusals = 0

@@ -17,13 +17,7 @@ from baton.core.baton import Baton
 from baton.core.history import CANCELED_WITH_RUN, Outcome, StepKind
 from baton.core.messages import PipelineInput, StageResult, Waiting
 from baton.core.state import PipelineState
-from baton.errors import (
-    OutcomeMismatchError,
-    PayloadTooLargeError,
-    PipelineError,
-    RecordedBatonError,
-    StageFailedError,
-)
+from baton.errors import OutcomeMismatchError, PayloadTooLargeError, PipelineError, RecordedBatonError, StageFailedError
 from baton.handoff.relay import HandoffTerms, Relay
 from baton.handoff.workflow_coordinator import relay_for
 from baton.pipelines.workflow_handlers import RunHandlers

@@ -67,14 +67,15 @@ class TestPage:
         pieces = (("text", "First "), ("text", "look."), ("tool_called", "{}"), ("tool_answered", "two"))
         page.take(Followed(run, [News(NewsKind(kind), AT, text, step, tool="find") for kind, text in pieces]))
         page.take(Followed(run, [], lost="it restarts"))
-        written = Console(width=100, file=io.StringIO())
-        written.print(page.whole())
-        text = written.file.getvalue()  # type: ignore[attr-defined]
+        written = io.StringIO()
+        console = Console(width=100, file=written)
+        console.print(page.whole())
+        text = written.getvalue()
         assert re.search(r"1 │ First look\.\n +│ → find \{\}\n +│ ← find two\n", text)
         assert "the server is unreachable (it restarts); waiting for it" in text
         page.take(Followed(run, [News(NewsKind.STEP_DONE, AT, step=step)]))
-        written.print(page.whole())
-        assert written.file.getvalue().count("First look.") == 1  # type: ignore[attr-defined]
+        console.print(page.whole())
+        assert written.getvalue().count("First look.") == 1
 
 
 class TestCommands:

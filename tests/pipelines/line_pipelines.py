@@ -185,6 +185,9 @@ class RaisesOddly:
                 raise ValueError(long)
             case "long_cause":
                 raise ValueError("short") from KeyError(long)
+            case "own_cause":
+                error = ValueError("short")
+                raise error from error
             case "long_failure":
                 raise ApplicationError(long, type="Odd", non_retryable=True)
             case "half":

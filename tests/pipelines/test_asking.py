@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.worker import Worker
 
@@ -24,7 +23,7 @@ from baton.wire.names import DECIDE, QUERY_DETAILS
 from tests.acceptance.operating import Operator
 from tests.pipelines.asking_pipelines import ASKING, Pays, Publishes
 from tests.pipelines.asking_stages import KEYS, STAGES
-from tests.support import GOAL, Handle, answer_to, failure, overview, until, until_waiting
+from tests.support import GOAL, Handle, answer_to, failure, most_activities, overview, until, until_waiting
 
 WHY = ("--why", "as I see it", "--yes")
 
@@ -188,9 +187,7 @@ class TestPeople:
             await handle.signal(DECIDE, decision.model_copy(update={"who": f"eve {number}"}))
         async with pipeline_worker(client, ASKING, STAGES, task_queue=queue):
             await until(handle, lambda now: len(now.notes) == 20)
-        kinds = [event.event_type async for event in handle.fetch_history_events()]
-        began, ended = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
-        assert max(kinds[:end].count(began) - kinds[:end].count(ended) for end in range(len(kinds))) == 3
+        assert await most_activities(handle) == 3
         await handle.terminate()
         await assert_replays(handle, ASKING)
 

@@ -65,9 +65,10 @@ async def test_a_run_that_ends_together_with_unawaited_stages_closes(client: Cli
     [
         ("long", "ValueError", "x" * 19_999 + "…"),
         ("long_cause", "ValueError", "short"),
+        ("own_cause", "ValueError", "short"),
         ("long_failure", "Odd", "x" * 19_999 + "…"),
         ("half", "ValueError", "\\ud83d is half a character"),
-        ("exit", "RuntimeError", "the code raised SystemExit(3), which ends a worker; raise another error"),
+        ("exit", "RuntimeError", "it raised SystemExit(3), which ends a worker; raise another error"),
     ],
 )
 async def test_code_that_raises_something_unstorable_fails_the_run(

@@ -1,6 +1,7 @@
 """What the tests on a real server share: starting, waiting, reading a run both ways."""
 
 import asyncio
+import itertools
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -164,3 +165,10 @@ def undated(run: RunRecord) -> list[dict[str, Any]]:
 def names(run: RunRecord) -> list[str]:
     """Return the names of a run's steps, in order."""
     return [step.name for step in run.steps]
+
+
+async def most_activities(handle: Handle) -> int:
+    """Return how many activities of a run were open at once, at most."""
+    scheduled, completed = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
+    kinds = [event.event_type async for event in handle.fetch_history_events()]
+    return max(itertools.accumulate((kind == scheduled) - (kind == completed) for kind in kinds))
