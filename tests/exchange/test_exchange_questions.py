@@ -25,6 +25,7 @@ from tests.exchange.exchange_pipelines import EXCHANGES, Accepts, Broadcasts, Ha
 from tests.exchange.test_exchange_of_runs import output
 from tests.exchange.test_handing import message
 from tests.handoff.handoff_stages import extract
+from tests.patience import IN_TIME
 from tests.support import Handle, answer_to, event, events, overview, start
 from tests.support.tampering import JSON_PLAIN, signal_raw
 
@@ -148,7 +149,8 @@ async def test_questions_while_answers_come(exchange: Worker, safeguards: Safegu
 
 async def test_handoffs_and_answers_while_somebody_looks_on(exchange: Worker, safeguards: Safeguards) -> None:
     """A replay may open either of two messages first; each gets its own result."""
-    receiver = await start(exchange, Receives.run, seconds=300)
+    within = IN_TIME.total_seconds()  # the handoff waits behind all the strays
+    receiver = await start(exchange, Receives.run, seconds=within)
     await overview(receiver)
 
     async def look_on() -> None:
@@ -157,14 +159,14 @@ async def test_handoffs_and_answers_while_somebody_looks_on(exchange: Worker, sa
                 await receiver.query(QUERY_STATUS)
 
     looking = asyncio.create_task(look_on())
-    for number in range(100):
+    for number in range(45):
         for burst, signal in ((1 + number % 3, HANDOFF), (1 + number // 3 % 3, HANDOFF_ANSWER)):
             for item in range(burst):
                 body = b'{"stray":[%d,%d]}' % (number, item)
                 stray = Payload(metadata={**JSON_PLAIN, RECORD: SEALED}, data=body)
                 await signal_raw(exchange.client, receiver, signal, stray)
         await asyncio.sleep(number * 7 % 5 / 100)
-    sender = await start(exchange, HandsOff.run, to=receiver.id)
+    sender = await start(exchange, HandsOff.run, to=receiver.id, seconds=within)
     [received] = await output(receiver)
     looking.cancel()
 

@@ -25,6 +25,7 @@ from baton.testing import assert_replays
 from baton.wire.names import DECIDE, QUERY_STATUS, QUERY_WAITING
 from tests.exchange.exchange_pipelines import HandsOff
 from tests.exchange.test_exchange_of_runs import output
+from tests.patience import IN_TIME
 from tests.pipelines.stages import check, document, sort, tidy
 from tests.pipelines.working_pipelines import ReceivesAfterWork, ReceivesOutsideTheSandbox, WorksAndReceives
 from tests.support import Handle, sealing_worker, start
@@ -70,12 +71,12 @@ async def test_a_queried_run_receives_messages_in_a_replayable_order(
         receiver = await start(worker, pipeline.run, times=12)
         answers: list[str] = []
         asking = asyncio.create_task(ask(receiver, query, answers))
-        for number in range(60):
+        for number in range(30):
             for signal in (HANDOFF, HANDOFF_ANSWER):
                 for _ in range(1 + number % 3):
                     await signal_raw(worker.client, receiver, signal, STRAY)
             await asyncio.sleep(number * 7 % 5 / 200)
-        sender = await start(worker, HandsOff.run, to=receiver.id, seconds=100)
+        sender = await start(worker, HandsOff.run, to=receiver.id, seconds=IN_TIME.total_seconds())
         received = await output(receiver)
         asking.cancel()
 
@@ -110,7 +111,7 @@ async def test_concurrent_commands_have_a_replayable_order(server: DevServer, sa
         for _ in range(senders):
             await asyncio.sleep(chance.random() / 2)
             await signal_raw(worker.client, receiver, HANDOFF, STRAY)
-            sent.append(await start(worker, HandsOff.run, to=receiver.id, seconds=60))
+            sent.append(await start(worker, HandsOff.run, to=receiver.id, seconds=IN_TIME.total_seconds()))
         assert len(await output(receiver)) == senders
         for task in beside:
             task.cancel()
