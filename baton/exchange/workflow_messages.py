@@ -42,7 +42,12 @@ from baton.handoff.records import Handoff
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.handoff.validation import ReceiverRequirements
 from baton.pipelines.workflow_handlers import RunHandlers
-from baton.pipelines.workflow_steps import workflow_type
+from baton.pipelines.workflow_steps import (
+    MAX_SERVER_NAME_BYTES,
+    check_server_name,
+    check_task_queue,
+    workflow_type,
+)
 from baton.pipelines.workflow_visibility import start_attributes
 from baton.telemetry.metrics import LATENCY, Transport, slo_breach
 from baton.wire.json_values import Json, loads_strict
@@ -66,7 +71,6 @@ MAX_IN_PROGRESS = 100
 """How many messages of a kind are processed at once; the server rejects the task with the 2,001st activity."""
 
 _OPENING_TIMEOUT = timedelta(seconds=10)
-_MAX_ID_BYTES = 1_000  # bytes of a workflow id, the server's default
 
 
 @dataclass(frozen=True)
@@ -192,7 +196,7 @@ async def cancel_once(condition: Callable[[], bool], tasks: Sequence[asyncio.Fut
 
 async def signal_workflow(workflow_id: str, signal: str, message: object) -> bool:
     """Send a signal with one message; return whether a workflow with that id is running."""
-    if not 0 < len(workflow_id.encode()) <= _MAX_ID_BYTES:
+    if not 0 < len(workflow_id.encode()) <= MAX_SERVER_NAME_BYTES:
         return False
     sending = asyncio.ensure_future(workflow.get_external_workflow_handle(workflow_id).signal(signal, message))
     cancelled: asyncio.CancelledError | None = None
@@ -212,13 +216,13 @@ async def signal_workflow(workflow_id: str, signal: str, message: object) -> boo
 async def start_receiver(to: Receiver, start: PipelineInput, *, searchable: bool) -> None:
     """Start a receiver that is not running; it outlives its sender."""
     assert to.starts is not None  # noqa: S101 - the caller has checked
-    kind = to.starts if isinstance(to.starts, str) else workflow_type(to.starts)
+    kind = workflow_type(to.starts)
     try:
         await workflow.start_child_workflow(
             kind,
             start,
-            id=to.workflow_id,
-            task_queue=to.task_queue,
+            id=check_server_name("workflow id", to.workflow_id),
+            task_queue=check_task_queue(to.task_queue),
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
             search_attributes=TypedSearchAttributes(start_attributes(kind, start.task_id)) if searchable else None,
             static_summary=disarm(start.goal[:200]),

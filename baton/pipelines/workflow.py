@@ -400,7 +400,7 @@ class Pipeline:
             InputError: The name or value of an input is not allowed.
         """
         encoded_inputs = encode_inputs(inputs)
-        kind = pipeline if isinstance(pipeline, str) else workflow_type(pipeline)
+        kind = workflow_type(pipeline)
         step = name or kind
         seq, recorded = await self._steps.begin(step, StepKind.CHILD)
         if recorded is not None:

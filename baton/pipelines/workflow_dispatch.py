@@ -22,6 +22,7 @@ from baton.core.messages import PipelineInput, PipelineResult, StageReturn
 from baton.errors import PatchError, StageFailedError
 from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError, reason_of, spend_of
 from baton.handoff.workflow_coordinator import HandoffCoordinator
+from baton.pipelines.workflow_steps import MAX_SERVER_NAME_BYTES, check_task_queue
 from baton.pipelines.workflow_visibility import start_attributes
 from baton.wire.json_values import Json
 from baton.wire.text import describe_faults, disarm, quantity
@@ -81,7 +82,8 @@ async def run_stage(
     limit: StepLimit,
 ) -> AcceptedT:
     """Run a stage until its handoff and its patch are accepted, or its attempts are used up."""
-    spec, delivery.task_queue = delivery.spec, task_queue
+    spec = delivery.spec
+    task_queue = delivery.task_queue = check_task_queue(task_queue)
     findings: list[str] = []
     refusals = 0
     await handoffs.reserve(delivery)
@@ -143,9 +145,9 @@ async def run_child(
         result: PipelineResult = await workflow.execute_child_workflow(
             kind,
             start,
-            id=f"{workflow.info().workflow_id}.{step.replace('.', '-')}.step{seq}.{workflow.uuid4().hex[:8]}",
+            id=_child_id(seq, step),
             result_type=PipelineResult,
-            task_queue=task_queue,
+            task_queue=check_task_queue(task_queue),
             parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
             search_attributes=TypedSearchAttributes(start_attributes(kind, start.task_id)) if searchable else None,
             static_summary=disarm(start.goal[:200]),
@@ -158,6 +160,13 @@ async def run_child(
             f"child {step!r} failed: {reason_of(error)}", spend_of(error), topped_up_micro_usd=find_top_up(details)
         ) from error
     return result
+
+
+def _child_id(seq: int, step: str) -> str:
+    """Return a new id with the parent's and the step's name, cut where the server would refuse it."""
+    suffix = f".step{seq}.{workflow.uuid4().hex[:8]}"
+    names = f"{workflow.info().workflow_id}.{step.replace('.', '-')}".encode()
+    return names[: MAX_SERVER_NAME_BYTES - len(suffix)].decode(errors="ignore") + suffix
 
 
 @contextmanager

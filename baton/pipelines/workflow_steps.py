@@ -22,6 +22,7 @@ from baton.handoff.relay import HandoffTerms, Relay
 from baton.handoff.workflow_coordinator import relay_for
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.pipelines.workflow_visibility import is_closed, upsert_memo
+from baton.wire.json_values import has_lone_surrogate
 from baton.wire.names import MEMO_FIELDS, MEMO_OUTCOME
 from baton.wire.text import describe_faults, describe_recorded_faults, list_faults
 
@@ -248,6 +249,9 @@ def _check_size(start: PipelineInput) -> None:
 LONG_ENOUGH = 1
 """The seconds counted for a step without a measurement, so that the next step is shown."""
 
+MAX_SERVER_NAME_BYTES = 1_000
+"""The server's default limit of workflow ids, workflow types and task queues."""
+
 _MAX_NAME_LENGTH = 200  # the limit of names in records
 _WAITING_KINDS = {StepKind.STAGE: "stage", StepKind.MERGE: "fan_out", StepKind.CHILD: "child", StepKind.SLEEP: "sleep"}
 _DEFINITION = "__temporal_workflow_definition"  # the SDK sets it on the class and on its `run` method
@@ -275,9 +279,10 @@ class Steps:
     async def begin(self, name: str, kind: StepKind) -> tuple[int, Outcome | None]:
         """Number the next step; return its recorded outcome, or prepare to execute it."""
         self._run_input.check()
-        if not 0 < len(name) <= _MAX_NAME_LENGTH:
+        if not 0 < len(name) <= _MAX_NAME_LENGTH or has_lone_surrogate(name):
             raise ValueError(
-                f"a {kind.value} needs a name of 1 to {_MAX_NAME_LENGTH} characters; {name[:40]!r} has {len(name)}"
+                f"a {kind.value} needs a name of 1 to {_MAX_NAME_LENGTH} characters, without half a surrogate pair; "
+                f"{name[:40]!r} has {len(name)}"
             )
         if is_closed():
             await workflow.wait_condition(lambda: False)  # no step begins after the run's end
@@ -349,12 +354,27 @@ def is_pipeline(value: object) -> TypeGuard[type]:
     return isinstance(value, type) and _DEFINITION in vars(value)
 
 
-def workflow_type(run: Callable[..., Any]) -> str:
-    """Return the workflow type of a workflow class or `run` method."""
-    name: str | None = getattr(getattr(run, _DEFINITION, None), "name", None)
+def workflow_type(pipeline: Callable[..., Any] | str) -> str:
+    """Return the workflow type that a name, a workflow class or its `run` method stands for."""
+    name = pipeline if isinstance(pipeline, str) else getattr(getattr(pipeline, _DEFINITION, None), "name", None)
     if name is None:
         raise TypeError(
-            f"a pipeline is named by its `run` method or its workflow type; {run!r} is neither: "
+            f"a pipeline is named by its `run` method or its workflow type; {pipeline!r} is neither: "
             "its class needs @workflow.defn, and the method @workflow.run"
         )
+    return check_server_name("workflow type", name)
+
+
+def check_server_name(what: str, name: str) -> str:
+    """Return a name that the server accepts; it rejects a task with any other again and again, without an event."""
+    if has_lone_surrogate(name) or not 0 < len(name.encode()) <= MAX_SERVER_NAME_BYTES or name.startswith("/_sys/"):
+        raise ValueError(
+            f"a {what} needs 1 to {MAX_SERVER_NAME_BYTES:,} bytes, without half a surrogate pair, and may not begin "
+            f"with '/_sys/'; {name[:40]!r} has {len(name):,} characters"
+        )
     return name
+
+
+def check_task_queue(name: str | None) -> str | None:
+    """Return the name of a task queue that the server accepts; none stands for the pipeline's own."""
+    return check_server_name("task queue", name) if name else None

@@ -30,6 +30,7 @@ _MIN_UPDATE_SECONDS = 1
 _MAX_LISTED_STEPS = 12
 _MAX_DETAILS_TOKENS = 1_000  # the UI sends the page as a URL, which proxies cut at about 8 KB
 _MAX_EXHIBIT_CHARACTERS = 1_500
+_MAX_ATTRIBUTE_LENGTH = 160  # the server ends a run whose attribute has over 2,048 bytes; a character has up to 12
 # By event loop, for the interceptor that learns of a failure and has no access to the pipeline.
 _by_loop: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[Visibility]]" = weakref.WeakKeyDictionary()
 
@@ -166,7 +167,9 @@ class Visibility:
         self._seconds = 0
         status = self._status.value if self._status in _SEARCHABLE_STATUS else None
         updates = [_STATUS.value_unset() if status is None else _STATUS.value_set(status)]
-        workflow.upsert_search_attributes([*updates, _STAGE.value_set(name)] if name else updates)
+        workflow.upsert_search_attributes(
+            [*updates, _STAGE.value_set(name[:_MAX_ATTRIBUTE_LENGTH])] if name else updates
+        )
 
 
 def _exhibit_rows(exhibits: list[Exhibit]) -> list[str]:

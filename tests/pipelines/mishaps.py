@@ -67,6 +67,47 @@ class Titled:
 
 
 @workflow.defn
+class Named:
+    """Does one thing under a name; parameters: `what`, `name` (`"half"` stands for half a character), `times`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        params: Any = self.pipeline.params
+        name = "\ud800" if params["name"] == "half" else params["name"] * params.get("times", 1)
+        match params["what"]:
+            case "sleep":
+                await self.pipeline.sleep(timedelta(milliseconds=10), name=name)
+            case "approval":
+                await self.pipeline.approve(name, within=timedelta(milliseconds=10), default=True)
+            case "child":
+                await self.pipeline.child(Delegate.run, "Do half", name=name)
+            case "child's goal":
+                await self.pipeline.child(Delegate.run, name)
+            case "child's type":
+                await self.pipeline.child(name, "Do half", name="half")
+            case "child's queue":
+                await self.pipeline.child(Delegate.run, "Do half", task_queue=name)
+            case "stage's queue":
+                await self.pipeline.stage(check, task_queue=name)
+            case "branch's queue":
+                await self.pipeline.fan_out(check, task_queue=name)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class Delegate:
+    """Does nothing."""
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        return Pipeline(start).result()
+
+
+@workflow.defn
 class Rounds:
     """A person is asked again and again under one title, on the same baton; parameters: `rounds`, `events`."""
 
@@ -318,6 +359,8 @@ class NeverHandsOn:
 MISHAPS: list[type] = [
     AsksTwice,
     Titled,
+    Named,
+    Delegate,
     Rounds,
     Careless,
     Twins,
