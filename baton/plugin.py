@@ -11,8 +11,8 @@ import dataclasses
 import inspect
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,6 +29,7 @@ from temporalio.worker.workflow_sandbox import RestrictedWorkflowAccessError, Sa
 from baton.artifacts.store import ArtifactStore, default_store, is_on_this_machine
 from baton.codec.conversion import data_converter, use_worker_threshold, warn_of_clear_text
 from baton.codec.encryption import is_encryption_enabled
+from baton.codec.failures import as_exception, leaf_errors, storable_type, text_of
 from baton.compression import activity as compressing
 from baton.core.history import SPENT, TOPPED_UP
 from baton.core.messages import Overview, PipelineInput
@@ -40,9 +41,6 @@ from baton.pipelines.activity_worker import (
     MissingParts,
     as_failure,
     check_decision,
-    exit_error,
-    is_storable,
-    storable_text,
 )
 from baton.pipelines.workflow_visibility import close_run, runs_in, show_failed, start_attributes
 from baton.runs.client_rollback import rolled_back
@@ -398,7 +396,8 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
 
     async def handle_query(self, input: worker.HandleQueryInput) -> Any:
         """Answer a query, with Baton's page below the run's own details."""
-        answer = await super().handle_query(input)
+        with _raising_exceptions():
+            answer = await super().handle_query(input)
         page = workflow.get_query_handler(QUERY_DETAILS) if input.query == _METADATA else None
         if page is not None:
             answer.current_details = "\n\n".join([*filter(None, [answer.current_details]), page()])
@@ -406,12 +405,12 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
 
     async def handle_update_handler(self, input: worker.HandleUpdateInput) -> Any:
         """Run an update's handler; an error fails the update and is reported only to its sender."""
-        with logging_failures(f"the handler of the update {input.update!r} failed"):
+        with logging_failures(f"the handler of the update {input.update!r} failed"), _raising_exceptions():
             return await super().handle_update_handler(input)
 
     async def handle_signal(self, input: worker.HandleSignalInput) -> None:
         """Run a signal's handler; an error fails the run."""
-        with logging_failures(FAILED_THE_RUN):
+        with logging_failures(FAILED_THE_RUN), _raising_exceptions():
             await super().handle_signal(input)
 
     async def execute_workflow(self, input: worker.ExecuteWorkflowInput) -> Any:
@@ -424,11 +423,10 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
 
     async def _execute(self, input: worker.ExecuteWorkflowInput, loop: asyncio.AbstractEventLoop) -> Any:
         try:
-            return await super().execute_workflow(input)
+            with _raising_exceptions():
+                return await super().execute_workflow(input)
         except (Exception, BaseExceptionGroup) as raised:
             error = _first_error(raised)
-        except SystemExit as raised:
-            error = exit_error(raised)
         # Raised outside the handler, so that a failure keeps its own cause.
         if isinstance(error, workflow.ContinueAsNewError) or is_cancelled_exception(error):
             raise error
@@ -438,15 +436,25 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
         details = _cost_details(loop)
         if isinstance(error, FailureError):
             raise as_failure(error, details, never=True) if isinstance(error, ApplicationError) else error
-        kind = type(error).__name__
-        message = storable_text(str(error)) or kind
-        if storable := is_storable(error):
-            log_failure(error, FAILED_THE_RUN)
-        else:
-            workflow.logger.error("%s: %s", FAILED_THE_RUN, message)
+        log_failure(error, FAILED_THE_RUN)
+        message = text_of(error) or storable_type(error)
         if isinstance(error, RestrictedWorkflowAccessError):
             message = f"{message} {_SANDBOX_HINT}"
-        raise ApplicationError(message, *details, type=kind, non_retryable=True) from (error if storable else None)
+        raise ApplicationError(message, *details, type=storable_type(error), non_retryable=True) from error
+
+
+@contextmanager
+def _raising_exceptions() -> Iterator[None]:
+    """Raise an Exception instead of another error, which the SDK would lose, or which would end the worker."""
+    loop = asyncio.get_running_loop()
+    try:
+        yield
+    except (Exception, BaseExceptionGroup, asyncio.CancelledError):
+        raise
+    except BaseException as error:
+        if type(error).__module__.startswith("temporalio.") or not runs_in(loop):  # it continues as new, or is evicted
+            raise
+        raise as_exception(error) from error
 
 
 def _cost_details(loop: asyncio.AbstractEventLoop) -> list[dict[str, Any]]:
@@ -462,7 +470,5 @@ def _cost_details(loop: asyncio.AbstractEventLoop) -> list[dict[str, Any]]:
 
 def _first_error(error: BaseException) -> BaseException:
     """Return the first error in an exception group, or the error itself."""
-    if not isinstance(error, BaseExceptionGroup):
-        return error
-    errors = [_first_error(inner) for inner in error.exceptions]
+    errors = [*leaf_errors(error)]
     return next((inner for inner in errors if not isinstance(inner, workflow.ContinueAsNewError)), errors[0])

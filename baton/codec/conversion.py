@@ -17,8 +17,6 @@ from temporalio.contrib.pydantic import PydanticJSONPlainPayloadConverter, Pydan
 from temporalio.converter import (
     CompositePayloadConverter,
     DataConverter,
-    DefaultFailureConverter,
-    DefaultFailureConverterWithEncodedAttributes,
     ExternalStorage,
     SerializationContext,
     StorageDriver,
@@ -33,6 +31,7 @@ from temporalio.exceptions import ApplicationError, FailureError
 from baton.artifacts.activity import put_when_possible
 from baton.artifacts.store import ArtifactStore
 from baton.codec.encryption import CompressionCodec, EncryptionCodec, MissingKeyError, is_encrypted
+from baton.codec.failures import BoundedFailureConverter, EncodedFailureConverter
 from baton.errors import ArtifactCorruptError, ArtifactError, NewerPayloadError, PayloadError, PayloadTooLargeError
 from baton.handoff.sealed import SealedAction, SealError, UnverifiedHandoff
 from baton.handoff.store_signing import open_sealed, seal_json
@@ -225,7 +224,7 @@ def data_converter(
     return _DataConverter(
         payload_converter_class=BatonPayloadConverter if store is not None else inline,
         payload_codec=codec,
-        failure_converter_class=DefaultFailureConverterWithEncodedAttributes if encrypt else DefaultFailureConverter,
+        failure_converter_class=EncodedFailureConverter if encrypt else BoundedFailureConverter,
         external_storage=None if store is None else external_storage(store),
     )
 

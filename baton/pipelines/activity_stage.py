@@ -17,6 +17,7 @@ from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 from pydantic import JsonValue, ValidationError
 from temporalio import activity
 
+from baton.codec.failures import leaf_errors
 from baton.contract.registry import tool_set
 from baton.contract.store import output_check
 from baton.contract.validation import expiry_findings
@@ -42,7 +43,6 @@ from baton.pipelines.activity_context import StageContext, current_parts
 from baton.pipelines.activity_worker import (
     as_failure,
     heartbeats,
-    leaf_errors,
     missing_part,
     resend_heartbeat,
     unwrap_group,

@@ -13,19 +13,16 @@ from temporalio import activity, worker
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
+from baton.codec.failures import as_exception, causes, error_text, leaf_errors, storable_type, text_of
 from baton.core.messages import Missing, StageInput
 from baton.errors import ConfigurationError
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.keys.store_keys import Deciders, KeyringError
 from baton.pipelines.activity_context import current_parts
 from baton.pipelines.approvals import CHECK_DECISION, DecisionCheck
-from baton.wire.json_values import has_lone_surrogate
 from baton.wire.names import WAIT_FOR_WORKER
 
 T = TypeVar("T")
-_MAX_LISTED_ERRORS = 5
-_MAX_ERROR_LENGTH = 20_000  # the server rejects a failure of 2 MB
-_MAX_CAUSES = 20  # also of an error that is its own cause
 _log = logging.getLogger("baton.worker")
 
 
@@ -33,8 +30,8 @@ async def unwrap_group(awaitable: Awaitable[T]) -> T:
     """Await and return the result; raise the exception in a group of one by itself."""
     try:
         return await awaitable
-    except SystemExit as error:
-        raise exit_error(error) from error
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise as_exception(error) from error
     except ExceptionGroup as group:
         first, *others = leaf_errors(group)
         if others:
@@ -42,45 +39,13 @@ async def unwrap_group(awaitable: Awaitable[T]) -> T:
         raise first from None
 
 
-def exit_error(error: SystemExit) -> RuntimeError:
-    """Return the error instead of one that would end the worker."""
-    return RuntimeError(f"it raised SystemExit({error.code!r}), which ends a worker; raise another error")
-
-
-def leaf_errors(error: Exception) -> Iterator[Exception]:
-    """Yield the exceptions in a group at any depth, or the exception itself."""
-    if not isinstance(error, ExceptionGroup):
-        yield error
-        return
-    for inner in error.exceptions:
-        yield from leaf_errors(inner)
-
-
-def error_text(error: Exception) -> str:
-    """Return an error's text for the history, with the exceptions of a group, in storable characters."""
-    text = str(error)
-    if isinstance(error, ExceptionGroup):
-        texts = [f"{type(inner).__name__}: {inner}" for inner in leaf_errors(error)]
-        surplus = len(texts) - _MAX_LISTED_ERRORS
-        more = f"; (+{surplus} more)" if surplus > 0 else ""
-        text = f"{text}: {'; '.join(texts[:_MAX_LISTED_ERRORS])}{more}"
-    return storable_text(text)
-
-
-def storable_text(text: str) -> str:
-    """Return a text for the history, shortened and in characters that UTF-8 can encode."""
-    storable = text.encode("utf-8", "backslashreplace").decode()
-    return storable if len(storable) <= _MAX_ERROR_LENGTH else f"{storable[: _MAX_ERROR_LENGTH - 1]}…"
-
-
 def as_failure(error: Exception, cost_details: Sequence[Any], *, never: bool) -> Exception:
     """Return the error for Temporal, with the cost after its own details; ``never`` forbids a retry."""
     if isinstance(error, ApplicationError):
-        storable = is_storable(error)
-        if storable and not cost_details:
+        if not cost_details:
             return error
         failure = ApplicationError(
-            storable_text(error.message),
+            error.message,
             *error.details,
             *cost_details,
             type=error.type,
@@ -88,27 +53,14 @@ def as_failure(error: Exception, cost_details: Sequence[Any], *, never: bool) ->
             next_retry_delay=error.next_retry_delay,
             category=error.category,
         )
-        failure.__cause__ = error.__cause__ if storable else None
+        failure.__cause__ = error.__cause__
         return failure
     message = error_text(error)
-    if not (never or cost_details or message != str(error)):
+    if not (never or cost_details or message != text_of(error)):
         return error
-    failure = ApplicationError(message, *cost_details, type=type(error).__name__, non_retryable=never)
-    failure.__cause__ = error if is_storable(error) else None
+    failure = ApplicationError(message, *cost_details, type=storable_type(error), non_retryable=never)
+    failure.__cause__ = error
     return failure
-
-
-def is_storable(error: BaseException) -> bool:
-    """Return whether the texts of an exception, its causes, and the exceptions of a group can be stored."""
-    cause: BaseException | None = error
-    for _ in range(_MAX_CAUSES):
-        if cause is None:
-            return True
-        leaves = leaf_errors(cause) if isinstance(cause, Exception) else [cause]
-        if any(has_lone_surrogate(text := str(leaf)) or len(text) > _MAX_ERROR_LENGTH for leaf in leaves):
-            return False
-        cause = cause.__cause__
-    return False
 
 
 def resend_heartbeat() -> None:
@@ -142,14 +94,11 @@ def heartbeats(timeout: timedelta | None, send: Callable[[], None] = resend_hear
 
 def missing_part(error: BaseException) -> str | None:
     """Return what the worker lacks and what to do, if that caused the error."""
-    for inner in leaf_errors(error) if isinstance(error, Exception) else ():
-        cause: BaseException | None = inner
-        while cause is not None:
-            if isinstance(cause, ConfigurationError):
-                return str(cause)
-            if isinstance(cause, ModuleNotFoundError) and _is_missing_package(cause.name):
-                return f"{cause}; install it on the workers"
-            cause = cause.__cause__
+    for cause in (cause for inner in leaf_errors(error) for cause in causes(inner)):
+        if isinstance(cause, ConfigurationError):
+            return str(cause)
+        if isinstance(cause, ModuleNotFoundError) and _is_missing_package(cause.name):
+            return f"{cause}; install it on the workers"
     return None
 
 

@@ -16,6 +16,8 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.converter import SerializationContext, StorageDriverStoreContext
 from temporalio.worker import Worker, WorkflowInstance
 
+from baton.codec.failures import as_exception
+
 _LEGACY_QUERY = "legacy_query"  # the SDK's id of a query without a workflow task
 _TIMEOUT = timedelta(seconds=1)  # the SDK reports a deadlock after two
 
@@ -75,7 +77,10 @@ class GuardedInstance(WorkflowInstance):
                 self._is_ahead = self._cache.has_task(self._inner.get_info().workflow_id, act.run_id)
             if self._is_ahead:
                 self._cache.drop(act.run_id)
-        return self._inner.activate(act)
+        try:
+            return self._inner.activate(act)
+        except (SystemExit, KeyboardInterrupt) as error:  # of a task that pipeline code began; it would end the worker
+            raise as_exception(error).with_traceback(error.__traceback__) from None
 
     def get_serialization_context(self, command_info: Any) -> SerializationContext | None:
         """Forward."""

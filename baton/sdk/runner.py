@@ -25,6 +25,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 from temporalio.workflow import NondeterminismError
 
 from baton.codec.conversion import binds_workflow
+from baton.codec.failures import is_storable, text_of
 from baton.errors import BatonError
 from baton.sdk.early_queries import GuardedInstance, RunCache
 from baton.wire.names import FIRST_SEED
@@ -143,5 +144,9 @@ def logging_failures(message: str) -> Iterator[None]:
 
 def log_failure(error: BaseException, message: str) -> None:
     """Log an exception of a pipeline's code with its workflow, run and lines; nothing in a replay."""
-    if not isinstance(error, FailureError | BatonError):
+    if isinstance(error, FailureError | BatonError):
+        return
+    if is_storable(error):
         workflow.logger.error(message, exc_info=error)
+    else:
+        workflow.logger.error("%s: %s", message, text_of(error))

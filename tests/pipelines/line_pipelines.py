@@ -167,29 +167,3 @@ class TakesTheFirst:
             case "goes on" if workflow.info().continued_run_id is None:
                 workflow.continue_as_new(start)
         return self.pipeline.result()
-
-
-@workflow.defn
-class RaisesOddly:
-    """Raises an error that cannot be stored, or would end the worker, as the parameter `how` says."""
-
-    @workflow.init
-    def __init__(self, start: PipelineInput) -> None:
-        self.pipeline = Pipeline(start)
-
-    @workflow.run
-    async def run(self, start: PipelineInput) -> PipelineResult:
-        long = "x" * 3_000_000
-        match self.pipeline.params["how"]:
-            case "long":
-                raise ValueError(long)
-            case "long_cause":
-                raise ValueError("short") from KeyError(long)
-            case "own_cause":
-                error = ValueError("short")
-                raise error from error
-            case "long_failure":
-                raise ApplicationError(long, type="Odd", non_retryable=True)
-            case "half":
-                raise ValueError("\ud83d is half a character")
-        raise SystemExit(3)

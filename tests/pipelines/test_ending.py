@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 from temporalio.client import Client, WorkflowFailureError
-from temporalio.exceptions import ApplicationError, CancelledError
+from temporalio.exceptions import CancelledError
 
 from baton.client import RunStatus, StepStatus, read_run
 from baton.core.messages import PipelineResult
 from baton.testing import assert_replays, pipeline_worker
-from tests.pipelines.line_pipelines import Races, RaisesOddly, TakesTheFirst
+from tests.pipelines.line_pipelines import Races, TakesTheFirst
 from tests.pipelines.line_stages import STAGES as LINE_STAGES
 from tests.pipelines.pipelines import AsksWhileWorking
 from tests.pipelines.stages import STAGES
@@ -58,30 +58,3 @@ async def test_a_run_that_ends_together_with_unawaited_stages_closes(client: Cli
     for handle in handles:
         first = client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
         await assert_replays(first, [TakesTheFirst])
-
-
-@pytest.mark.parametrize(
-    ("how", "type", "message"),
-    [
-        ("long", "ValueError", "x" * 19_999 + "…"),
-        ("long_cause", "ValueError", "short"),
-        ("own_cause", "ValueError", "short"),
-        ("long_failure", "Odd", "x" * 19_999 + "…"),
-        ("half", "ValueError", "\\ud83d is half a character"),
-        ("exit", "RuntimeError", "it raised SystemExit(3), which ends a worker; raise another error"),
-    ],
-)
-async def test_code_that_raises_something_unstorable_fails_the_run(
-    client: Client, how: str, type: str, message: str
-) -> None:
-    """Not the task or the worker, again and again."""
-    async with pipeline_worker(client, [RaisesOddly], STAGES) as worker:
-        handle = await start(worker, RaisesOddly.run, how=how)
-        async with asyncio.timeout(20):
-            with pytest.raises(WorkflowFailureError) as raised:
-                await handle.result()
-
-    error = raised.value.cause
-    assert isinstance(error, ApplicationError)
-    assert (error.type, error.message) == (type, message)
-    await assert_replays(handle, [RaisesOddly])

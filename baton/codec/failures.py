@@ -1,0 +1,133 @@
+"""Errors as the server can store them: bounded texts in characters that UTF-8 can encode, with few causes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from temporalio.converter import DefaultFailureConverter, PayloadConverter
+from temporalio.exceptions import ApplicationError, FailureError
+
+from baton.wire.json_values import has_lone_surrogate
+
+_MAX_LISTED_ERRORS = 5
+_MAX_TEXT_LENGTH = 20_000  # the server rejects a failure of 2 MB
+_MAX_TYPE_LENGTH = 200
+_MAX_CAUSES = 20  # an error may be its own cause
+
+
+class BoundedFailureConverter(DefaultFailureConverter):
+    """Writes an error without its causes, and with shortened texts, if it cannot be stored as it is.
+
+    Otherwise the server would reject a workflow task again and again, or the converter follow a cycle of causes.
+    """
+
+    def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Any) -> None:
+        """Write an error."""
+        storable = exception if is_storable(exception) else _without_causes(exception)
+        super().to_failure(storable, payload_converter, failure)
+
+
+class EncodedFailureConverter(BoundedFailureConverter):
+    """Also moves texts into a payload, which a codec encrypts."""
+
+    def __init__(self) -> None:
+        """Use the SDK's encoded attributes."""
+        super().__init__(encode_common_attributes=True)
+
+
+def as_exception(error: BaseException) -> RuntimeError:
+    """Return an exception that fails a run, instead of an error that would end the worker or be lost."""
+    return RuntimeError(
+        f"it raised {type(error).__name__}({text_of(error)}), which is not an Exception; raise another error"
+    )
+
+
+def leaf_errors(error: BaseException) -> Iterator[BaseException]:
+    """Yield the exceptions in a group at any depth, or the exception itself."""
+    pending = [error]
+    while pending:
+        inner = pending.pop()
+        if isinstance(inner, BaseExceptionGroup):
+            pending.extend(reversed(inner.exceptions))
+        else:
+            yield inner
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and its causes, as far as a failure contains them; at most one more than can be stored."""
+    cause: BaseException | None = error
+    for _ in range(_MAX_CAUSES + 1):
+        if cause is None:
+            return
+        yield cause
+        if isinstance(cause, FailureError) and cause.failure is not None:  # it comes from the server, with its causes
+            return
+        has_context = isinstance(cause, FailureError) and not cause.__suppress_context__
+        cause = cause.__cause__ or (cause.__context__ if has_context else None)
+
+
+def text_of(error: BaseException) -> str:
+    """Return an error's text in storable characters, also if its class fails to give one."""
+    try:
+        return storable_text(_raw_text(error))
+    except Exception:
+        return "(without a text: its __str__ failed)"
+
+
+def error_text(error: BaseException) -> str:
+    """Return an error's text in storable characters, with the first exceptions of a group."""
+    text = text_of(error)
+    if isinstance(error, BaseExceptionGroup):
+        texts = [f"{type(inner).__name__}: {text_of(inner)}" for inner in leaf_errors(error)]
+        surplus = len(texts) - _MAX_LISTED_ERRORS
+        more = f"; (+{surplus} more)" if surplus > 0 else ""
+        text = f"{text}: {'; '.join(texts[:_MAX_LISTED_ERRORS])}{more}"
+    return storable_text(text)
+
+
+def storable_text(text: str, limit: int = _MAX_TEXT_LENGTH) -> str:
+    """Return a text shortened, and in characters that UTF-8 can encode."""
+    storable = text.encode("utf-8", "backslashreplace").decode()
+    return storable if len(storable) <= limit else f"{storable[: limit - 1]}…"
+
+
+def storable_type(error: BaseException) -> str:
+    """Return the failure type of an error, such as the name of its class."""
+    own = error.type if isinstance(error, ApplicationError) else None
+    return storable_text(own or type(error).__name__, _MAX_TYPE_LENGTH)
+
+
+def is_storable(error: BaseException) -> bool:
+    """Return whether the server can store an error with its causes; then it can also be logged."""
+    chain = [*causes(error)]
+    return len(chain) <= _MAX_CAUSES and all(
+        _has_storable_texts(inner) for cause in chain for inner in (cause, *leaf_errors(cause))
+    )
+
+
+def _raw_text(error: BaseException) -> str:
+    return error.message if isinstance(error, FailureError) else str(error)
+
+
+def _has_storable_texts(error: BaseException) -> bool:
+    name = error.type if isinstance(error, ApplicationError) else type(error).__name__
+    try:
+        text = _raw_text(error)
+    except Exception:
+        return False
+    limits = ((text, _MAX_TEXT_LENGTH), (name or "", _MAX_TYPE_LENGTH))
+    return all(len(value) <= limit and not has_lone_surrogate(value) for value, limit in limits)
+
+
+def _without_causes(error: BaseException) -> ApplicationError:
+    if isinstance(error, ApplicationError):
+        bounded = ApplicationError(
+            text_of(error),
+            *error.details,
+            type=storable_type(error),
+            non_retryable=error.non_retryable,
+            next_retry_delay=error.next_retry_delay,
+            category=error.category,
+        )
+    else:
+        bounded = ApplicationError(error_text(error), type=storable_type(error))
+    return bounded.with_traceback(error.__traceback__)
