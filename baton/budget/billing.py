@@ -67,9 +67,12 @@ def billed_before(start: PipelineInput) -> Spend:
 
 
 def forked_budget(
-    start: PipelineInput, bills: Iterable[Bill], outcomes: Sequence[Outcome]
+    start: PipelineInput, bills: Iterable[Bill], outcomes: Sequence[Outcome], topped_up_micro_usd: int
 ) -> tuple[Budget | None, dict[str, JsonValue]]:
-    """Return the budget and the carried member of a fork: all bills, minus those of the outcomes that it takes over."""
+    """Return the budget and the carried member of a fork: all bills, minus those of the outcomes that it takes over.
+
+    Top-ups before the step are kept.
+    """
     known_seqs = {outcome.seq for outcome in start.outcomes}
     budget = start.budget or Budget(initial_micro_usd=0, spent=beyond_outcomes(start))
     included = start.outcomes if start.budget is not None and start.continued else []
@@ -80,4 +83,8 @@ def forked_budget(
     for outcome in outcomes:
         if outcome.seq not in known_seqs:
             budget = budget.refund(outcome.name, spent_in([outcome]))
-    return (None, carried_beyond(budget.spent)) if start.budget is None else (budget.closed(), {})
+    if start.budget is None:
+        return None, carried_beyond(budget.spent)
+    if added := topped_up_micro_usd - budget.topped_up_micro_usd:
+        budget = budget.top_up(added)
+    return budget.closed(), {}

@@ -540,6 +540,7 @@ class RolledBack(CompactRecord):
         from_run_id: The abandoned run.
         stopped_children: Workflow ids of terminated child pipelines of the abandoned run.
         left: What the abandoned part was charged; it stays charged.
+        topped_up_micro_usd: What people added to the budget in the abandoned part; it stays added.
     """
 
     to: str = ""
@@ -548,6 +549,7 @@ class RolledBack(CompactRecord):
     from_run_id: str = ""
     stopped_children: list[str] = Field(default_factory=list)
     left: Spend = Spend()
+    topped_up_micro_usd: Integer = Field(default=0, ge=0)
 
     @property
     def note(self) -> str:

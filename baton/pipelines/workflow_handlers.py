@@ -121,8 +121,10 @@ class RunHandlers:
         return {"notes": [*self.notes], "roll_backs": [_shorten(roll_back) for roll_back in self._roll_backs]}
 
     def record_roll_back(self, roll_back: RolledBack) -> None:
-        """Charge the cost of the abandoned part, and note who rolled the run back."""
+        """Charge the cost of the abandoned part, credit its top-ups, and note who rolled the run back."""
         self._account.charge_unreserved("", roll_back.left)
+        if roll_back.topped_up_micro_usd:
+            self._account.top_up(roll_back.topped_up_micro_usd)
         self._roll_backs = [*self._roll_backs, roll_back][-_MAX_NOTES:]
         run_id = roll_back.from_run_id
         id = f"rollback:{run_id[:_MAX_ID_LENGTH]}"

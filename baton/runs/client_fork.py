@@ -195,9 +195,9 @@ def forked_input(
         state = _restore_outcomes(run, outcomes)
         patch_effect(state.baton, patch, state.stage_rules())
     executed_in = source or run
-    budget, carried_budget = forked_budget(
-        executed_in.start, [bill for bill in executed_in.bills if bill.seq < step.seq], outcomes
-    )
+    bills = [bill for bill in executed_in.bills if bill.seq < step.seq]
+    topped_up = executed_in.topped_up_by(step.reset_event or executed_in.last_event)
+    budget, carried_budget = forked_budget(executed_in.start, bills, outcomes, topped_up)
     beside_baton = _carry_over(executed_in, step)
     beside_baton["carried"] = {**beside_baton["carried"], **carried_budget}
     return run.start.model_copy(

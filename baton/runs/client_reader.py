@@ -349,12 +349,17 @@ class _Fold:
             return
         self._arrived_returns.append(result)
 
+    def _top_up(self, event: HistoryEvent, micro_usd: int) -> None:
+        if micro_usd:
+            self._run.top_ups.append((event.event_id, micro_usd))
+
     def _bill_abandoned(self, event: HistoryEvent) -> None:
-        """Charge the spend that roll-backs abandoned."""
+        """Charge the spend that roll-backs abandoned, and credit the top-ups."""
         if event.activity_task_completed_event_attributes.scheduled_event_id in self._settlements:
             roll_backs = parse_record(RollBacks, self._text(event))
             for roll_back in roll_backs.made if roll_backs else []:
                 self._bill(event, max(self._steps, default=0) + 1, "", roll_back.left, elsewhere=True)
+                self._top_up(event, roll_back.topped_up_micro_usd)
 
     def memo(self, event: HistoryEvent) -> None:
         outcome = parse_record(Outcome, self._text(event))
@@ -372,8 +377,8 @@ class _Fold:
         if outcome.kind is StepKind.CHILD and outcome.failure is None:
             child_result = PipelineResult.model_validate(outcome.value)
             # Billed when it ended: a run rolled back to right after that records the outcome a second time.
-            self._run.topped_up_micro_usd += child_result.topped_up_micro_usd
             end_event = self._child_ends.get(outcome.seq, event)
+            self._top_up(end_event, child_result.topped_up_micro_usd)
             self._bill(end_event, outcome.seq, outcome.name, child_result.billed or child_result.spend, elsewhere=True)
         names = [entry.stage_id for entry in outcome.entries if entry.kind is StepKind.BRANCH]
         branches = [self._branches[outcome.seq, name] for name in names if (outcome.seq, name) in self._branches]
@@ -428,7 +433,7 @@ class _Fold:
             step.status, step.ended = StepStatus.FAILED, time_of(event)
             step.failure = innermost_message(attributes.failure)
             details = parse_details(self._text(event))
-            self._run.topped_up_micro_usd += find_top_up(details)
+            self._top_up(event, find_top_up(details))
             self._bill(event, step.seq, step.name, find_spend(details), elsewhere=True)
 
     def signaled(self, event: HistoryEvent) -> None:
@@ -441,7 +446,7 @@ class _Fold:
         """Record a person's decision about a handoff, and their top-up."""
         if decision := parse_record(HandoffDecision, self._text(event)):
             self._run.decided.append((time_of(event), decision))
-            self._run.topped_up_micro_usd += decision.micro_usd
+            self._top_up(event, decision.micro_usd)
 
     def completed(self, event: HistoryEvent) -> None:
         self._close(event, RunStatus.COMPLETED, None)

@@ -221,7 +221,7 @@ class RunRecord:
         billed: The total cost: refused attempts, branches of a failed fan-out, stages that raised, compressed
             conversations and spend that a roll-back abandoned included.
         bills: The charges of this run, one for each event that has one.
-        topped_up_micro_usd: Top-ups of its budget, in this run and in children that ended.
+        top_ups: Top-ups of its budget, in this run and in children that ended: the event, and millionths of a dollar.
         decided: People's decisions about pending handoffs, with their times.
         chunks: The sealed chunks of streamed handoffs that it received by signal, in order.
         streams: The output of its stages that stream.
@@ -260,7 +260,7 @@ class RunRecord:
     prompts: dict[tuple[int, str], list[PromptPart]] = field(default_factory=dict)
     billed: Spend = field(default_factory=Spend)
     bills: list[Bill] = field(default_factory=list)
-    topped_up_micro_usd: int = 0
+    top_ups: list[tuple[int, int]] = field(default_factory=list)
     decided: list[tuple[datetime, HandoffDecision]] = field(default_factory=list)
     chunks: list[bytes] = field(default_factory=list)
     streams: list[StepStream] = field(default_factory=list)
@@ -289,7 +289,7 @@ class RunRecord:
     def ceiling_micro_usd(self) -> int | None:
         """Its budget, top-ups included; None if it was started without one."""
         budget = self.start.budget
-        return None if budget is None else budget.ceiling_micro_usd + self.topped_up_micro_usd
+        return None if budget is None else budget.ceiling_micro_usd + sum(micro_usd for _, micro_usd in self.top_ups)
 
     @property
     def left_micro_usd(self) -> int | None:
@@ -315,6 +315,15 @@ class RunRecord:
             event: The event's id.
         """
         return sum((bill.spend for bill in self.bills if bill.event <= event), start=billed_before(self.start))
+
+    def topped_up_by(self, event: int) -> int:
+        """Return what people added to the budget in earlier runs and up to an event, in millionths of a dollar.
+
+        Args:
+            event: The event's id.
+        """
+        before = self.start.budget.topped_up_micro_usd if self.start.budget else 0
+        return before + sum(micro_usd for at, micro_usd in self.top_ups if at <= event)
 
     @property
     def task_id(self) -> str | None:

@@ -267,6 +267,7 @@ async def _settle(client: Client, run: RunRecord, reset: Reset) -> RolledBack:
     # Each of these runs has settled the resets before it, or has spent nothing.
     newest = max([newest, *await _list_between(client, base, run.run_id)], key=lambda other: _spend_order(other.billed))
     abandoned, stopped_children = newest.billed.beyond(known_spend), []
+    topped_up = newest.topped_up_by(newest.last_event) - base.topped_up_by(reset.event)
     shares_history = newest is base or any(later.base_run_id == base.run_id for later in newest.resets)
     last_event = reset.event if shares_history else 0
     for child, child_run, initiated in newest.children:
@@ -276,9 +277,14 @@ async def _settle(client: Client, run: RunRecord, reset: Reset) -> RolledBack:
         if status == "TERMINATED":
             stopped_children.append(child)
         if initiated not in newest.ended_children:
-            abandoned += await _read_billed(client, child)
+            spend, child_top_ups = await _read_account(client, child)
+            abandoned, topped_up = abandoned + spend, topped_up + child_top_ups
     return RolledBack.from_reason(
-        reset.reason, from_run_id=newest.run_id, stopped_children=stopped_children, left=abandoned
+        reset.reason,
+        from_run_id=newest.run_id,
+        stopped_children=stopped_children,
+        left=abandoned,
+        topped_up_micro_usd=max(0, topped_up),
     )
 
 
@@ -319,9 +325,10 @@ async def _await_end(client: Client, workflow_id: str, run_id: str) -> str:
     return status
 
 
-async def _read_billed(client: Client, workflow_id: str) -> Spend:
-    """Return a child's total cost; zero if it is not a pipeline."""
+async def _read_account(client: Client, workflow_id: str) -> tuple[Spend, int]:
+    """Return a child's total cost and its top-ups; zero if it is not a pipeline."""
     try:
-        return (await read_run(client, workflow_id)).billed
+        child = await read_run(client, workflow_id)
     except HistoryError:
-        return Spend()
+        return Spend(), 0
+    return child.billed, child.topped_up_by(child.last_event)

@@ -409,6 +409,33 @@ async def test_roll_backs_do_not_overrun_the_budget(worker: Worker) -> None:
         await worker.client.get_workflow_handle(run.workflow_id).terminate()
 
 
+async def test_what_people_added_stays_added(worker: Worker) -> None:
+    """A run that is rolled back or forked has its top-ups as it has its charges, once each."""
+    client, budget = worker.client, Budget(initial_micro_usd=1_500)
+    params: Any = {"steps": ["first", "second", "first", "second"], "patient": True}
+    start = PipelineInput(goal="Pay", budget=budget, params=params)
+    handle = await client.start_workflow(
+        Takes.run, start, id=f"topped-{uuid4()}", task_queue=worker.task_queue, execution_timeout=LIMIT
+    )
+    await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
+    [asked] = [item.handoff for item in await run_inbox(client, handle.id)]
+    assert asked is not None
+    top_up = HandoffDecision(
+        handoff_id=asked.handoff_id, action=HandoffAction.TOP_UP, who="ann", why="worth it", micro_usd=20_000
+    )
+    await resolve_handoff(client, handle.id, top_up)
+    await handle.result()
+
+    for to, paid_by_now in (("1", 8_000), ("2", 11_000), ("4", 12_000)):
+        await roll_back(client, handle.id, to, by="ann", why="try again")
+        run = await ended(worker, client.get_workflow_handle(handle.id))
+        assert (told(run), run.ceiling_micro_usd) == (paid_by_now, 21_500)
+        assert run.result is not None
+        assert run.result.topped_up_micro_usd == 20_000
+    forked = await ended(worker, await fork(client, handle.id, "4", by="ann", why="try another"))
+    assert (forked.ceiling_micro_usd, forked.failure) == (21_500, None)
+
+
 async def test_the_cost_between_two_roll_backs_is_known(worker: Worker) -> None:
     """Both reset the same run, and the server does not mention the first to the second."""
     client, id = worker.client, f"between-{uuid4()}"
