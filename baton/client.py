@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from baton.runs.client_rollback import find_point as find_point
     from baton.runs.client_rollback import roll_back as roll_back
     from baton.runs.client_standing import Standing as Standing
+    from baton.runs.client_standing import answer_options as answer_options
     from baton.runs.client_standing import standing as standing
     from baton.runs.client_waiting import NoAnswerError as NoAnswerError
     from baton.runs.client_waiting import Pending as Pending

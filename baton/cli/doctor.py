@@ -421,7 +421,11 @@ def _blocking_reason(run: Execution) -> str | None:
             state = "runs" if activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED else "waits for"
             return f"{activity.activity_type.name} failed, {state} attempt {activity.attempt}: {reason}"
     attempts = run.details.pending_workflow_task.attempt
-    return f"{attempts} workflow tasks got no answer from a worker" if attempts >= _MIN_SUSPICIOUS_ATTEMPTS else None
+    return (
+        f"{attempts} workflow tasks failed, or got no answer from a worker"
+        if attempts >= _MIN_SUSPICIOUS_ATTEMPTS
+        else None
+    )
 
 
 async def check_waiting_runs(client: Client) -> Finding:

@@ -24,6 +24,7 @@ from baton.client import (
     Waiting,
     WaitingHandoff,
     answer_of,
+    answer_options,
     decide,
     decided_question,
     must_be_answerable,
@@ -131,11 +132,7 @@ async def _exhibit_views(sources: Sources, workflow_id: str, question: str, wait
 def _commands(workflow_id: str, waiting: Waiting) -> list[str]:
     """Return the commands that decide with a key, which a browser must not hold."""
     target = f"{shlex.quote(workflow_id)} {shlex.quote(waiting.name)} --key KEY_FILE --why '…'"
-    form = _answer_form(waiting)
-    required = [form_field.name.split("/") for form_field in form.fields() if form_field.required] if form else []
-    names = dict.fromkeys(path[1] for path in required if len(path) > 1)
-    sets = "".join(f" --set {shlex.quote(f'{name}=…')}" for name in names)
-    return [f"baton approve {target}{sets}", f"baton deny {target}"]
+    return [f"baton approve {target}{answer_options(waiting)}", f"baton deny {target}"]
 
 
 async def exhibit(request: Request) -> Response:

@@ -37,7 +37,7 @@ MAX_CONTRACT_TOKENS = 1_000
 
 @dataclass(frozen=True)
 class ContractTerms:
-    """The terms of a pipeline's contracts; pass them as `Pipeline(start, contracts=…)`.
+    """The terms of a pipeline's contracts; pass them as `@pipeline(contracts=…)`.
 
     Attributes:
         policy: The age limits of facts and the lifetime of contracts.

@@ -32,7 +32,7 @@ from baton.cli.session import (
     parse_usd,
     resolve_user,
 )
-from baton.client import WaitingHandoff, read_run, resolve_handoff, run_inbox
+from baton.client import WaitingHandoff, answer_options, read_run, resolve_handoff, run_inbox
 from baton.client import inbox as all_inboxes
 from baton.core.patching import patch_effect
 from baton.errors import PipelineError
@@ -99,7 +99,10 @@ async def list_(session: Session, limit: LimitOption = 100) -> None:
                 (f"  since {format_time(approval.since)}", "dim"),
             ),
             *approval_rows(workflow_id, approval),
-            Command(f"  baton approve {shlex.quote(workflow_id)} {shlex.quote(approval.name)} --why '…'"),
+            Command(
+                f"  baton approve {shlex.quote(workflow_id)} {shlex.quote(approval.name)}{answer_options(approval)} "
+                "--why '…'"
+            ),
         )
     if suspended := (await client.count_workflows(RunFilter(status=SUSPENDED, children=True).query())).count:
         session.note(f"{quantity(suspended, 'run')} suspended: `baton list --all --status suspended`")

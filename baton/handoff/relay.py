@@ -197,8 +197,8 @@ class HandoffTerms:
         constraints: Rules of the form `key:value` that every handoff carries.
         attempts: How often a handoff that its sender can correct is tried before a person is asked.
         within: How long a pending handoff waits for a person before it is abandoned.
-        ask_when_failed: Whether a stage that failed for good waits for a person; otherwise it raises in the
-            pipeline's code.
+        ask_when_failed: Whether a stage that raised for good waits for a person; otherwise its error reaches the
+            pipeline's code, as that of a stage whose patches were rejected always does.
         expires: After how long a handoff expires; None for never.
         compress_above: The share of a receiver's context window that a message may fill before its conversation is
             compressed; above 0, at most 1.

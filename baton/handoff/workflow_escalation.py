@@ -232,7 +232,7 @@ class Escalation:
             case HandoffAction.ABANDON:
                 why = f": {decision.why}" if decision.why else ""
                 raise StageFailedError(
-                    f"the handoff to {pending.receiver!r} was abandoned by {decision.who}{why}. It had been rejected: "
+                    f"the handoff to {pending.receiver!r} was abandoned by {decision.who}{why}. It waited because: "
                     f"{pending.details}"
                 )
             case HandoffAction.EDIT:

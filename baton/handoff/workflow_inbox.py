@@ -18,6 +18,8 @@ from baton.pipelines.workflow_visibility import untyped_handler
 from baton.wire.money import MAX_USD, MICRO_PER_USD, to_usd
 from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF
 
+_MAX_RECEIVER_LENGTH = 100
+
 DEADLINE = "deadline"
 """Who decided if no person did in time; the handoff is abandoned."""
 MAX_CARRIED_BYTES = 64 * 1024
@@ -58,7 +60,8 @@ class Inbox:
             await workflow.wait_condition(
                 lambda: waiting.decision is not None,
                 timeout=within,
-                timeout_summary=f"step {pending.seq}: deadline of handoff {pending.handoff_id}: {pending.why}",
+                timeout_summary=f"step {pending.seq}: deadline of handoff {pending.handoff_id} "
+                f"to {pending.receiver[:_MAX_RECEIVER_LENGTH].replace(':', ' ')}: {pending.why}",
             )
         except TimeoutError:
             waiting.decision = HandoffDecision(

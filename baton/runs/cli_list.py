@@ -57,7 +57,8 @@ async def list_(
         session.write_json(runs)
         return
     if not runs:
-        session.note("no such run" if every else "no such run; --all looks at every workflow of the namespace")
+        found = "no such run" if any((pipeline, status, stage, task)) else "no runs yet"
+        session.note(found if every else f"{found}; --all looks at every workflow of the namespace")
         return
     _print_runs(session, runs)
     if len(runs) == limit:

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +25,7 @@ from baton.errors import BatonError, HistoryError
 from baton.plugin import BatonPlugin
 from baton.runs.client_events import decode_payloads
 from baton.runs.client_list import RunFilter, list_runs
+from baton.wire.text import quantity
 from baton.worker import collect_served, with_submodules
 
 _CODE_FAULT = "the code "  # the prefix of problems that only other code can fix
@@ -33,13 +34,14 @@ _DURABLE_MODULE = "baton.agents.pydantic_ai_durable"  # its pipelines only load 
 
 @dataclass(frozen=True)
 class _Verdict:
-    """The result of one history."""
+    """The result of one history; `ended` is for runs that `--last` found closed, which new code does not affect."""
 
     source: str
     pipeline: str
     events: int
     fits: bool
     problem: str | None = None
+    ended: bool = False
 
 
 @command
@@ -74,7 +76,7 @@ async def replay(
 
     Each history is replayed in the workflow sandbox: no stage is executed and nothing is written. The exit code
     is 1 if the code does not match one of the histories. Before a deployment, `--last 200` replays the open runs
-    and those that ended last.
+    and those that ended last; of these a misfit is only reported.
     """
     sources = source or []
     if not sources and last is None:
@@ -86,19 +88,20 @@ async def replay(
         )
     workflows = _load_workflows(path, module)
     with session.progress("getting the histories"):
-        newest = await _list_newest(session, [*workflows], last) if last else []
+        newest = await _list_newest(session, [*workflows], last) if last else {}
         histories = await _load_histories(session, [*dict.fromkeys([*sources, *newest])])
     if not histories:
         session.note(f"there are no runs of {', '.join(sorted(workflows))}")
     verdicts = []
     for name, history in histories:
         with session.progress(f"replaying {name}"):
-            verdicts.append(await _replay(session, name, history, workflows))
+            verdict = await _replay(session, name, history, workflows)
+            verdicts.append(replace(verdict, ended=name not in sources and newest[name]))
     if session.json:
         session.write_json([vars(verdict) for verdict in verdicts])
     else:
         _print(session, verdicts)
-    if not all(verdict.fits for verdict in verdicts):
+    if not all(verdict.fits or verdict.ended for verdict in verdicts):
         raise typer.Exit(ExitCode.FAILURE)
 
 
@@ -164,13 +167,13 @@ def _load_workflows(path: Path, modules: list[str]) -> dict[str, type]:
     return workflows
 
 
-async def _list_newest(session: Session, pipelines: list[str], limit: int) -> list[str]:
-    """Return the newest runs of the pipelines, open runs first."""
+async def _list_newest(session: Session, pipelines: list[str], limit: int) -> dict[str, bool]:
+    """Return the newest runs of the pipelines, open runs first, and whether each has ended."""
     client = await session.client()
     runs = [run for name in pipelines for run in await list_runs(client, RunFilter(name, every=True), limit)]
     runs.sort(key=lambda run: run.ended or run.began, reverse=True)
     runs.sort(key=lambda run: run.ended is not None)
-    return [f"{run.workflow_id}/{run.run_id}" for run in runs[:limit]]
+    return {f"{run.workflow_id}/{run.run_id}": run.ended is not None for run in runs[:limit]}
 
 
 async def _load_histories(session: Session, sources: list[str]) -> list[tuple[str, WorkflowHistory]]:
@@ -239,15 +242,16 @@ def _describe_failure(failure: Exception) -> str:
 
 def _print(session: Session, verdicts: list[_Verdict]) -> None:
     for verdict in verdicts:
-        sign, style = ("✓", "green") if verdict.fits else ("✗", "bold red")
+        sign, style = ("✓", "green") if verdict.fits else ("✗", "yellow" if verdict.ended else "bold red")
         about = f"  {verdict.pipeline}, {verdict.events} events"
         session.show(Text.assemble((f"{sign} ", style), plain(verdict.source, "bold"), (about, "dim")))
         if verdict.problem:
             session.show(plain(f"    {verdict.problem}", "red"))
-    misfits = sum((verdict.problem or "").startswith(_CODE_FAULT) for verdict in verdicts)
-    if misfits:
+    misfits = [verdict for verdict in verdicts if (verdict.problem or "").startswith(_CODE_FAULT)]
+    if ended := sum(verdict.ended for verdict in misfits):
+        session.note(f"{quantity(ended, 'ended run')} would need other code only to be rolled back")
+    if open_ := len(misfits) - ended:
         session.note(
-            f"{misfits} of {len(verdicts)} cannot continue with this code. Ended runs are not affected; for open "
-            "runs, bring the old code back, or guard the change with `workflow.patched`, or by a parameter where "
-            "they continue as new"
+            f"{open_} of {len(verdicts)} cannot continue with this code: bring the old code back, or guard the change "
+            "by a parameter that only new runs get (docs/deploys.md)"
         )

@@ -181,7 +181,7 @@ APPROVAL_TIMER = re.compile(r"step (\d+): deadline of approval (.*)", re.DOTALL)
 """The name of an approval's timer: its step, and its title."""
 SLEEP_TIMER = re.compile(r"step (\d+): sleeps: (.*)", re.DOTALL)
 """The name of a sleep's timer: its step, and the step's name."""
-_HANDOFF_TIMER = re.compile(r"step ([1-9]\d*): deadline of handoff ([^:]+)(?:: (.+))?")
+_HANDOFF_TIMER = re.compile(r"step ([1-9]\d*): deadline of handoff (\S+) to ([^:]+): (.*)")
 
 
 @dataclass(frozen=True)
@@ -204,6 +204,7 @@ class HandoffDeadline:
 
     seq: int
     handoff_id: str
+    receiver: str
     since: datetime
     until: datetime
     why: str = ""
@@ -236,7 +237,7 @@ def open_timers(events: Iterable[HistoryEvent], texts: Mapping[int, bytes]) -> l
 def pending_handoffs(timers: Iterable[Timer]) -> list[HandoffDeadline]:
     """Return the handoffs that are waiting for a person."""
     return [
-        HandoffDeadline(int(match[1]), match[2], timer.since, timer.until, match[3] or "")
+        HandoffDeadline(int(match[1]), match[2], match[3], timer.since, timer.until, match[4])
         for timer in timers
         if (match := _HANDOFF_TIMER.fullmatch(timer.name))
     ]

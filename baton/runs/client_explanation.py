@@ -21,7 +21,7 @@ async def explain_run(
         if not run.handed:
             raise HistoryError(
                 f"there is nothing to explain in {workflow_id!r}: none of its stages was given a contract "
-                "(`Pipeline(start, contracts=ContractTerms())` gives them) or made a prompt for an agent; "
+                "(`@pipeline(contracts=ContractTerms())` gives them) or made a prompt for an agent; "
                 "`baton diff` shows what each stage changed"
             )
         reference = run.handed[-1].stage
@@ -79,6 +79,5 @@ def _why_none(kind: StepKind) -> str:
     if kind not in (StepKind.STAGE, StepKind.BRANCH, StepKind.MERGE):
         return f"its kind is {kind.value}, and only stages have them"
     return (
-        "its pipeline makes none (`Pipeline(start, contracts=ContractTerms())` does), or it is a handoff to "
-        "somebody outside"
+        "its pipeline makes none (`@pipeline(contracts=ContractTerms())` does), or it is a handoff to somebody outside"
     )

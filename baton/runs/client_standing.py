@@ -110,12 +110,12 @@ def _list_obstacles(run: RunRecord, waits: Waits | None, time_format: TimeFormat
         yield Standing(SUSPENDED, missing_sentence(text), "a worker that can do its stage", needs_you=True)
     for handoff in run.pending_handoffs:
         step = next((step for step in run.steps if step.seq == handoff.seq), None)
-        name = f"{handoff.seq} {step.name}" if step else str(handoff.seq)
+        name = f"{handoff.seq} {handoff.receiver}"
         failure = step.failure if step and step.failure else ""
         detail = failure.removeprefix("its handoff was not accepted").removeprefix(": ") or handoff.why
         yield Standing(
             "PENDING_HANDOFF",
-            f"Waits for a person until {time_format(handoff.until)}: the handoff to step {name} was not accepted"
+            f"Waits for a person until {time_format(handoff.until)}: the handoff to step {name} needs a decision"
             f"{f': {detail}' if detail else ''}.",
             f"a decision on the handoff to {name}",
             until=handoff.until,
@@ -146,17 +146,24 @@ def _approval(run: RunRecord, step: Step, pending: Pending | None, time_format: 
         whom = f"{people}{done}"
     until = f", until {time_format(step.until)}" if step.until else ""
     by = f", by {whom}" if whom else ""
-    target, approval = shlex.quote(run.workflow_id), shlex.quote(step.name)
+    named = f"{shlex.quote(run.workflow_id)} {shlex.quote(step.name)}"
     return Standing(
         "WAITING",
         f"Waits for the decision {step.name!r}{by}{until}.",
         f"a decision: {step.name}",
         whom,
         step.until,
-        tuple(f"baton {word} {target} {approval} --why '…'" for word in ("approve", "deny")),
+        (f"baton approve {named}{answer_options(asked)} --why '…'", f"baton deny {named} --why '…'"),
         needs_you=True,
         asked=asked,
     )
+
+
+def answer_options(asked: Waiting | None) -> str:
+    """Return the options of `baton approve` for the required fields of an approval's form, to be filled in."""
+    fields = (asked.answer or {}).get("required") if asked else None
+    names = fields if isinstance(fields, list) else []
+    return "".join(f" --set {shlex.quote(f'{name}=…')}" for name in names)
 
 
 def _without_worker(run: RunRecord, waits: Waits) -> Standing:

@@ -157,7 +157,7 @@ class TestElsewhere:
         )
 
         assert page.splitlines()[0].endswith("PENDING_HANDOFF")
-        assert "the handoff to step 3 score was not accepted" in page
+        assert "the handoff to step 3 score needs a decision" in page
         assert "SAFETY_VIOLATION" in page
         assert f"baton inbox show {handle.id}" in page
         assert "not begun" not in page

@@ -79,19 +79,19 @@ class TestWaitsCard:
 
     def test_a_waiting_handoff_replaces_its_stage(self) -> None:
         """The stage does not start before a decision."""
-        record = run(SCORE, timers=[Timer("step 2: deadline of handoff f47ac10b", BEGAN, UNTIL)])
+        record = run(SCORE, timers=[Timer("step 2: deadline of handoff f47ac10b to score: top up", BEGAN, UNTIL)])
         lines = shown(waits_card(record, waiting(Pending(2, "score", StepKind.STAGE, BEGAN))))
 
         assert lines[0].startswith("Waits for a person until ")
-        assert lines[0].endswith("step 2 score was not accepted: BUDGET.")
+        assert lines[0].endswith("step 2 score needs a decision: BUDGET.")
         assert lines[1:] == ["baton inbox show r-1"]
         assert standing(record).status == "PENDING_HANDOFF"
 
-    def test_a_handoff_that_was_never_sent_has_no_name(self) -> None:
+    def test_a_handoff_that_was_never_sent_has_its_reason(self) -> None:
         """Its step is not in the history yet."""
-        record = run(timers=[Timer("step 2: deadline of handoff f47ac10b", BEGAN, UNTIL)])
+        record = run(timers=[Timer("step 2: deadline of handoff f47ac10b to score: top up", BEGAN, UNTIL)])
 
-        assert shown(waits_card(record, waiting()))[0].endswith("the handoff to step 2 was not accepted.")
+        assert shown(waits_card(record, waiting()))[0].endswith("the handoff to step 2 score needs a decision: top up.")
 
     def test_a_sleep_is_shown_once(self) -> None:
         """With its purpose and its end; its timer is not listed again."""

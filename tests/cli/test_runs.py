@@ -121,6 +121,37 @@ async def test_a_command_that_cannot_be_done_says_why(
     assert message in " ".join(result.stderr.split()).replace("│ ", "")
 
 
+async def test_the_command_for_a_form_names_its_fields(own_server: DevServer, store: str) -> None:
+    """It can be filled in and run as it is printed."""
+    expected = f"baton approve {RUN} budget --set 'amount=…' --why '…'"
+    for words in (["inbox"], ["show", RUN]):
+        assert expected in (await command(own_server, *words)).stdout
+
+
+@pipeline
+async def ended(p: Pipeline) -> None:
+    """One step."""
+    await p.sleep(timedelta(milliseconds=1))
+
+
+async def test_the_gate_only_reports_runs_that_ended(own_server: DevServer, store: str, tmp_path: Path) -> None:
+    """New code does not affect them; a run that is named counts, and so does an open one."""
+    parts = WorkerParts(artifacts=LocalArtifactStore(Path(store)))
+    client = await Client.connect(own_server.address, plugins=[BatonPlugin(parts, safeguards="off")])
+    async with pipeline_worker(client, [ended], []) as worker:
+        await client.execute_workflow(
+            "ended", PipelineInput(goal="Pay"), id="ended", task_queue=worker.task_queue, execution_timeout=LIMIT
+        )
+    changed = "from baton import Pipeline, pipeline\n\n\n@pipeline\nasync def ended(p: Pipeline) -> None:\n    pass\n"
+    (tmp_path / "changed_gate.py").write_text(changed)
+    code = ["-m", "changed_gate", "--path", str(tmp_path), "--artifacts", store]
+
+    gate = await command(own_server, "replay", "--last", "10", *code)
+    assert gate.exit_code == 0, gate.output
+    assert "1 ended run would need other code only to be rolled back" in gate.stderr
+    assert (await command(own_server, "replay", "ended", *code)).exit_code == 1
+
+
 async def test_lists_say_when_they_are_empty_or_cut(own_server: DevServer, store: str) -> None:
     """Instead of a table without rows, or without a word about the rest."""
     assert "no schedule; `baton schedule PIPELINE" in (await command(own_server, "schedule", "list")).stderr

@@ -118,15 +118,16 @@ class TestNewsOf:
         """And again if the same step's next handoff waits."""
         stuck = step(2, StepStatus.RUNNING, failure="its handoff was not accepted")
         previous = run(step(1), stuck)
-        timer = Timer("step 2: deadline of handoff f47ac10b", at(3), at(60))
+        timer = Timer("step 2: deadline of handoff f47ac10b to score: rejected", at(3), at(60))
         current = run(step(1), stuck, timers=[Timer("cooling down", at(3), at(60)), timer])
 
         assert news_between(previous, current) == [("handoff_waits", 2)]
         assert news_of(previous, current, at(100))[0].text == "its handoff was not accepted"
         assert news_between(current, current) == news_between(current, previous) == []
-        rewaiting = run(step(1), stuck, timers=[replace(timer, name="step 2: deadline of handoff 9b1deb4d")])
+        renamed = replace(timer, name="step 2: deadline of handoff 9b1deb4d to score: rejected")
+        rewaiting = run(step(1), stuck, timers=[renamed])
         assert news_between(current, rewaiting) == [("handoff_waits", 2)]
-        unsent = replace(timer, name="step 2: deadline of handoff f47ac10b: top up, BUDGET_EXHAUSTED")
+        unsent = replace(timer, name="step 2: deadline of handoff f47ac10b to score: top up, BUDGET_EXHAUSTED")
         assert news_of(run(step(1)), run(step(1), timers=[unsent]), at(100))[0].text == "top up, BUDGET_EXHAUSTED"
 
     def test_a_suspension_is_news_once_for_each_reason(self) -> None:
