@@ -316,7 +316,7 @@ def signature_finding(claim: Claim, sequence: int, check: SignatureCheck) -> Fin
         return None
     reason = f"its signature by the key {claim.key_id!r} does not count: {check.value}"
     if check is SignatureCheck.UNKNOWN_KEY:
-        reason += " (if keys were rotated since you got yours, get the public keys again)"
+        reason += " (are your keys, BATON_KEYS, those of this deployment? After a rotation, get the public keys again)"
     elif check is SignatureCheck.RETIRED_KEY:
         reason += f" (or its writer's clock was ahead: it says {claim.at.isoformat()})"
     return Finding(Flaw.SIGNATURE if check is SignatureCheck.BAD else Flaw.KEY, sequence, reason)
