@@ -22,8 +22,7 @@ class BoundedFailureConverter(DefaultFailureConverter):
 
     def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Any) -> None:
         """Write an error."""
-        storable = exception if is_storable(exception) else _without_causes(exception)
-        super().to_failure(storable, payload_converter, failure)
+        super().to_failure(bounded(exception), payload_converter, failure)
 
 
 class EncodedFailureConverter(BoundedFailureConverter):
@@ -91,9 +90,8 @@ def storable_text(text: str, limit: int = _MAX_TEXT_LENGTH) -> str:
 
 
 def storable_type(error: BaseException) -> str:
-    """Return the failure type of an error, such as the name of its class."""
-    own = error.type if isinstance(error, ApplicationError) else None
-    return storable_text(own or type(error).__name__, _MAX_TYPE_LENGTH)
+    """Return the failure type of an error: its own, or the name of its class."""
+    return storable_text(_raw_type(error), _MAX_TYPE_LENGTH)
 
 
 def is_storable(error: BaseException) -> bool:
@@ -104,23 +102,12 @@ def is_storable(error: BaseException) -> bool:
     )
 
 
-def _raw_text(error: BaseException) -> str:
-    return error.message if isinstance(error, FailureError) else str(error)
-
-
-def _has_storable_texts(error: BaseException) -> bool:
-    name = error.type if isinstance(error, ApplicationError) else type(error).__name__
-    try:
-        text = _raw_text(error)
-    except Exception:
-        return False
-    limits = ((text, _MAX_TEXT_LENGTH), (name or "", _MAX_TYPE_LENGTH))
-    return all(len(value) <= limit and not has_lone_surrogate(value) for value, limit in limits)
-
-
-def _without_causes(error: BaseException) -> ApplicationError:
+def bounded(error: BaseException) -> BaseException:
+    """Return the error if it can be stored, otherwise one with a shortened text and without causes."""
+    if is_storable(error):
+        return error
     if isinstance(error, ApplicationError):
-        bounded = ApplicationError(
+        storable = ApplicationError(
             text_of(error),
             *error.details,
             type=storable_type(error),
@@ -129,5 +116,22 @@ def _without_causes(error: BaseException) -> ApplicationError:
             category=error.category,
         )
     else:
-        bounded = ApplicationError(error_text(error), type=storable_type(error))
-    return bounded.with_traceback(error.__traceback__)
+        storable = ApplicationError(error_text(error), type=storable_type(error))
+    return storable.with_traceback(error.__traceback__)
+
+
+def _raw_text(error: BaseException) -> str:
+    return error.message if isinstance(error, FailureError) else str(error)
+
+
+def _raw_type(error: BaseException) -> str:
+    return error.type or "" if isinstance(error, ApplicationError) else type(error).__name__
+
+
+def _has_storable_texts(error: BaseException) -> bool:
+    try:
+        text = _raw_text(error)
+    except Exception:
+        return False
+    limits = ((text, _MAX_TEXT_LENGTH), (_raw_type(error), _MAX_TYPE_LENGTH))
+    return all(len(value) <= limit and not has_lone_surrogate(value) for value, limit in limits)

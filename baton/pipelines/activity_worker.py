@@ -13,7 +13,7 @@ from temporalio import activity, worker
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from baton.codec.failures import as_exception, causes, error_text, leaf_errors, storable_type, text_of
+from baton.codec.failures import as_exception, causes, error_text, is_storable, leaf_errors, storable_type, text_of
 from baton.core.messages import Missing, StageInput
 from baton.errors import ConfigurationError
 from baton.handoff.sealed import UnverifiedHandoff
@@ -41,25 +41,26 @@ async def unwrap_group(awaitable: Awaitable[T]) -> T:
 
 def as_failure(error: Exception, cost_details: Sequence[Any], *, never: bool) -> Exception:
     """Return the error for Temporal, with the cost after its own details; ``never`` forbids a retry."""
+    storable = is_storable(error)  # otherwise the SDK could not log it either
     if isinstance(error, ApplicationError):
-        if not cost_details:
+        if storable and not cost_details:
             return error
         failure = ApplicationError(
-            error.message,
+            text_of(error),
             *error.details,
             *cost_details,
-            type=error.type,
+            type=storable_type(error),
             non_retryable=error.non_retryable,
             next_retry_delay=error.next_retry_delay,
             category=error.category,
         )
-        failure.__cause__ = error.__cause__
+        failure.__cause__ = error.__cause__ if storable else None
         return failure
     message = error_text(error)
-    if not (never or cost_details or message != text_of(error)):
+    if storable and not (never or cost_details or message != text_of(error)):
         return error
     failure = ApplicationError(message, *cost_details, type=storable_type(error), non_retryable=never)
-    failure.__cause__ = error
+    failure.__cause__ = error if storable else None
     return failure
 
 

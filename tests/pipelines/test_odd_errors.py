@@ -1,7 +1,6 @@
 """Errors of pipelines, stages and handlers that cannot be stored or never end: each ends at once, with its text."""
 
 import asyncio
-import logging
 import re
 from collections.abc import AsyncIterator
 
@@ -20,9 +19,8 @@ IN_HANDLERS = ["long", "half", "mute", "half type", "group as cause", "cycle", "
 
 
 @pytest.fixture
-async def odd(client: Client, caplog: pytest.LogCaptureFixture) -> AsyncIterator[Worker]:
+async def odd(client: Client) -> AsyncIterator[Worker]:
     """Return a worker, which has to survive."""
-    caplog.set_level(logging.CRITICAL, "temporalio")  # pytest's processes cannot exchange half a character
     async with pipeline_worker(client, [RaisesOddly], [raises_oddly]) as worker:
         yield worker
 
