@@ -14,6 +14,7 @@ BatonError                    catch this for any error of Baton itself
 │   ├── OutcomeMismatchError      the code runs another step than the recorded one
 │   ├── BudgetExhaustedError      the budget is used up, and the pipeline stops then
 │   └── InputError                an input of a step is missing, too large or of a wrong type
+│       └── ParameterError        a parameter is missing
 ├── ConfigurationError        a worker lacks what a stage needs; the run waits for another worker
 ├── AgentError                an agent failed: its model, its program or its answer
 ├── HandoffError              a handoff cannot be made, read or routed
@@ -104,6 +105,12 @@ class OutcomeMismatchError(PipelineError):
 
 class InputError(PipelineError, ValueError):
     """An input of a step is missing, too large, or of a type that is not allowed or not expected."""
+
+
+class ParameterError(InputError, KeyError):
+    """A parameter is missing; the message names those that were given."""
+
+    __str__ = Exception.__str__  # a KeyError's would quote the message
 
 
 class RecordedBatonError(PipelineError):

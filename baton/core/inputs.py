@@ -9,7 +9,7 @@ from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from baton.artifacts.records import ArtifactRef
-from baton.errors import InputError
+from baton.errors import InputError, ParameterError
 from baton.wire.json_values import MAX_DEPTH, MAX_MESSAGE_VALUES, Json, find_excess, find_unwritable
 from baton.wire.text import describe_faults
 
@@ -19,7 +19,7 @@ Input: TypeAlias = Json | ArtifactRef
 """A decoded input: JSON, text included, or a reference to an artifact."""
 
 MAX_INPUTS = 32
-"""The most inputs of a step; together they have at most `MOST_MESSAGE_VALUES` JSON values."""
+"""The most inputs of a step; together they have at most `MAX_MESSAGE_VALUES` JSON values."""
 MAX_INPUT_BYTES = 4 * 1024 * 1024
 """The most bytes of all inputs of a step, as JSON; larger content belongs in an artifact."""
 
@@ -27,6 +27,14 @@ INPUT_NAME = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
 _NAME = re.compile(INPUT_NAME)
 _ARTIFACT = "$artifact"
 _HAS_OUTPUT = "__baton_has_output__"
+
+
+class Parameters(dict[str, Json]):
+    """Parameters by name; a missing one is an error that names the others."""
+
+    def __missing__(self, name: str) -> Json:
+        """Raise the error."""
+        raise ParameterError(f"there is no parameter {name!r}; given: {', '.join(map(repr, self)) or 'none'}")
 
 
 def encode_inputs(inputs: Mapping[str, Any] | None, *, tagged: bool = False) -> dict[str, JsonValue]:

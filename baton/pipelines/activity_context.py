@@ -25,7 +25,7 @@ from baton.contract.records import HandoffContract, SessionEvent
 from baton.contract.registry import OutputSchemas
 from baton.core.baton import BatonT
 from baton.core.history import SPENT, Spend, find_spend
-from baton.core.inputs import Input, decode_inputs, encode_inputs, get_input, input_text
+from baton.core.inputs import Input, Parameters, decode_inputs, encode_inputs, get_input, input_text
 from baton.core.messages import PromptPart, StageInput
 from baton.core.stages import DEFAULT_WINDOW, Calls, StageSpec, step
 from baton.core.streaming import STREAMED
@@ -294,7 +294,7 @@ class StageContext(Generic[BatonT]):
     @property
     def params(self) -> dict[str, Json]:
         """The pipeline's parameters."""
-        return self.given.params
+        return Parameters(self.given.params)
 
     @cached_property
     def inputs(self) -> dict[str, Input]:

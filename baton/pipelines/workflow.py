@@ -14,7 +14,7 @@ from baton.budget.workflow import BudgetAccount
 from baton.contract.workflow import ContractIssuer, ContractTerms, find_trace_id
 from baton.core.baton import Baton
 from baton.core.history import Outcome, StepKind
-from baton.core.inputs import Input, decode_inputs, encode_inputs
+from baton.core.inputs import Input, Parameters, decode_inputs, encode_inputs
 from baton.core.messages import (
     Decided,
     PipelineInput,
@@ -150,7 +150,7 @@ class Pipeline:
     @property
     def params(self) -> dict[str, Json]:
         """The parameters of the pipeline."""
-        return self._start.params
+        return Parameters(self._start.params)
 
     @property
     def inputs(self) -> dict[str, Input]:

@@ -203,11 +203,12 @@ class TestCanceled:
 
 class TestFailure:
     async def test_it_fails_the_run_with_the_innermost_reason(self, client: Client, worker: Worker) -> None:
-        """Not with its wrappers."""
-        handle = await start(worker, Answers.run)  # no answers: the stage raises KeyError
+        """Not with its wrappers; a missing parameter is named with those that are there, and is not tried again."""
+        handle = await start(worker, Answers.run, replies=1)
 
-        assert await failure(handle) == "stage 'answer' failed: KeyError: 'answers'"
+        reason = "ParameterError: there is no parameter 'answers'; given: 'replies'"
+        assert await failure(handle) == f"stage 'answer' failed: {reason}"
         run = await read_run(client, handle.id)
-        assert run.failure == "StageFailedError: stage 'answer' failed: KeyError: 'answers'"
-        assert (run.steps[0].name, run.steps[0].failure) == ("answer", "KeyError: 'answers'")
+        assert run.failure == f"StageFailedError: stage 'answer' failed: {reason}"
+        assert (run.steps[0].name, run.steps[0].failure, run.steps[0].attempts) == ("answer", reason, 1)
         await assert_reads_back(client, handle)
