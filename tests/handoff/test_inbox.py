@@ -118,7 +118,7 @@ class TestRolledBack:
         """Under the old id it would be rejected as a forgery, because its receiver had answered another message."""
         handle = await spending(worker)
         [pending] = await waiting(handle)
-        await resolve_handoff(worker.client, handle.id, decision(pending, "top_up", micro_usd=1_000_000))
+        await resolve_handoff(worker.client, handle.id, decision(pending, "top_up", micro_usd=30_000))
         await handle.result()
 
         await roll_back(worker.client, handle.id, "dear", by="ann", why="once more")
