@@ -107,17 +107,23 @@ def bounded(error: BaseException) -> BaseException:
     if is_storable(error):
         return error
     if isinstance(error, ApplicationError):
-        storable = ApplicationError(
-            text_of(error),
-            *error.details,
-            type=storable_type(error),
-            non_retryable=error.non_retryable,
-            next_retry_delay=error.next_retry_delay,
-            category=error.category,
-        )
+        storable = with_details(error)
     else:
         storable = ApplicationError(error_text(error), type=storable_type(error))
     return storable.with_traceback(error.__traceback__)
+
+
+def with_details(error: ApplicationError, *details: Any) -> ApplicationError:
+    """Return the failure without its causes, in storable texts, with further details after its own."""
+    return ApplicationError(
+        text_of(error),
+        *error.details,
+        *details,
+        type=storable_type(error),
+        non_retryable=error.non_retryable,
+        next_retry_delay=error.next_retry_delay,
+        category=error.category,
+    )
 
 
 def _raw_text(error: BaseException) -> str:

@@ -13,7 +13,16 @@ from temporalio import activity, worker
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from baton.codec.failures import as_exception, causes, error_text, is_storable, leaf_errors, storable_type, text_of
+from baton.codec.failures import (
+    as_exception,
+    causes,
+    error_text,
+    is_storable,
+    leaf_errors,
+    storable_type,
+    text_of,
+    with_details,
+)
 from baton.core.messages import Missing, StageInput
 from baton.errors import ConfigurationError
 from baton.handoff.sealed import UnverifiedHandoff
@@ -45,15 +54,7 @@ def as_failure(error: Exception, cost_details: Sequence[Any], *, never: bool) ->
     if isinstance(error, ApplicationError):
         if storable and not cost_details:
             return error
-        failure = ApplicationError(
-            text_of(error),
-            *error.details,
-            *cost_details,
-            type=storable_type(error),
-            non_retryable=error.non_retryable,
-            next_retry_delay=error.next_retry_delay,
-            category=error.category,
-        )
+        failure = with_details(error, *cost_details)
         failure.__cause__ = error.__cause__ if storable else None
         return failure
     message = error_text(error)
