@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from temporalio.worker.workflow_sandbox import SandboxRestrictions
 
 from baton.devserver import DevServer
 from baton.devserver.processes import held_port
@@ -24,6 +25,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Where no bytecode is kept, each process that the tests start compiles all its packages anew: twice the work.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# The sandbox would execute a test's module anew for each run and each replay, which is up to half of a test's
+# processor time. `unpassed_tests` takes this back, and processes that tests start have the sandbox as users have it.
+SandboxRestrictions.passthrough_modules_default.add("tests")
 
 _OF_RUNS = Path(__file__).parents[1] / ".baton"
 
@@ -53,6 +58,14 @@ def store_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BATON_ARTIFACTS", str(tmp_path_factory.mktemp("artifacts")))
         yield
+
+
+@pytest.fixture(scope="module")
+def unpassed_tests() -> Iterator[None]:
+    """Load this module's pipelines inside the sandbox, as a user's are."""
+    SandboxRestrictions.passthrough_modules_default.discard("tests")
+    yield
+    SandboxRestrictions.passthrough_modules_default.add("tests")
 
 
 @pytest.fixture(autouse=True)

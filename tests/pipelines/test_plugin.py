@@ -5,6 +5,7 @@ import logging
 import re
 import time
 import traceback
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,14 @@ from tests.pipelines.stages import STAGES
 from tests.replay.mutants import GateDropped
 from tests.support import GOAL, LIMIT, Handle, approve, assert_reads_back, event, names, start, until_waiting
 from tests.support.tampering import JSON_PLAIN
+
+
+@pytest.fixture(scope="module")
+async def worker(client: Client, unpassed_tests: None) -> AsyncIterator[Worker]:
+    """Return a worker whose pipelines are in the sandbox, as a user's are."""
+    async with pipeline_worker(client, PIPELINES, STAGES) as worker:
+        yield worker
+
 
 BAD_CODE = [
     pytest.param("init", "UnheardOf", "in the beginning", id="an exception in __init__"),

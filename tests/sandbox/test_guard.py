@@ -15,7 +15,7 @@ from tests.sandbox.probes import FORBIDDEN, MODULES, PROBES, Exemplifying, Probi
 
 
 @pytest.fixture(scope="module")
-async def worker(server: DevServer) -> AsyncIterator[Worker]:
+async def worker(server: DevServer, unpassed_tests: None) -> AsyncIterator[Worker]:
     """Return a plain worker: Temporal's own sandbox and pydantic's converter, without Baton's plugin."""
     client = await Client.connect(server.address, data_converter=pydantic_data_converter)
     async with Worker(
