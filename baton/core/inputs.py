@@ -65,6 +65,18 @@ def encode_inputs(inputs: Mapping[str, Any] | None, *, tagged: bool = False) -> 
     return encoded
 
 
+def encode_params(params: Mapping[str, Any]) -> dict[str, JsonValue]:
+    """Return a copy of parameters as a message carries them, which later changes in place do not reach.
+
+    Raises:
+        InputError: They are not JSON by name.
+    """
+    try:
+        return _PARAMS.validate_python(params)
+    except ValidationError as error:
+        raise InputError(f"params are JSON by name: {describe_faults(error, 'params')}") from None
+
+
 def decode_inputs(encoded: Mapping[str, JsonValue]) -> dict[str, Input]:
     """Return the inputs that `encode_inputs` encoded.
 
@@ -168,3 +180,4 @@ def _decode(value: Any) -> Input:
 
 
 _JSON: TypeAdapter[Any] = TypeAdapter(JsonValue)
+_PARAMS: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])

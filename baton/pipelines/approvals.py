@@ -5,6 +5,7 @@ Each decision names one question and the digest of everything shown. It counts o
 
 import json
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from baton.core.messages import Decided, Decision, Vote, Waiting
+from baton.core.patching import same_json
+from baton.errors import ApprovalDeniedError
 from baton.handoff.pending import name_refusal, reason_refusal
 from baton.wire.json_values import find_excess
 from baton.wire.records import CompactRecord
@@ -221,6 +224,42 @@ class Docket:
             reason = f"question {decision.question[:80]} of approval {decision.approval!r} is not open{last}"
         questions = ", ".join(f"{question.waiting.name!r} (question {id})" for id, question in self._open.items())
         return f"{reason}; open now: {questions or 'none'}"
+
+
+class ApprovedStages:
+    """The stages that people approved with exact arguments: from then on, each run needs an approval of its own."""
+
+    def __init__(self) -> None:
+        self._unused: dict[str, list[tuple[str, dict[str, Any]]]] = {}  # by stage, the oldest first
+
+    def add(self, stage: str, approval: str, arguments: dict[str, Any]) -> None:
+        """Let a stage run once with the approved arguments."""
+        self._unused.setdefault(stage, []).append((approval, arguments))
+
+    def use(self, stages: Sequence[str], arguments: dict[str, Any]) -> None:
+        """Use up the oldest fitting approval of each approved stage.
+
+        Raises:
+            ApprovalDeniedError: A stage has no fitting approval; none was used up.
+        """
+        queues = [(stage, self._unused[stage]) for stage in stages if stage in self._unused]
+        used = [(queue, self._find(stage, queue, arguments)) for stage, queue in queues]
+        for queue, place in used:
+            del queue[place]
+
+    @staticmethod
+    def _find(stage: str, unused: list[tuple[str, dict[str, Any]]], arguments: dict[str, Any]) -> int:
+        for place, (_, approved) in enumerate(unused):
+            if same_json(approved, arguments):
+                return place
+        if not unused:
+            raise ApprovalDeniedError(
+                f"stage {stage!r} was approved, and has run as often as it was: an approval covers one run; ask again"
+            )
+        titles = ", ".join(repr(approval) for approval, _ in unused)
+        raise ApprovalDeniedError(
+            f"{titles} approved stage {stage!r} with other params or inputs; pass those of `then`, or ask again"
+        )
 
 
 def normalize_name(name: str) -> str:

@@ -14,7 +14,7 @@ from baton.budget.workflow import BudgetAccount
 from baton.contract.workflow import ContractIssuer, ContractTerms, find_trace_id
 from baton.core.baton import Baton
 from baton.core.history import Outcome, StepKind
-from baton.core.inputs import Input, Parameters, decode_inputs, encode_inputs
+from baton.core.inputs import Input, Parameters, decode_inputs, encode_inputs, encode_params
 from baton.core.messages import (
     Decided,
     PipelineInput,
@@ -184,6 +184,7 @@ class Pipeline:
             StageFailedError: It raised as often as its retries allow, or its patches were rejected as often as
                 its attempts allow. The baton is unchanged.
             InputError: The name or value of an input is not allowed.
+            ApprovalDeniedError: People approve it (`then`), and no unused approval has these params and inputs.
             OutcomeMismatchError: A recorded outcome belongs to another step.
 
         Example:
@@ -193,12 +194,13 @@ class Pipeline:
             ```
         """
         spec, encoded_inputs = self._spec_of(stage), encode_inputs(inputs)
-        self._check_approved([spec], params, encoded_inputs)
+        taken = self._stage_params(params)
+        self._handlers.approvals.use([spec.name], taken, encoded_inputs)
         seq, recorded = await self._steps.begin(spec.name, StepKind.STAGE)
         if recorded is not None:
             return stage_results(recorded)[0]
 
-        outgoing = self._outgoing_handoff(spec, seq, params, encoded_inputs, stream=stream)
+        outgoing = self._outgoing_handoff(spec, seq, taken, encoded_inputs, stream=stream)
 
         def accept(returned: StageReturn, base: Baton) -> Outcome:
             self._handlers.visibility.add_seconds(returned.seconds)
@@ -239,14 +241,15 @@ class Pipeline:
             ValueError: There is no stage, or the same one twice.
             StageFailedError: A branch failed, or the patches cannot be merged. Nothing was applied.
             InputError: The name or value of an input is not allowed.
-            ApprovalDeniedError: A branch was approved with other params or inputs.
+            ApprovalDeniedError: A branch has no unused approval with these params and inputs, and needs one.
         """
         encoded_inputs = encode_inputs(inputs)
         specs = [self._spec_of(stage) for stage in stages]
         names = [spec.name for spec in specs]
         if not names or len(set(names)) < len(names):
             raise ValueError(f"fan_out needs at least one stage, each once; got {names}")
-        self._check_approved(specs, params, encoded_inputs)
+        taken = self._stage_params(params)
+        self._handlers.approvals.use(names, taken, encoded_inputs)
         name = "+".join(names)[:200]
         seq, recorded = await self._steps.begin(name, StepKind.MERGE)
         if recorded is not None:
@@ -256,7 +259,7 @@ class Pipeline:
             patch_effect(base, returned.baton_patch, self.state.stage_rules())
             return returned
 
-        handoffs = [self._outgoing_handoff(spec, seq, params, encoded_inputs, names) for spec in specs]
+        handoffs = [self._outgoing_handoff(spec, seq, taken, encoded_inputs, names) for spec in specs]
 
         async def run(outgoing: OutgoingHandoff) -> StageReturn:
             async with self._limit.slot():
@@ -302,8 +305,8 @@ class Pipeline:
             asks: The question, at most 2,000 characters.
             shows: What to show, at most 20 items, by name or in order: results of stages, artifacts, text, JSON,
                 records, `Exhibit.diff(…)`, `Exhibit.amount(…)`; at most 256 KiB of text.
-            then: A stage with its parameters and optional inputs, to approve as well: the next run of that stage must
-                use exactly these.
+            then: A stage with its parameters and optional inputs, as they are now, to approve as well: from then on
+                each run of that stage needs an approval of its own, with exactly its arguments.
             answer: A pydantic model that the approver fills in; `Decided.answer_as` returns it.
             **terms: `needs`, how many different people have to approve (1); `who` may decide: names, or `"group:leads"`
                 for a group in the workers' file of deciders; `proof`, count only decisions signed with the key of a
@@ -409,7 +412,7 @@ class Pipeline:
             start = PipelineInput(
                 goal=goal,
                 baton={key: value for key, value in self.state.baton.to_json_object().items() if key != "goal"},
-                params=dict(params or {}),
+                params=encode_params(params or {}),
                 inputs=encoded_inputs,
                 task_id=self.task_id,
                 budget=self._account.reserve_child(seq, step),
@@ -515,18 +518,15 @@ class Pipeline:
         """Return the current baton and how many steps have ended."""
         return self.state.baton, len(self.state.outcomes)
 
-    def _check_approved(
-        self, specs: Sequence[StageSpec], params: Mapping[str, Json] | None, inputs: Mapping[str, JsonValue]
-    ) -> None:
-        """Check that approved stages run with the approved params and inputs."""
-        for spec in specs:
-            self._handlers.approvals.check_bound(spec.name, self._start.params if params is None else params, inputs)
+    def _stage_params(self, params: Mapping[str, Json] | None) -> dict[str, JsonValue]:
+        """Return a copy of a stage's parameters, by default the pipeline's: an approval, and each try, is for these."""
+        return encode_params(self._start.params if params is None else params)
 
     def _outgoing_handoff(
         self,
         spec: StageSpec,
         seq: int,
-        params: Mapping[str, Json] | None,
+        params: dict[str, JsonValue],
         inputs: dict[str, JsonValue],
         branches: Sequence[str] = (),
         *,
@@ -538,7 +538,7 @@ class Pipeline:
             seq=seq,
             task_id=self.task_id,
             baton={},
-            params=dict(self._start.params if params is None else params),
+            params=params,
             inputs=inputs,
             branch=bool(branches),
             stream=stream or spec.stream,

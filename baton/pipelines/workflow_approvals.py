@@ -12,14 +12,13 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from baton.core.exhibits import build_exhibits
-from baton.core.inputs import encode_inputs
+from baton.core.inputs import encode_inputs, encode_params
 from baton.core.messages import Decided, Decision, Waiting
 from baton.core.stages import HasSpec, spec_of
-from baton.errors import ApprovalDeniedError
 from baton.handoff.pending import NULL_DECISION, name_refusal
-from baton.pipelines.approvals import CHECK_DECISION, NOT_ALLOWED, Docket, parse_form
+from baton.pipelines.approvals import CHECK_DECISION, NOT_ALLOWED, ApprovedStages, Docket, parse_form
 from baton.pipelines.workflow_visibility import untyped_handler
-from baton.wire.json_values import Json, digest
+from baton.wire.json_values import Json
 from baton.wire.names import DECIDE, QUERY_SHOWN
 from baton.wire.text import describe_faults
 
@@ -60,14 +59,14 @@ class ApprovalRequest:
     arguments: dict[str, Any] = field(init=False, default_factory=dict)  # of that stage
 
     def __post_init__(self) -> None:
-        """Check the arguments and encode those of the stage."""
+        """Check the arguments, and copy those of the stage: what is shown is what is approved."""
         for name, value, kinds in (("who", self.who, Sequence), ("shows", self.shows, Sequence | Mapping)):
             if isinstance(value, str) or not isinstance(value, kinds):
                 raise TypeError(f"approval {self.title!r}: {name} is a {type(value).__name__}; expected a list")
         if self.then is not None:
             object.__setattr__(self, "stage", spec_of(self.then[0]).name)
             inputs = encode_inputs(self.then[2]) if len(self.then) > 2 else {}
-            object.__setattr__(self, "arguments", _stage_arguments(self.then[1], inputs))
+            object.__setattr__(self, "arguments", stage_arguments(encode_params(self.then[1]), inputs))
         if self.default and self.answer is not None:
             try:
                 parse_form(self.answer, None)
@@ -93,9 +92,9 @@ class ApprovalRequest:
         )
 
 
-def _stage_arguments(params: Mapping[str, Json], inputs: Mapping[str, JsonValue]) -> dict[str, Any]:
-    """Return a stage's arguments as an approval shows and binds them."""
-    return {"params": dict(params), **({"inputs": {**inputs}} if inputs else {})}
+def stage_arguments(params: dict[str, JsonValue], inputs: dict[str, JsonValue]) -> dict[str, Any]:
+    """Return a stage's encoded arguments as an approval shows and binds them."""
+    return {"params": params, **({"inputs": inputs} if inputs else {})}
 
 
 class Approvals:
@@ -106,7 +105,7 @@ class Approvals:
         self._note = note
         self._docket = Docket()
         self._checks = asyncio.Semaphore(_MAX_CHECKS)
-        self._bound: dict[str, tuple[str, str]] = {}  # by stage: the approval, and the digest of the arguments
+        self._approved_stages = ApprovedStages()
         workflow.set_update_handler(DECIDE, self._on_update, validator=self._validate)
         workflow.set_signal_handler(DECIDE, untyped_handler(self._on_signal))
         workflow.set_query_handler(QUERY_SHOWN, untyped_handler(self._on_shown))
@@ -150,21 +149,17 @@ class Approvals:
         self._docket.close(decided)
 
     def bind(self, request: ApprovalRequest) -> None:
-        """Bind the approved stage to the approved arguments."""
+        """Let the approved stage run once with the arguments that were shown."""
         if request.stage is not None:
-            self._bound[request.stage] = request.title, digest(request.arguments)
+            self._approved_stages.add(request.stage, request.title, request.arguments)
 
-    def check_bound(self, stage: str, params: Mapping[str, Json], inputs: Mapping[str, JsonValue]) -> None:
-        """Check that a stage runs with the approved arguments; an approval covers one run.
+    def use(self, stages: Sequence[str], params: dict[str, JsonValue], inputs: dict[str, JsonValue]) -> None:
+        """Use up an approval for each stage that people approve; stages that they do not approve are free.
 
         Raises:
-            ApprovalDeniedError: The arguments differ.
+            ApprovalDeniedError: A stage has no approval left for these arguments; none was used up.
         """
-        approval, approved = self._bound.pop(stage, (None, None))
-        if approval is not None and digest(_stage_arguments(params, inputs)) != approved:
-            raise ApprovalDeniedError(
-                f"{approval!r} approved stage {stage!r} with other params or inputs; pass those of `then`, or ask again"
-            )
+        self._approved_stages.use(stages, stage_arguments(params, inputs))
 
     async def _check(self, decision: Decision) -> str | None:
         """Return why the workers' file of deciders rejects a decision, or None."""

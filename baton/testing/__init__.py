@@ -1,8 +1,12 @@
-"""The test kit: a real server, pipeline runs, scripted and recorded agents, replays, attacks on a ledger."""
+"""The test kit: a real server, pipeline runs, scripted and recorded agents, replays, attacks."""
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from baton.testing.approval_attacks import APPROVAL_ATTACKS as APPROVAL_ATTACKS
+    from baton.testing.approval_attacks import ATTACKED_STAGES as ATTACKED_STAGES
+    from baton.testing.approval_attacks import attack_an_approval as attack_an_approval
+    from baton.testing.approval_attacks import attacked_payment as attacked_payment
     from baton.testing.cassettes import Cassette as Cassette
     from baton.testing.cassettes import CassetteMissError as CassetteMissError
     from baton.testing.cassettes import RecordedAgent as RecordedAgent
