@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from baton.errors import HistoryError as HistoryError
     from baton.errors import InputError as InputError
     from baton.errors import OutcomeMismatchError as OutcomeMismatchError
+    from baton.errors import OutdatedError as OutdatedError
     from baton.errors import ParameterError as ParameterError
     from baton.errors import PatchError as PatchError
     from baton.errors import PipelineError as PipelineError
@@ -115,8 +116,8 @@ _HOMES = {
     "core.stages": "Retries",
     "errors": (
         "ApprovalDeniedError ArtifactConflictError ArtifactCorruptError ArtifactError ArtifactNotFoundError BatonError "
-        "BudgetExhaustedError ConfigurationError HistoryError InputError OutcomeMismatchError ParameterError "
-        "PatchError PipelineError ServerError StageFailedError"
+        "BudgetExhaustedError ConfigurationError HistoryError InputError OutcomeMismatchError OutdatedError "
+        "ParameterError PatchError PipelineError ServerError StageFailedError"
     ),
     "exchange.workflow": "Exchange",
     "exchange.workflow_external": "Outside",

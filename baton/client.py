@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from baton.core.messages import StageInput as StageInput
     from baton.core.messages import StageReturn as StageReturn
     from baton.core.messages import Waiting as Waiting
+    from baton.core.operations import Fact as Fact
+    from baton.core.operations import Operation as Operation
+    from baton.core.operations import Preview as Preview
     from baton.exchange.client_external import OutsideAgents as OutsideAgents
     from baton.exchange.client_external import hand_off_to as hand_off_to
     from baton.exchange.client_http import serve_outside as serve_outside
@@ -73,9 +76,10 @@ if TYPE_CHECKING:
     from baton.runs.client_record import RunStatus as RunStatus
     from baton.runs.client_record import Step as Step
     from baton.runs.client_record import StepStatus as StepStatus
+    from baton.runs.client_rollback import RollBack as RollBack
     from baton.runs.client_rollback import RollbackPoint as RollbackPoint
+    from baton.runs.client_rollback import RollbackPreview as RollbackPreview
     from baton.runs.client_rollback import RolledBackRun as RolledBackRun
-    from baton.runs.client_rollback import find_point as find_point
     from baton.runs.client_rollback import roll_back as roll_back
     from baton.runs.client_standing import Standing as Standing
     from baton.runs.client_standing import answer_options as answer_options

@@ -75,6 +75,18 @@ class PipelineError(BatonError):
     """A pipeline cannot continue; it fails with this message."""
 
 
+class OutdatedError(PipelineError):
+    """What a person was shown before an operation has changed; nothing was done.
+
+    Attributes:
+        preview: What would follow now; None if nothing can.
+    """
+
+    def __init__(self, message: str, preview: object) -> None:
+        self.preview = preview
+        super().__init__(message)
+
+
 class StageFailedError(PipelineError):
     """A stage failed, or its patches were rejected as often as its terms allow; the baton is unchanged."""
 

@@ -19,23 +19,19 @@ from temporalio.service import RPCError, RPCStatusCode
 from baton import BatonError, HistoryError, PatchError, PipelineError, PipelineInput, StepKind
 from baton.client import (
     ListedRun,
-    RollbackPoint,
+    RollBack,
     RunFilter,
     RunRecord,
-    Step,
     StepStatus,
     describe,
-    find_point,
     fork,
     forked_input,
     list_runs,
-    roll_back,
 )
 from baton.console.forms import NO_SUBMISSION, SchemaForm, Submission, check_reason, parse_json
 from baton.console.rendering import get_sources, query_param, render, run_path
 from baton.console.security import Role, action, get_viewer, page
 from baton.console.sources import Sources
-from baton.wire.json_values import digest
 from baton.wire.money import parse_amount
 from baton.wire.text import describe_faults
 
@@ -63,20 +59,6 @@ def fork_path(workflow_id: str, at: int | None = None) -> str:
     return f"/fork?{urlencode({'run': workflow_id} | ({'at': at} if at else {}))}"
 
 
-def approvals_to_undo(point: RollbackPoint) -> list[Step]:
-    """Return the decided approvals that a roll-back undoes."""
-    return [step for step in point.again if step.kind is StepKind.APPROVAL and step.approved is not None]
-
-
-def preview_mark(point: RollbackPoint) -> str:
-    """Return a digest of a roll-back's preview: the ended run, the target, stopped children, undone approvals.
-
-    Other progress does not change it, or a busy run could never be rolled back.
-    """
-    undone = [step.seq for step in approvals_to_undo(point)]
-    return digest([point.newest.run_id, point.run.run_id, point.event, point.children, undone])[7:39]
-
-
 async def _run(request: Request) -> RunRecord:
     return await get_sources(request).run(query_param(request, "run"))
 
@@ -88,24 +70,22 @@ async def rollback(request: Request) -> Response:
 
 async def _rollback_page(request: Request, run: RunRecord, submission: Submission = NO_SUBMISSION) -> Response:
     to, fields = request.query_params.get("to", ""), submission.inputs
-    point, impossible = None, ""
+    preview, impossible = None, ""
     if to:
         try:
-            point = await find_point(await get_sources(request).client(), run.workflow_id, to)
+            preview = await RollBack(await get_sources(request).client(), run.workflow_id, to).preview()
         except HistoryError as error:
             impossible = str(error)
-    mark = preview_mark(point) if point else ""
+    mark = preview.mark if preview else ""
     values: dict[str, Any] = {
         "run": run,
-        "point": point,
-        "step": to,
+        "preview": preview,
         "impossible": impossible,
-        "undone": approvals_to_undo(point) if point else [],
         "mark": mark,
         **vars(submission),
         "why": fields.get("why", ""),
         "changed": bool(fields.get("mark") and fields.get("mark") != mark),
-        "action": rollback_path(run.workflow_id, point.step.seq if point else None),
+        "action": rollback_path(run.workflow_id, preview.point.step.seq if preview else None),
         "fork_path": fork_path,
     }
     return render(request, "rollback.html", values, status=submission.status)
@@ -121,20 +101,11 @@ async def do_rollback(request: Request, fields: Mapping[str, str]) -> Response:
         return await _rollback_page(request, run, Submission(fields, {"why": fault}))
     async with _form_lock(f"rollback {run.workflow_id}"):
         try:
-            point = await find_point(client, run.workflow_id, to)
-            if preview_mark(point) != fields.get("mark"):
-                message = _outdated_message(point)
-                return await _rollback_page(request, run, Submission(fields, refused=message))
-            result = await roll_back(client, run.workflow_id, to, by=who, why=why)
+            operation = RollBack(client, run.workflow_id, to)
+            result = await operation.commit(fields.get("mark", ""), by=who, why=why)
         except (PipelineError, HistoryError) as error:
             return await _rollback_page(request, run, Submission(fields, refused=str(error)))
     return RedirectResponse(run_path(run.workflow_id, result.run_id), status_code=303)
-
-
-def _outdated_message(point: RollbackPoint) -> str:
-    """Return the message for an outdated preview."""
-    last_change = f" ({point.newest.notes[-1].text})" if point.newest.resets else ""
-    return f"the run changed after you opened this page{last_change}; nothing was rolled back. Check the new preview"
 
 
 async def fork_page(request: Request) -> Response:

@@ -10,6 +10,7 @@ from rich.text import Text
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from baton.cli.operations import fact_lines, operate
 from baton.cli.options import ExitCode
 from baton.cli.output import Command, make_table, plain, stack
 from baton.cli.session import (
@@ -28,7 +29,7 @@ from baton.cli.session import (
     parse_selection,
     resolve_user,
 )
-from baton.client import RollbackPoint, RolledBackRun, Step, find_point, roll_back
+from baton.client import RollBack, RollbackPreview, RolledBackRun, Step
 from baton.errors import HistoryError, PipelineError
 from baton.runs.cli_list import parse_status
 from baton.runs.cli_show import format_spend, heading
@@ -73,65 +74,66 @@ async def rollback(
     """
     target, by = parse_selection(run, every), resolve_user(who)
     client = await session.client()
-    with session.progress("reading the history"):
-        if target is not None:
-            points = [await find_point(client, target.workflow_id, to, target.run_id)]
-        else:
-            points = await _find_points(session, client, to, RunFilter(pipeline, parse_status(status)), limit)
-    if not session.json:
-        session.err.print(_preview(points[0]) if target else _preview_of_all(points))
-    target_text = repr(points[0].run.workflow_id) if target else quantity(len(points), "run")
-    session.confirm(f"roll {target_text} back?", yes=yes, otherwise="nothing was rolled back")
     if target is not None:
-        with session.progress("rolling back"):
-            result = await roll_back(client, target.workflow_id, to, by=by, why=why, run_id=target.run_id)
-        _report(session, target.workflow_id, result)
-    else:
-        await _roll_back_all(session, client, points, to, by, why)
+        operation = RollBack(client, target.workflow_id, to, target.run_id)
+        question = f"roll {target.workflow_id!r} back?"
+        _report(
+            session,
+            target.workflow_id,
+            await operate(session, operation, question, by=by, why=why, yes=yes, render=_render),
+        )
+        return
+    with session.progress("reading the histories"):
+        previews = await _preview_all(session, client, to, RunFilter(pipeline, parse_status(status)), limit)
+    if not session.json:
+        session.err.print(_render_all([preview for _, preview in previews]))
+    session.confirm(f"roll {quantity(len(previews), 'run')} back?", yes=yes, otherwise=RollBack.nothing_done)
+    await _roll_back_all(session, previews, to, by, why)
 
 
-async def _find_points(
+async def _preview_all(
     session: Session, client: Client, to: str, run_filter: RunFilter, limit: int
-) -> list[RollbackPoint]:
-    """Return the point of each selected run; runs without the stage are skipped with a note."""
+) -> list[tuple[RollBack, RollbackPreview]]:
+    """Return the roll-back of each selected run; runs without the stage are skipped with a note."""
     runs = await list_runs(client, run_filter, limit)
     turn = asyncio.Semaphore(_MAX_CONCURRENT)
 
-    async def find(run: ListedRun) -> RollbackPoint | str:
+    async def preview(run: ListedRun) -> tuple[RollBack, RollbackPreview] | str:
         async with turn:
+            operation = RollBack(client, run.workflow_id, to)
             try:
-                return await find_point(client, run.workflow_id, to)
+                return operation, await operation.preview()
             except HistoryError as error:
                 return str(error)
 
-    results = await asyncio.gather(*map(find, runs))
+    results = await asyncio.gather(*map(preview, runs))
     for result in results:
         if isinstance(result, str):
             session.note(f"left out: {result}")
-    points = [result for result in results if not isinstance(result, str)]
-    if not points:
+    previews = [result for result in results if not isinstance(result, str)]
+    if not previews:
         raise PipelineError(f"no selected run has a stage {to!r}; `baton list` shows the runs")
-    return points
+    return previews
 
 
 async def _roll_back_all(
-    session: Session, client: Client, points: list[RollbackPoint], to: str, by: str, why: str
+    session: Session, previews: list[tuple[RollBack, RollbackPreview]], to: str, by: str, why: str
 ) -> None:
     rows, failed = [], 0
-    for point in points:  # one after the other: each may begin work that costs money
-        row: dict[str, Any] = {"workflow_id": point.run.workflow_id}
+    for operation, preview in previews:  # one after the other: each may begin work that costs money
+        row: dict[str, Any] = {"workflow_id": operation.workflow_id}
         try:
-            with session.progress(f"rolling back {point.run.workflow_id}"):
-                result = await roll_back(client, point.run.workflow_id, to, by=by, why=why)
+            with session.progress(f"rolling back {operation.workflow_id}"):
+                result = await operation.commit(preview.mark, by=by, why=why)
             rows.append({**row, "run_id": result.run_id})
         except (PipelineError, HistoryError, RPCError) as error:
             failed += 1
             rows.append({**row, "refused": str(error)})
-            session.say(f"{point.run.workflow_id}: {error}", "red")
+            session.say(f"{operation.workflow_id}: {error}", "red")
     if session.json:
         session.write_json(rows)
     else:
-        session.show(plain(f"{quantity(len(points) - failed, 'run')} rolled back to before {to}", "green"))
+        session.show(plain(f"{quantity(len(previews) - failed, 'run')} rolled back to before {to}", "green"))
     if failed:
         raise typer.Exit(ExitCode.FAILURE)
 
@@ -158,35 +160,31 @@ def _report(session: Session, workflow_id: str, result: RolledBackRun) -> None:
     session.show(Command(f"baton watch {shlex.quote(workflow_id)}"))
 
 
-def _preview_of_all(points: list[RollbackPoint]) -> RenderableType:
-    table = make_table("run", "status", "back to before", "steps again", "they cost", right=("steps again",))
-    for point in points:
+def _render_all(previews: list[RollbackPreview]) -> RenderableType:
+    table = make_table(
+        "run", "status", "back to before", "steps again", "undoes", "they cost", right=("steps again", "undoes")
+    )
+    for point in [preview.point for preview in previews]:
         table.add_row(
             plain(point.newest.workflow_id, "bold"),
             plain(point.newest.status.value),
             plain(f"{point.step.seq} {point.step.name}"),
             str(len(point.again)),
+            quantity(len(point.undone), "decision"),
             plain(" · ".join(format_spend(point.spent)) or "nothing"),
         )
     return table
 
 
-def _preview(point: RollbackPoint) -> RenderableType:
-    """Return what a roll-back will do: steps that run again, children that stop, spend that stays charged."""
-    again, newest = point.again, point.newest
+def _render(preview: RollbackPreview) -> RenderableType:
+    """Return what a roll-back will do, with the first steps that run again."""
+    again = preview.point.again
     remaining = len(again) - _MAX_SHOWN_STEPS
-    cost = " · ".join(format_spend(point.spent))
     return stack(
-        Text.assemble(
-            plain(newest.workflow_id, "bold cyan"),
-            f" ({newest.status.value}) goes back to before ",
-            plain(f"{point.step.seq} {point.step.name}", "bold"),
-        ),
+        plain(preview.title, "bold"),
         *(_step_line(step) for step in again[:_MAX_SHOWN_STEPS]),
         plain(f"  and {quantity(remaining, 'step')} more", "dim") if remaining > 0 else None,
-        plain(f"  {quantity(len(again), 'step')} will run again", "yellow"),
-        plain(f"  {cost} spent on that stays charged", "yellow") if cost else None,
-        *(plain(f"  child {child} will be terminated if it is open", "yellow") for child in point.children),
+        *fact_lines(preview),
     )
 
 

@@ -1,9 +1,12 @@
 """Rolls a run back: finds the point, resets the run to it, and settles the abandoned part's children and spend."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import uuid4
 
+from pydantic import JsonValue
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import ResetReapplyExcludeType
@@ -14,13 +17,16 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from baton.core.history import Spend, StepKind
 from baton.core.messages import RollBacks, RolledBack
+from baton.core.operations import Fact, Operation, Preview
 from baton.errors import HistoryError, PipelineError
 from baton.exchange.records import HANDOFF, HANDOFF_ANSWER
 from baton.handoff.pending import name_refusal
 from baton.runs.client_executions import describe, history, list_executions
 from baton.runs.client_reader import read_run
 from baton.runs.client_record import Reset, RunRecord, RunStatus, Step
+from baton.wire.money import format_usd
 from baton.wire.names import HANDOFF_CHUNK, ROLLED_BACK
+from baton.wire.text import quantity
 
 _PIPELINE_SIGNALS = (HANDOFF, HANDOFF_ANSWER, HANDOFF_CHUNK)
 
@@ -51,6 +57,11 @@ class RollbackPoint:
     def again(self) -> list[Step]:
         """All steps taken so far that will run again, in order."""
         return [*self.also_again, *(step for step in self.newest.steps if step.seq >= self.step.seq)]
+
+    @property
+    def undone(self) -> list[Step]:
+        """The decided approvals that it undoes."""
+        return [step for step in self.again if step.kind is StepKind.APPROVAL and step.approved is not None]
 
     @property
     def spent(self) -> Spend:
@@ -138,44 +149,133 @@ def _find_safe_event(run: RunRecord, event: int) -> int:
         event = min(step.reset_event or event for step in lost_steps)
 
 
-async def roll_back(
-    client: Client, workflow_id: str, to: str, *, by: str, why: str, run_id: str | None = None
-) -> RolledBackRun:
-    """Roll an open or closed run back to right before a step; it continues from there.
+@dataclass(frozen=True)
+class RollbackPreview(Preview):
+    """What a roll-back would do now.
+
+    Attributes:
+        point: Where the run goes back to, and what that abandons.
+    """
+
+    point: RollbackPoint = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class RollBack(Operation[RollbackPreview, RolledBackRun]):
+    r"""Roll an open or closed run back to right before a step; it continues from there.
 
     The server ends the run and starts another with its history up to the step (Temporal's reset). Later signals and
     updates are dropped, except for handoffs, answers and chunks from other pipelines. Children that the abandoned run
     started after that point are terminated, and the new run records who rolled back and why. Effects of stages outside
     are not undone, and their spend stays charged.
 
-    Args:
+    `preview` and `commit` raise `HistoryError` if there is no such step, or it ran in the workflow that this one was
+    forked from, and `temporalio.service.RPCError` if the server refuses.
+
+    Attributes:
         client: A connected client.
         workflow_id: The pipeline.
         to: The step: its number, its name, or `name:2` for the second of that name.
-        by: Who rolls back.
-        why: The reason, for the history.
         run_id: The run; the newest by default.
 
-    Returns:
-        The new run, and what was stopped.
-
-    Raises:
-        HistoryError: There is no such step, or it ran in the workflow that this one was forked from.
-        PipelineError: The name in ``by`` has control characters; nothing was done.
-        temporalio.service.RPCError: The server refuses.
+    Example:
+        ```python
+        operation = RollBack(client, "order-1", "plan")
+        preview = await operation.preview()
+        print(preview.title, *[fact.text for fact in preview.facts], sep="\n")
+        result = await operation.commit(preview.mark, by="ann", why="wrong plan")
+        ```
     """
-    if refusal := name_refusal(by):
-        raise PipelineError(refusal)
-    point = await find_point(client, workflow_id, to, run_id)
-    new_run_id = await _reset(client, point, RolledBack(to=point.step.name, by=by, why=why))
-    await _resend_signals(client, point)
-    stopped = [
-        child
-        for child in point.children
-        if await _terminate(client, child, f"parent {workflow_id!r} rolled back by {by}")
+
+    client: Client
+    workflow_id: str
+    to: str
+    run_id: str | None = None
+    nothing_done = "nothing was rolled back"
+
+    async def preview(self) -> RollbackPreview:
+        """Return what would run again, stop and be undone."""
+        point = await find_point(self.client, self.workflow_id, self.to, self.run_id)
+        newest, step = point.newest, point.step
+        asking: list[JsonValue] = [open_step.seq for open_step in newest.steps if _is_asking(open_step)]
+        basis: dict[str, JsonValue] = {
+            "run": newest.run_id,
+            "status": newest.status.value,
+            "to": [point.run.run_id, point.event, step.seq],
+            "steps": newest.steps[-1].seq if newest.steps else 0,
+            "asking": asking,
+            "children": len(point.children),
+        }
+        title = f"{self.workflow_id} ({newest.status.value}) goes back to before {step.seq} {step.name}"
+        return RollbackPreview(title, _consequences(point), basis, point=point)
+
+    async def _perform(self, preview: RollbackPreview, by: str, why: str) -> RolledBackRun:
+        if refusal := name_refusal(by):
+            raise PipelineError(refusal)
+        point = preview.point
+        new_run_id = await _reset(self.client, point, RolledBack(to=point.step.name, by=by, why=why))
+        await _resend_signals(self.client, point)
+        stopped = [
+            child
+            for child in point.children
+            if await _terminate(self.client, child, f"parent {self.workflow_id!r} rolled back by {by}")
+        ]
+        also_again = [step.name for step in point.also_again]
+        return RolledBackRun(new_run_id, point.newest.run_id, point.step, point.event, also_again, stopped)
+
+    def _changes(self, shown: Mapping[str, Any], preview: RollbackPreview) -> list[str]:
+        point, newest = preview.point, preview.point.newest
+        if shown["run"] != newest.run_id:
+            note = f" ({newest.notes[-1].text})" if newest.resets else ""
+            return [f"the run goes on as another one{note}"]
+        changes = []
+        if shown["status"] != newest.status.value:
+            changes.append(f"the run is {newest.status.value} now")
+        if later := [step for step in newest.steps if step.seq > shown["steps"]]:
+            changes.append(f"also {_names(later)} would run again")
+        if decided := [step for step in newest.steps if step.seq in shown["asking"] and not _is_asking(step)]:
+            changes.append(f"decided meanwhile: {_names(decided)}")
+        if started := point.children[shown["children"] :]:
+            changes.append(f"also the child {', '.join(started[:_MAX_NAMES])} would stop")
+        return changes or ["it would go back to another point"]
+
+
+async def roll_back(
+    client: Client, workflow_id: str, to: str, *, by: str, why: str, run_id: str | None = None
+) -> RolledBackRun:
+    """Roll a run back without showing it to anybody first: `RollBack.commit` without a mark."""
+    return await RollBack(client, workflow_id, to, run_id).commit(by=by, why=why)
+
+
+def _consequences(point: RollbackPoint) -> list[Fact]:
+    spent = point.spent
+    tokens = spent.prompt_tokens + spent.completion_tokens
+    costs = [format_usd(spent.micro_usd)] if spent.micro_usd else []
+    costs += [quantity(tokens, "token")] if tokens else []
+    return [
+        Fact(f"{quantity(len(point.again), 'step')} will run again."),
+        *([Fact(f"{' and '.join(costs)} spent on that stays charged.")] if costs else []),
+        *(
+            Fact(
+                f"Approval {step.name!r} ({'approved' if step.approved else 'denied'}) is undone, and asked for again.",
+                is_loss=True,
+            )
+            for step in point.undone
+        ),
+        *(Fact(f"Child {child} is terminated if it is open.", is_loss=True, run=child) for child in point.children),
+        *([] if point.undone else [Fact("No decision is undone.")]),
+        *([] if point.children else [Fact("No child is stopped.")]),
+        Fact("What stages did outside is not undone."),
     ]
-    also_again = [step.name for step in point.also_again]
-    return RolledBackRun(new_run_id, point.newest.run_id, point.step, point.event, also_again, stopped)
+
+
+def _is_asking(step: Step) -> bool:
+    return step.kind is StepKind.APPROVAL and step.approved is None and step.ended is None
+
+
+def _names(steps: list[Step]) -> str:
+    shown = ", ".join(f"{step.seq} {step.name}" for step in steps[:_MAX_NAMES])
+    return shown if len(steps) <= _MAX_NAMES else f"{shown} and {len(steps) - _MAX_NAMES} more"
 
 
 async def _reset(client: Client, point: RollbackPoint, roll_back: RolledBack) -> str:
@@ -247,6 +347,7 @@ _PAUSE = 0.2
 _MAX_PAUSES = 25  # gives terminated children five seconds to end
 
 _MAX_BETWEEN = 20
+_MAX_NAMES = 8
 
 
 @activity.defn(name=ROLLED_BACK)

@@ -1,7 +1,9 @@
 """Forms that cannot be sent as they are: each says what is wrong, and nothing is done."""
 
+import re
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from html import unescape
 from typing import Any
 from urllib.parse import quote
 
@@ -14,7 +16,7 @@ from baton.console.pages_inbox import approval_path
 from baton.testing import pipeline_worker
 from tests.console.conftest import Browser, started, token_in
 from tests.console.console_pipelines import tick
-from tests.support import until_waiting
+from tests.support import approve, until_waiting
 
 RUN = "operated on"
 AT = f"run={quote(RUN)}"
@@ -50,7 +52,11 @@ async def send(browser: Browser, path: str, **fields: str) -> str:
     [
         (f"/rollback?{AT}", {"why": "a test"}, "the address names no step"),
         (f"/rollback?{AT}&to=1", {}, "give a reason"),
-        (f"/rollback?{AT}&to=1", {"why": "a test", "mark": "old"}, "the run changed after you opened this page"),
+        (
+            f"/rollback?{AT}&to=1",
+            {"why": "a test", "mark": "old"},
+            "nothing was rolled back: what was shown is unknown",
+        ),
         (f"/rollback?{AT}&to=9", {"why": "a test"}, "has no step"),
         (f"/fork?{AT}&at=1", {"why": "a test", "id": ""}, "give the new run an id"),
         (f"/fork?{AT}&at=1", {"id": "x", "patch": "[]"}, "a patch is a JSON object"),
@@ -77,6 +83,34 @@ async def test_a_form_that_cannot_be_sent_says_why(
     runs = await list_runs(client, RunFilter(id_prefix=RUN), 10)
     assert [run.workflow_id for run in runs] == [RUN]
     assert not await list_runs(client, RunFilter(id_prefix="x"), 10)
+
+
+async def test_a_roll_back_does_what_its_page_showed(browser: Browser, client: Client) -> None:
+    """A colleague approves meanwhile: nothing is done, and the page that answers shows what would follow now."""
+    workflow_id = "rolled back here"
+    async with pipeline_worker(client, [operated], [tick]) as worker:
+        handle: Any = await started(worker, operated, workflow_id)
+        await until_waiting(handle, "budget")
+        path = f"/rollback?run={quote(workflow_id)}&to=1"
+        shown = (await browser.get(path)).text
+        await approve(client, handle, "budget")
+        await handle.result()
+        fields = {"csrf": token_in(shown), "why": "a test"}
+        answer = (await browser.post(path, {**fields, "mark": mark_in(shown)})).text
+        assert "the run is COMPLETED now; decided meanwhile: 2 budget" in answer
+        assert "is undone, and asked for again" in answer
+        assert (await read_run(client, workflow_id)).run_id == handle.first_execution_run_id
+        await browser.post(path, {**fields, "mark": mark_in(answer)})
+        run = await read_run(client, workflow_id)
+        assert run.run_id != handle.first_execution_run_id
+        await client.get_workflow_handle(workflow_id).terminate()
+
+
+def mark_in(page: str) -> str:
+    """Return what a page's form says that it showed."""
+    match = re.search(r'name="mark" value="([^"]+)"', page)
+    assert match is not None
+    return unescape(match[1])
 
 
 async def test_a_decision_needs_a_yes_or_a_no(browser: Browser, question: str) -> None:

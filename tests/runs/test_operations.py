@@ -1,0 +1,193 @@
+"""Operations: what a person was shown is done, or nothing is, and the refusal names what has changed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton import Baton, OutdatedError, Pipeline, PipelineInput, pipeline, stage
+from baton.client import RollBack, RunStatus, read_run
+from baton.devserver import DevServer
+from baton.testing import pipeline_worker
+from tests.acceptance.operating import Operator
+from tests.support import GOAL, Handle, approve, names, until_waiting
+
+DAY = timedelta(days=1)
+
+
+@stage
+async def plan(given: Baton) -> dict[str, Any]:
+    """Plan."""
+    return {"current_state": ["planned"]}
+
+
+@stage
+async def pay(given: Baton) -> dict[str, Any]:
+    """Pay."""
+    return {"current_state": ["paid"]}
+
+
+@pipeline
+async def part(p: Pipeline) -> object:
+    """Wait for somebody."""
+    await p.approve("part", within=DAY)
+    return None
+
+
+@pipeline
+async def order(p: Pipeline) -> object:
+    """Plan, ask, pay, ask again; with `child`, the second question is a child's."""
+    await p.stage(plan)
+    await p.approve("manager", within=DAY)
+    await p.stage(pay)
+    if p.params.get("child"):
+        await p.child(part, "A part", name="part")
+    elif not p.params.get("short"):
+        await p.approve("clerk", within=DAY)
+    return None
+
+
+@pytest.fixture
+async def worker(client: Client) -> AsyncIterator[Worker]:
+    async with pipeline_worker(client, [order, part], [plan, pay]) as running:
+        yield running
+
+
+async def ordered(worker: Worker, **params: Any) -> Handle:
+    """Start an order, and return it once it asks its manager."""
+    handle: Handle = await worker.client.start_workflow(
+        order, PipelineInput(goal=GOAL, params=params), id=f"order-{uuid4()}", task_queue=worker.task_queue
+    )
+    await until_waiting(handle, "manager")
+    return handle
+
+
+async def newest_run(handle: Handle, client: Client) -> str | None:
+    return (await client.get_workflow_handle(handle.id).describe()).run_id
+
+
+class TestRollBack:
+    async def test_does_what_was_shown(self, client: Client, worker: Worker) -> None:
+        """The preview names what is undone; its mark holds while nothing changes."""
+        handle = await ordered(worker)
+        await approve(client, handle, "manager")
+        await until_waiting(handle, "clerk")
+        operation = RollBack(client, handle.id, "plan")
+        shown = await operation.preview()
+
+        result = await operation.commit(shown.mark, by="bob", why="wrong plan")
+
+        assert [fact.text for fact in shown.facts if fact.is_loss] == [
+            "Approval 'manager' (approved) is undone, and asked for again."
+        ]
+        assert await newest_run(handle, client) == result.run_id != result.from_run_id
+        await client.get_workflow_handle(handle.id).terminate()
+
+    @pytest.mark.parametrize(
+        ("params", "change"),
+        [
+            ({"short": True}, "the run is COMPLETED now; also 3 pay would run again; decided meanwhile: 2 manager"),
+            ({}, "also 3 pay, 4 clerk would run again; decided meanwhile: 2 manager"),
+            ({"child": True}, "also 3 pay, 4 part would run again; decided meanwhile: 2 manager; also the child "),
+        ],
+    )
+    async def test_does_nothing_if_the_run_has_moved_on(
+        self, client: Client, worker: Worker, params: dict[str, bool], change: str
+    ) -> None:
+        """A colleague approves while the other reads; what was paid meanwhile is not paid again."""
+        handle = await ordered(worker, **params)
+        operation = RollBack(client, handle.id, "plan")
+        shown = await operation.preview()
+        await approve(client, handle, "manager")
+        if params.get("short"):
+            await handle.result()
+        else:
+            await until(handle, client, 4, child=bool(params))
+
+        with pytest.raises(OutdatedError) as refused:
+            await operation.commit(shown.mark, by="bob", why="wrong plan")
+
+        assert f"so nothing was rolled back: {change}" in str(refused.value)
+        assert await newest_run(handle, client) == handle.first_execution_run_id
+        now: Any = refused.value.preview
+        again = await operation.commit(now.mark, by="bob", why="wrong plan")
+        assert again.from_run_id == handle.first_execution_run_id
+        await client.get_workflow_handle(handle.id).terminate()
+
+    async def test_two_people_roll_back_once(self, client: Client, worker: Worker) -> None:
+        """The second learns who was first."""
+        handle = await ordered(worker)
+        operation = RollBack(client, handle.id, "plan")
+        shown = await operation.preview()
+        first = await operation.commit(shown.mark, by="carol", why="quicker")
+        await until_waiting(client.get_workflow_handle(handle.id), "manager")
+
+        with pytest.raises(OutdatedError, match=r"the run goes on as another one .*by carol: quicker"):
+            await operation.commit(shown.mark, by="bob", why="wrong plan")
+
+        assert await newest_run(handle, client) == first.run_id
+        await client.get_workflow_handle(handle.id).terminate()
+
+    async def test_workers_do_not_matter(self, client: Client) -> None:
+        """A mark is about the history: it holds when the worker has left, and for its successor."""
+        queue = f"restarted-{uuid4()}"
+        async with pipeline_worker(client, [order, part], [plan, pay], task_queue=queue) as worker:
+            handle = await ordered(worker)
+            operation = RollBack(client, handle.id, "plan")
+            shown = await operation.preview()
+        assert (await operation.preview()).mark == shown.mark
+        first = await operation.commit(shown.mark, by="bob", why="wrong plan")
+        with pytest.raises(OutdatedError, match=r"nothing was rolled back: .* has no step 'plan'"):
+            await operation.commit(shown.mark, by="bob", why="wrong plan")
+        async with pipeline_worker(client, [order, part], [plan, pay], task_queue=queue):
+            await until_waiting(client.get_workflow_handle(handle.id), "manager")
+        assert await newest_run(handle, client) == first.run_id
+        await client.get_workflow_handle(handle.id).terminate()
+
+    @pytest.mark.parametrize("mark", ["", "old", "[]", "{}", '{"steps": "x"}', "[" * 100_000])
+    async def test_a_mark_of_something_else_does_nothing(self, client: Client, worker: Worker, mark: str) -> None:
+        """However it is made."""
+        handle = await ordered(worker)
+        with pytest.raises(OutdatedError, match="nothing was rolled back: what was shown is unknown"):
+            await RollBack(client, handle.id, "plan").commit(mark, by="bob", why="wrong plan")
+        assert await newest_run(handle, client) == handle.first_execution_run_id
+        await handle.terminate()
+
+
+async def until(handle: Handle, client: Client, steps: int, *, child: bool) -> None:
+    """Wait until a run has begun so many steps, and its child."""
+    async with asyncio.timeout(60):
+        while True:
+            run = await read_run(client, handle.id)
+            if len(run.steps) == steps and bool(run.children) is child:
+                return
+            await asyncio.sleep(0.05)
+
+
+class TestCommand:
+    """`baton rollback`, as a person uses it."""
+
+    async def test_refuses_at_the_terminal_what_it_has_not_shown(
+        self, client: Client, worker: Worker, server: DevServer, tmp_path: Path
+    ) -> None:
+        """One run, and all that have the stage: a colleague approves while the question stands."""
+        operator = Operator(tmp_path, {"TEMPORAL_ADDRESS": server.address, "NO_COLOR": "1"})
+        for words in ((), ("--all", "--status", "WAITING", "--pipeline", "order")):
+            handle = await ordered(worker, short=True)
+            target = words or (handle.id,)
+            async with operator.at_a_terminal("rollback", *target, "--to", "plan", "--why", "wrong plan") as screen:
+                await screen.until("back?")
+                await approve(client, handle, "manager")
+                await handle.result()
+                screen.type("y\n")
+                assert await screen.code() == 1
+            assert "nothing was rolled back" in " ".join(screen.written.split())
+            run = await read_run(client, handle.id)
+            assert (run.status, names(run)) == (RunStatus.COMPLETED, ["plan", "manager", "pay"])
+            assert run.run_id == handle.first_execution_run_id
