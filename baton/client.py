@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from baton.runs.client_follow import Cursor as Cursor
     from baton.runs.client_follow import Followed as Followed
     from baton.runs.client_follow import follow as follow
+    from baton.runs.client_fork import Fork as Fork
+    from baton.runs.client_fork import ForkPreview as ForkPreview
     from baton.runs.client_fork import fork as fork
     from baton.runs.client_fork import forked_input as forked_input
     from baton.runs.client_fork import refused_patch as refused_patch

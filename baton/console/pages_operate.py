@@ -16,16 +16,14 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton import BatonError, HistoryError, PatchError, PipelineError, PipelineInput, StepKind
+from baton import BatonError, HistoryError, PatchError, PipelineError, PipelineInput
 from baton.client import (
+    Fork,
     ListedRun,
     RollBack,
     RunFilter,
     RunRecord,
-    StepStatus,
     describe,
-    fork,
-    forked_input,
     list_runs,
 )
 from baton.console.forms import NO_SUBMISSION, SchemaForm, Submission, check_reason, parse_json
@@ -114,31 +112,25 @@ async def fork_page(request: Request) -> Response:
 
 
 async def _fork_page(request: Request, run: RunRecord, submission: Submission = NO_SUBMISSION) -> Response:
-    at, step, impossible, kept = request.query_params.get("at", ""), None, "", []
+    at, preview, impossible = request.query_params.get("at", ""), None, ""
     if at:
         try:
-            step = run.step(at)
-            forked_input(run, step, patch=None, by="", why="")
-            kept = [earlier for earlier in run.steps if earlier.seq < step.seq]
+            preview = await Fork(await get_sources(request).client(), run.workflow_id, at).preview()
         except HistoryError as error:
             impossible = str(error)
     new_id = f"{run.workflow_id}-fork-{uuid4().hex[:8]}"
+    step, mark = (preview.step, preview.mark) if preview else (None, "")
     values: dict[str, Any] = {
         "run": run,
-        "step": step if not impossible else None,
-        "at": at,
-        "kept": kept,
-        "approvals": [
-            earlier for earlier in kept if earlier.kind is StepKind.APPROVAL and earlier.approved is not None
-        ],
-        "again": [later for later in run.steps if step is not None and later.seq >= step.seq],
-        "baton": run.baton_before(step).to_json_object() if step is not None and not impossible else {},
+        "preview": preview,
+        "mark": mark,
+        "changed": bool(submission.inputs.get("mark") and submission.inputs["mark"] != mark),
+        "baton": preview.run.baton_before(preview.step).to_json_object() if preview else {},
         "impossible": impossible,
         **vars(submission),
         "inputs": {"why": "", "patch": "", "id": new_id, **submission.inputs},
         "action": fork_path(run.workflow_id, step.seq if step else None),
         "check": f"/handoff/check?{urlencode({'run': run.workflow_id, 'at': step.seq if step else ''})}",
-        "running": StepStatus.RUNNING,
     }
     return render(request, "fork.html", values, status=submission.status)
 
@@ -164,7 +156,8 @@ async def do_fork(request: Request, fields: Mapping[str, str]) -> Response:
         if await is_started(client, new_id):
             return await _existing_fork(request, client, run, new_id, fields)
         try:
-            await fork(client, run.workflow_id, at, by=who, why=why, patch=patch or None, new_id=new_id)
+            operation = Fork(client, run.workflow_id, at, patch or None, new_id)
+            await operation.commit(fields.get("mark", ""), by=who, why=why)
         except WorkflowAlreadyStartedError:
             return await _existing_fork(request, client, run, new_id, fields)
         except (PatchError, PipelineError, HistoryError) as error:

@@ -30,6 +30,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from baton.budget.records import Budget
 from baton.cli.doctor import check_routing
+from baton.cli.operations import operate
 from baton.cli.options import OptionGroup
 from baton.cli.output import Command, format_age, make_table, plain
 from baton.cli.session import (
@@ -39,12 +40,13 @@ from baton.cli.session import (
     Session,
     Target,
     WhoOption,
+    YesOption,
     command,
     parse_json_object,
     parse_usd,
     resolve_user,
 )
-from baton.client import fork as fork_run
+from baton.client import Fork
 from baton.core.baton import AnyBaton, Baton
 from baton.core.messages import PipelineInput
 from baton.errors import BatonError
@@ -181,27 +183,18 @@ async def fork(
         str | None, typer.Option(metavar="NAME", help="The task queue of its workers; the old run's by default.")
     ] = None,
     watch: WatchOption = False,
+    yes: YesOption = False,
 ) -> None:
     """Start a new run that keeps everything before a stage.
 
-    The stages before are not executed again. A patch changes the baton right before the stage. The old run is
-    not changed.
+    Shows what is taken over and what is executed again, and asks for confirmation; without a terminal, --yes is
+    required. A patch changes the baton right before the stage. The old run is not changed.
     """
     target, by = Target.of(run), resolve_user(who)
     patch_members = parse_json_object(patch, "--patch") if patch else None
     client = await session.client()
-    with session.progress("forking"):
-        handle = await fork_run(
-            client,
-            target.workflow_id,
-            at,
-            by=by,
-            why=why,
-            patch=patch_members,
-            new_id=id,
-            task_queue=task_queue,
-            run_id=target.run_id,
-        )
+    operation = Fork(client, target.workflow_id, at, patch_members, id, task_queue, target.run_id)
+    handle = await operate(session, operation, f"fork {target.workflow_id!r}?", by=by, why=why, yes=yes)
     await _report(session, client, handle, f"fork of {target}", watch=watch)
 
 

@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
@@ -20,6 +21,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from baton.budget.billing import forked_budget
 from baton.core.history import CANCELED_WITH_RUN, Outcome, StepKind
 from baton.core.messages import Origin, PipelineInput
+from baton.core.operations import Fact, Operation, Preview
 from baton.core.patching import patch_effect
 from baton.core.state import PipelineState
 from baton.errors import HistoryError, OutcomeMismatchError, PatchError, PipelineError
@@ -31,8 +33,105 @@ from baton.runs.client_record import RunRecord, Step
 from baton.runs.client_waiting import has_pollers, pinned_build
 from baton.wire.json_values import Json
 from baton.wire.names import QUERY_CHECK_PATCH, QUERY_STATUS
+from baton.wire.text import quantity
 
 _MISMATCHES = (OutcomeMismatchError.__name__, PipelineError.__name__)
+
+
+@dataclass(frozen=True)
+class ForkPreview(Preview):
+    """What a fork would do now.
+
+    Attributes:
+        run: The run that is forked.
+        step: The first step that the new run executes.
+        source: The run that executed that step, if it was an earlier one of the chain.
+    """
+
+    run: RunRecord = field(kw_only=True)
+    step: Step = field(kw_only=True)
+    source: RunRecord = field(kw_only=True)
+
+    @property
+    def kept(self) -> list[Step]:
+        """The steps that are taken over."""
+        return [step for step in self.run.steps if step.seq < self.step.seq]
+
+    @property
+    def again(self) -> list[Step]:
+        """The steps taken so far that are executed again."""
+        return [step for step in self.run.steps if step.seq >= self.step.seq]
+
+
+@dataclass(frozen=True)
+class Fork(Operation[ForkPreview, WorkflowHandle[Any, Any]]):
+    """Start a new run that takes over everything before a step, optionally with an edited baton.
+
+    Earlier steps are not executed again: the pipeline's code gets their recorded outcomes. The old run is unchanged.
+
+    `preview` and `commit` raise `HistoryError` if there is no such step, and `PatchError` if the patch does not fit the
+    baton. `commit` also raises `PatchError` if a worker reports that the patch breaks a rule of the pipeline (nothing
+    was started), and `PipelineError` if the name in ``by`` has control characters (likewise) or the code does not fit
+    the recorded outcomes (the new run has failed).
+
+    Attributes:
+        client: A connected client.
+        workflow_id: The pipeline to fork.
+        at: The first step that the new run executes.
+        patch: A patch to apply right before that step.
+        new_id: The new workflow id; made from the old one by default.
+        task_queue: The new run's task queue; the old run's by default.
+        run_id: The run to fork; the newest by default.
+    """
+
+    client: Client
+    workflow_id: str
+    at: str
+    patch: Mapping[str, Json] | None = None
+    new_id: str | None = None
+    task_queue: str | None = None
+    run_id: str | None = None
+    nothing_done = "nothing was forked"
+
+    async def preview(self) -> ForkPreview:
+        """Return what would be taken over, and what executed again."""
+        run = await read_run(self.client, self.workflow_id, self.run_id)
+        step = run.step(self.at)
+        source = await _find_executing_run(self.client, run, step)
+        start = forked_input(run, step, patch=self.patch, by="", why="", source=source)
+        basis: dict[str, JsonValue] = {"run": run.run_id, "at": step.seq, "kept": len(start.outcomes)}
+        title = f"{self.workflow_id} ({run.status.value}) is forked at {step.seq} {step.name}"
+        preview = ForkPreview(title, [], basis, run=run, step=step, source=source)
+        preview.facts.extend(_consequences(preview))
+        return preview
+
+    async def _perform(self, preview: ForkPreview, by: str, why: str) -> WorkflowHandle[Any, Any]:
+        if refusal := name_refusal(by):
+            raise PipelineError(refusal)
+        client, run, patch = self.client, preview.run, self.patch
+        start = forked_input(run, preview.step, patch=patch, by=by, why=why, source=preview.source)
+        execution = await describe(client, self.workflow_id, self.run_id)
+        same_workers = self.task_queue in (None, execution.task_queue) and pinned_build(execution) is None
+        # Other workers may have code with other rules.
+        if patch is not None and same_workers and await has_pollers(client, execution.task_queue):
+            baton = _restore_outcomes(run, start.outcomes).baton.to_json_object()
+            if findings := await _ask_code(client, run, baton, patch):
+                raise PatchError(findings)
+        queue = self.task_queue or execution.task_queue
+        handle: WorkflowHandle[Any, Any] = await client.start_workflow(
+            run.pipeline, start, id=self.new_id or f"{self.workflow_id}-fork-{uuid4().hex[:8]}", task_queue=queue
+        )
+        if start.outcomes and await has_pollers(client, queue):
+            await _check_outcomes_fit(handle)
+        return handle
+
+    def _changes(self, shown: Mapping[str, Any], preview: ForkPreview) -> list[str]:
+        if shown["run"] != preview.run.run_id:
+            note = f" ({preview.run.notes[-1].text})" if preview.run.resets else ""
+            return [f"the run goes on as another one{note}"]
+        if shown["at"] != preview.step.seq:
+            return [f"{self.at!r} is step {preview.step.seq} now"]
+        return ["another outcome before the step would be taken over"]
 
 
 async def fork(
@@ -47,50 +146,29 @@ async def fork(
     task_queue: str | None = None,
     run_id: str | None = None,
 ) -> WorkflowHandle[Any, Any]:
-    """Start a new run that takes over everything before a step, optionally with an edited baton.
+    """Fork a run without showing it to anybody first: `Fork.commit` without a mark."""
+    return await Fork(client, workflow_id, at, patch, new_id, task_queue, run_id).commit(by=by, why=why)
 
-    Earlier steps are not executed again: the pipeline's code gets their recorded outcomes. The old run is unchanged.
 
-    Args:
-        client: A connected client.
-        workflow_id: The pipeline to fork.
-        at: The first step that the new run executes.
-        by: Who forks.
-        why: The reason, for the history.
-        patch: A patch to apply right before that step.
-        new_id: The new workflow id; made from the old one by default.
-        task_queue: The new run's task queue; the old run's by default.
-        run_id: The run to fork; the newest by default.
-
-    Returns:
-        A handle of the new run.
-
-    Raises:
-        HistoryError: There is no such step.
-        PatchError: The patch does not fit the baton, or a worker reports that it breaks a rule of the pipeline;
-            nothing was started.
-        PipelineError: The name in ``by`` has control characters, and nothing was started; or the code does not fit
-            the recorded outcomes, and the new run has failed.
-    """
-    if refusal := name_refusal(by):
-        raise PipelineError(refusal)
-    run = await read_run(client, workflow_id, run_id)
-    step = run.step(at)
-    start = forked_input(run, step, patch=patch, by=by, why=why, source=await _find_executing_run(client, run, step))
-    execution = await describe(client, workflow_id, run_id)
-    same_workers = task_queue in (None, execution.task_queue) and pinned_build(execution) is None
-    # Other workers may have code with other rules.
-    if patch is not None and same_workers and await has_pollers(client, execution.task_queue):
-        baton = _restore_outcomes(run, start.outcomes).baton.to_json_object()
-        if findings := await _ask_code(client, run, baton, patch):
-            raise PatchError(findings)
-    queue = task_queue or execution.task_queue
-    handle: WorkflowHandle[Any, Any] = await client.start_workflow(
-        run.pipeline, start, id=new_id or f"{workflow_id}-fork-{uuid4().hex[:8]}", task_queue=queue
-    )
-    if start.outcomes and await has_pollers(client, queue):
-        await _check_outcomes_fit(handle)
-    return handle
+def _consequences(preview: ForkPreview) -> list[Fact]:
+    kept, again = preview.kept, preview.again
+    taken_over = f": {', '.join(step.name for step in kept)}" if kept else ""
+    decided = [step for step in kept if step.kind is StepKind.APPROVAL and step.approved is not None]
+    return [
+        Fact("A new run starts. This one stays as it is, and so do its children."),
+        Fact(
+            f"{quantity(len(kept), 'step')} before it {'is' if len(kept) == 1 else 'are'} taken over, not executed "
+            f"again{taken_over}."
+        ),
+        *(
+            Fact(f"Approval {step.name!r} ({'approved' if step.approved else 'denied'}) is taken over.")
+            for step in decided
+        ),
+        Fact(
+            f"From {preview.step.seq} {preview.step.name} on, everything is executed, also outside: "
+            f"{', '.join(step.name for step in again)}."
+        ),
+    ]
 
 
 async def _check_outcomes_fit(handle: WorkflowHandle[Any, Any]) -> None:

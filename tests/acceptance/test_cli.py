@@ -410,7 +410,7 @@ class TestRepairing:
         options = ("--at", "implement", "--why", "no cookies", "--id", "forked")
         async with at_rest.worker("forks"):
             patch = '{"constraints": ["No cookies"]}'
-            await at_rest("fork", "past-closed", "--patch", patch, *options, "--task-queue", "forks")
+            await at_rest("fork", "past-closed", "--yes", "--patch", patch, *options, "--task-queue", "forks")
             await at_rest.until_asked("forked")
 
         response = await at_rest.json("history", "forked")

@@ -340,6 +340,7 @@ class TestDecide:
             ("inbox", "edit", "--patch", f"@{patch}"),
             ("inbox", "abandon"),
             ("rollback", "--to", "1"),
+            ("fork", "--at", "1"),
         ):
             message = await operator.refused(*words, handle.id, "--why", "why not", code=2)
             assert "--yes" in message

@@ -43,8 +43,9 @@ async def question(client: Client) -> AsyncIterator[str]:
 
 async def send(browser: Browser, path: str, **fields: str) -> str:
     """Send a form, and return the page that answers."""
-    token = token_in((await browser.get(f"/fork?{AT}&at=1")).text)
-    return (await browser.post(path, {"csrf": token, **fields})).text
+    shown = (await browser.get(f"/fork?{AT}&at=1")).text
+    fields = {"mark": mark_in(shown), **fields} if path.startswith("/fork") else fields
+    return (await browser.post(path, {"csrf": token_in(shown), **fields})).text
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ from uuid import uuid4
 
 import pytest
 from temporalio.client import Client
+from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from baton import Baton, OutdatedError, Pipeline, PipelineInput, pipeline, stage
-from baton.client import RollBack, RunStatus, read_run
+from baton.client import Fork, RollBack, RunStatus, read_run
 from baton.devserver import DevServer
 from baton.testing import pipeline_worker
 from tests.acceptance.operating import Operator
@@ -42,10 +43,12 @@ async def part(p: Pipeline) -> object:
 
 @pipeline
 async def order(p: Pipeline) -> object:
-    """Plan, ask, pay, ask again; with `child`, the second question is a child's."""
+    """Plan, ask, pay, ask again; with `again`, plan again before; with `child`, the second question is a child's."""
     await p.stage(plan)
     await p.approve("manager", within=DAY)
     await p.stage(pay)
+    if p.params.get("again"):
+        await p.stage(plan)
     if p.params.get("child"):
         await p.child(part, "A part", name="part")
     elif not p.params.get("short"):
@@ -157,6 +160,50 @@ class TestRollBack:
         with pytest.raises(OutdatedError, match="nothing was rolled back: what was shown is unknown"):
             await RollBack(client, handle.id, "plan").commit(mark, by="bob", why="wrong plan")
         assert await newest_run(handle, client) == handle.first_execution_run_id
+        await handle.terminate()
+
+
+class TestFork:
+    async def test_does_what_was_shown(self, client: Client, worker: Worker) -> None:
+        """What goes on after the step does not matter: the old run stays, and so does what is taken over."""
+        handle = await ordered(worker)
+        operation = Fork(client, handle.id, "manager")
+        shown = await operation.preview()
+        await approve(client, handle, "manager")
+        await until_waiting(handle, "clerk")
+
+        forked = await operation.commit(shown.mark, by="bob", why="another manager")
+
+        assert "1 step before it is taken over, not executed again: plan." in [fact.text for fact in shown.facts]
+        await until_waiting(forked, "manager")
+        await forked.terminate()
+        await handle.terminate()
+
+    async def test_does_nothing_if_the_run_was_rolled_back(self, client: Client, worker: Worker) -> None:
+        """What was taken over before may be another now."""
+        handle = await ordered(worker)
+        operation = Fork(client, handle.id, "manager", new_id=f"{handle.id}-other")
+        shown = await operation.preview()
+        await RollBack(client, handle.id, "plan").commit(by="carol", why="wrong plan")
+        await until_waiting(client.get_workflow_handle(handle.id), "manager")
+
+        with pytest.raises(OutdatedError, match=r"nothing was forked: the run goes on as another one .*by carol"):
+            await operation.commit(shown.mark, by="bob", why="another manager")
+
+        with pytest.raises(RPCError, match="not found"):
+            await client.get_workflow_handle(f"{handle.id}-other").describe()
+        await client.get_workflow_handle(handle.id).terminate()
+
+    async def test_does_nothing_if_the_name_means_another_step(self, client: Client, worker: Worker) -> None:
+        """A stage may run again while the person reads."""
+        handle = await ordered(worker, again=True)
+        operation = Fork(client, handle.id, "plan")
+        shown = await operation.preview()
+        await approve(client, handle, "manager")
+        await until_waiting(handle, "clerk")
+
+        with pytest.raises(OutdatedError, match="nothing was forked: 'plan' is step 4 now"):
+            await operation.commit(shown.mark, by="bob", why="another plan")
         await handle.terminate()
 
 
