@@ -12,6 +12,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
+from baton.cli.operations import fact_lines, operate
 from baton.cli.options import ExitCode
 from baton.cli.output import format_time, make_table, plain, stack
 from baton.cli.session import Session, YesOption, command, current_user
@@ -19,6 +20,7 @@ from baton.keys.store_keyring import Keyring
 from baton.ledger.cli_sources import LedgerOption
 from baton.ledger.cli_sources import open_ledger as ledger_at
 from baton.personal.store import Vault, VaultOptions
+from baton.personal.store_erasure import Erase
 from baton.personal.store_subjects import ERASED, REFUSED, Erasure, Place
 from baton.wire.json_values import has_lone_surrogate
 from baton.wire.text import quantity
@@ -121,11 +123,15 @@ def _read_name() -> str:
 
 async def _erase(session: Session, vault: Vault, name: str, request_id: str, who: str, *, yes: bool) -> None:
     """Show where the data is, ask for confirmation, and erase."""
-    if not yes and not session.json:
-        session.err.print(_render_places(await vault.pseudonym(name), await vault.where_is(name)))
-    session.confirm("destroy the keys? This cannot be undone", yes=yes, otherwise="nothing was erased")
-    with session.progress("erasing"):
-        report = await vault.erase(name, request_id, who)
+    operation = Erase(vault, name, request_id)
+    report = await operate(
+        session,
+        operation,
+        "destroy the keys? This cannot be undone",
+        by=who,
+        yes=yes,
+        render=lambda preview: stack(_render_places(preview.pseudonym, preview.places), *fact_lines(preview)),
+    )
     if session.json:
         session.write_json({**asdict(report), "at": report.at.isoformat(), "task_ids": list(report.task_ids)})
     else:
