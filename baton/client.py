@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from baton.personal.store import Vault as Vault
     from baton.personal.store_erasure import Erase as Erase
     from baton.personal.store_erasure import ErasePreview as ErasePreview
+    from baton.runs.client_cancel import Cancel as Cancel
+    from baton.runs.client_cancel import CancelPreview as CancelPreview
     from baton.runs.client_changes import Change as Change
     from baton.runs.client_changes import FieldChange as FieldChange
     from baton.runs.client_changes import changes as changes

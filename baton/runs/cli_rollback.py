@@ -29,13 +29,11 @@ from baton.cli.session import (
     parse_selection,
     resolve_user,
 )
-from baton.client import RollBack, RollbackPreview, RolledBackRun, Step
+from baton.client import Cancel, CancelPreview, RollBack, RollbackPreview, RolledBackRun, Step
 from baton.errors import HistoryError, PipelineError
 from baton.runs.cli_list import parse_status
 from baton.runs.cli_show import format_spend, heading
 from baton.runs.client_list import ListedRun, RunFilter, list_runs
-from baton.runs.client_reader import read_run
-from baton.runs.client_record import RunStatus
 from baton.wire.text import quantity
 
 _MAX_SHOWN_STEPS = 12
@@ -201,17 +199,14 @@ async def cancel(
     Shows the run and asks for confirmation; without a terminal, --yes is required. Needs a worker to take effect.
     """
     target, by = Target.of(run), resolve_user(who)
-    client = await session.client()
-    with session.progress("reading the history"):
-        record = await read_run(client, target.workflow_id, target.run_id)
-    if record.status is not RunStatus.RUNNING:
-        raise PipelineError(f"{target.workflow_id!r} cannot be canceled: it is {record.status.value}")
-    if not session.json:
-        session.err.print(heading(record))
-    session.confirm(f"cancel {target.workflow_id!r}?", yes=yes, otherwise="nothing was canceled")
-    handle = client.get_workflow_handle(target.workflow_id, run_id=target.run_id)
-    await handle.cancel(reason=f"{why} (by {by})")
+    operation = Cancel(await session.client(), target.workflow_id, target.run_id)
+
+    def render(preview: CancelPreview) -> RenderableType:
+        return stack(heading(preview.run), *fact_lines(preview))
+
+    question = f"cancel {target.workflow_id!r}?"
+    run_id = await operate(session, operation, question, by=by, why=why, yes=yes, render=render)
     if session.json:
-        session.write_json({"workflow_id": target.workflow_id, "run_id": record.run_id})
+        session.write_json({"workflow_id": target.workflow_id, "run_id": run_id})
     else:
         session.show(Text.assemble(plain(target.workflow_id, "bold cyan"), " was asked to cancel"))

@@ -8,12 +8,12 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from baton import Baton, OutdatedError, Pipeline, PipelineInput, pipeline, stage
-from baton.client import Fork, RollBack, RunStatus, read_run
+from baton import Baton, OutdatedError, Pipeline, PipelineError, PipelineInput, pipeline, stage
+from baton.client import Cancel, Fork, RollBack, RunStatus, read_run
 from baton.devserver import DevServer
 from baton.testing import pipeline_worker
 from tests.acceptance.operating import Operator
@@ -205,6 +205,38 @@ class TestFork:
         with pytest.raises(OutdatedError, match="nothing was forked: 'plan' is step 4 now"):
             await operation.commit(shown.mark, by="bob", why="another plan")
         await handle.terminate()
+
+
+class TestCancel:
+    async def test_asks_the_run_that_was_shown(self, client: Client, worker: Worker) -> None:
+        """However far it has come meanwhile."""
+        handle = await ordered(worker)
+        operation = Cancel(client, handle.id)
+        shown = await operation.preview()
+        await approve(client, handle, "manager")
+        await until_waiting(handle, "clerk")
+
+        run_id = await operation.commit(shown.mark, by="bob", why="not needed")
+
+        assert run_id == handle.first_execution_run_id
+        with pytest.raises(WorkflowFailureError, match="Workflow execution failed"):
+            await handle.result()
+        with pytest.raises(PipelineError, match="cannot be canceled: it is CANCELED"):
+            await operation.commit(shown.mark, by="bob", why="not needed")
+
+    async def test_spares_the_run_that_a_colleague_repaired(self, client: Client, worker: Worker) -> None:
+        """Nobody was shown the new run."""
+        handle = await ordered(worker)
+        operation = Cancel(client, handle.id)
+        shown = await operation.preview()
+        await RollBack(client, handle.id, "plan").commit(by="carol", why="wrong plan")
+
+        with pytest.raises(OutdatedError, match=r"nothing was canceled: the run goes on as another one .*by carol"):
+            await operation.commit(shown.mark, by="bob", why="not needed")
+
+        newest = client.get_workflow_handle(handle.id)
+        await until_waiting(newest, "manager")
+        await newest.terminate()
 
 
 async def until(handle: Handle, client: Client, steps: int, *, child: bool) -> None:
