@@ -87,11 +87,30 @@ async def answer_handoff(
             break
         except LedgerUnavailableError as error:
             if pause is None:
-                raise
+                raise _outage_failure(error) from error
             _log.warning("a handoff to %s waits for the ledger: %s", spec.name, error)
             await asyncio.sleep(pause)
     record_answer(metrics, receipt, message, spec.name, Transport.QUEUE)
     return receipt, stage_inputs[0] if receipt.verdict else None, message
+
+
+def _outage_failure(error: LedgerUnavailableError) -> Exception:
+    """Return the failure of a stage that could not begin: the number of its tries before, and what they had charged.
+
+    The server does not retry it: the run waits and sends the handoff again, and this try does not count.
+    """
+    policy = activity.info().retry_policy if activity.in_activity() else None
+    if policy is None or not policy.maximum_attempts:  # retried without end
+        return error
+    info = activity.info()
+    return ApplicationError(
+        str(error),
+        info.attempt - 1,
+        *info.heartbeat_details,
+        type=LedgerUnavailableError.__name__,
+        non_retryable=True,
+        category=ApplicationErrorCategory.BENIGN,
+    )
 
 
 def _check_workflow(message: Mapping[str, Any]) -> list[Finding]:

@@ -68,8 +68,9 @@ class OutgoingHandoff:
         sent: How often it was sent.
         escalations: How often a person was asked about it.
         outages: How often its stage could not begin because storage was down.
+        tries: How often its stage ran and raised before it had to wait for storage or a worker.
         rejections: How often it was rejected in a way that its sender can correct.
-        expiries: How often its contract had expired when it was received.
+        expiries: How often it, or its contract, had expired when it was received.
         corrections: Its sender's corrections, recorded once the handoff is accepted.
         message: The message sent last.
         task_queue: The receiver's task queue; None for the pipeline's own.
@@ -82,6 +83,7 @@ class OutgoingHandoff:
     sent: int = 0
     escalations: int = 0
     outages: int = 0
+    tries: int = 0
     rejections: int = 0
     expiries: int = 0
     corrections: list[StageReturn] = field(default_factory=list)
@@ -100,8 +102,11 @@ async def execute_stage(
     """Run the stage's activity with its retries, on a worker that has what it needs."""
     spec, seq = outgoing.spec, outgoing.stage_input.seq
     suffix = f", attempt {outgoing.sent}" if outgoing.sent > 1 else ""
-    retries, noted = _retry_policy(spec.retries), ""
+    noted = ""
     while True:
+        retries = _retry_policy(spec.retries)
+        if retries.maximum_attempts:
+            retries.maximum_attempts -= outgoing.tries
         try:
             returned: StageReturn | bytes | None = await workflow.execute_activity(
                 spec.name,
@@ -118,18 +123,20 @@ async def execute_stage(
             if is_cancelled_exception(error):
                 raise asyncio.CancelledError(f"stage {spec.name!r} was cancelled") from error
             if refusal := _refusal_of(error):
+                outgoing.tries = 0
                 return refusal
             if (missing := _missing_of(error, spec.name, seq)) is None:
                 outage = isinstance(error.cause, ApplicationError) and error.cause.type in _OUTAGE_TYPES
+                outgoing.tries = outgoing.tries + _tries_before(error) if outage else 0
                 text = f"stage {spec.name!r} failed: {reason_of(error)}"
                 raise StageExecutionError(text, spend_of(error), is_outage=outage) from error
             account.charge_unreserved(spec.name, spend_of(error))
         if missing.text != noted:
             noted = missing.text
             handlers.note(f"{spec.name!r} waits for a worker that can do it: {noted}")
-        if retries.maximum_attempts:
-            retries.maximum_attempts -= missing.tries
+        outgoing.tries += missing.tries
         await _wait_for_worker(outgoing, missing, handlers)
+    outgoing.tries = 0
     if not isinstance(returned, StageReturn):  # the SDK accepts null and bytes for any type
         found = "null" if returned is None else "bytes"
         raise StageFailedError(f"stage {spec.name!r} returned {found}; see `baton schema stage-return`")
@@ -175,6 +182,12 @@ def _missing_of(error: ActivityError, stage: str, seq: int) -> Missing | None:
         return None
     tries = cause.details[0]
     return Missing(stage=stage, seq=seq, text=cause.message, tries=tries) if isinstance(tries, int) else None
+
+
+def _tries_before(error: ActivityError) -> int:
+    """Return how often a stage ran before the try that could not begin."""
+    details = error.cause.details if isinstance(error.cause, ApplicationError) else ()
+    return details[0] if details and isinstance(details[0], int) else 0
 
 
 def _refusal_of(error: ActivityError) -> StageReturn | None:

@@ -12,9 +12,9 @@ from baton.keys.store_keyring import Keyring
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
-from tests.pipelines.line_pipelines import Waits
+from tests.pipelines.line_pipelines import Stumbles, Waits
 from tests.pipelines.line_stages import STAGES
-from tests.support import start
+from tests.support import Handle, start
 
 
 async def test_a_stage_waits_for_the_ledger(server: DevServer, tmp_path: Path) -> None:
@@ -44,3 +44,28 @@ async def test_a_stage_waits_for_the_ledger(server: DevServer, tmp_path: Path) -
     ]
     assert stages == [("first", 1), ("second", result.output)]
     await assert_replays(handle, [Waits], plugin=BatonPlugin())
+
+
+async def wait_for_outage(client: Client, handle: Handle) -> None:
+    """Wait until a run waits for storage, or the server waits to try an activity again."""
+    while not (await read_run(client, handle.id)).timers:
+        description = (await handle.describe()).raw_description
+        if any(pending.attempt > 1 for pending in description.pending_activities):
+            return
+        await asyncio.sleep(0.1)
+
+
+async def test_an_outage_uses_up_no_try_of_a_stage(server: DevServer, tmp_path: Path) -> None:
+    """A stage with two tries that fails once succeeds, though it could not begin before (S3-11-f)."""
+    (tmp_path / "ledger").mkdir()
+    safeguards = Safeguards(Keyring.generate(), tmp_path / "ledger" / "ledger.db")
+    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+    async with pipeline_worker(client, [Stumbles], STAGES) as worker:
+        handle = await start(worker, Stumbles.run, folder=str(tmp_path))
+        await wait_for_outage(client, handle)
+        (tmp_path / "away").rename(tmp_path / "ledger")
+        await handle.result()
+
+    steps = (await read_run(client, handle.id)).steps
+    assert [(step.name, step.status) for step in steps] == [("first", StepStatus.DONE), ("stumbles", StepStatus.DONE)]
+    await assert_replays(handle, [Stumbles], plugin=BatonPlugin())

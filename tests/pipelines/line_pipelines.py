@@ -12,7 +12,7 @@ from baton import ContinueAfter, Pipeline, PipelineInput, PipelineResult
 from baton.errors import StageFailedError
 
 with workflow.unsafe.imports_passed_through():
-    from tests.pipelines.line_stages import alpha, beta, charges, costs, first, gamma, once, second
+    from tests.pipelines.line_stages import alpha, beta, charges, costs, first, gamma, once, second, stumbles
     from tests.pipelines.stages import tidy
 
 
@@ -28,6 +28,21 @@ class Waits:
     async def run(self, start: PipelineInput) -> PipelineResult:
         await self.pipeline.stage(first)
         result = await self.pipeline.stage(second)
+        return self.pipeline.result(result.output)
+
+
+@workflow.defn
+class Stumbles:
+    """A stage with two attempts, the first of which fails, after one that removes the ledger."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.stage(first)
+        result = await self.pipeline.stage(stumbles)
         return self.pipeline.result(result.output)
 
 

@@ -30,6 +30,16 @@ async def second(context: StageContext[Baton]) -> StageResult:
     return StageResult(output=context.attempt)
 
 
+@stage(retries=Retries(attempts=2, first=timedelta(seconds=10), longest=timedelta(seconds=10)))
+async def stumbles(context: StageContext[Baton]) -> StageResult:
+    """Fail at its first run, succeed at its second."""
+    ran = Path(str(context.params["folder"])) / "ran"
+    if not ran.exists():
+        ran.touch()
+        raise ValueError("it stumbled")
+    return StageResult(output=context.attempt)
+
+
 @stage(retries=_ONCE)
 async def once(context: StageContext[Baton]) -> StageResult:
     """Fail permanently."""
@@ -75,4 +85,4 @@ async def costs(context: StageContext[Baton]) -> StageResult:
     return StageResult(baton_patch=patch, spend=Spend(micro_usd=100, prompt_tokens=10))
 
 
-STAGES: list[Callable[..., Any]] = [costs, first, second, once, alpha, beta, gamma, charges]
+STAGES: list[Callable[..., Any]] = [costs, first, second, stumbles, once, alpha, beta, gamma, charges]
