@@ -27,7 +27,7 @@ from temporalio.service import ConnectConfig, GrpcCompression, ServiceClient
 from temporalio.worker.workflow_sandbox import RestrictedWorkflowAccessError, SandboxedWorkflowRunner
 
 from baton.artifacts.store import ArtifactStore, default_store, is_on_this_machine
-from baton.codec.conversion import data_converter, use_worker_threshold, warn_of_clear_text
+from baton.codec.conversion import data_converter, in_namespace, use_worker_threshold, warn_of_clear_text
 from baton.codec.encryption import is_encryption_enabled
 from baton.codec.failures import as_exception, leaf_errors, storable_type, text_of
 from baton.compression import activity as compressing
@@ -156,6 +156,12 @@ class BatonPlugin(SimplePlugin):
             check_decision,
             *EXCHANGE_ACTIVITIES,
         ]
+
+    def configure_client(self, config: client.ClientConfig) -> client.ClientConfig:
+        """Configure a client, whose sealed messages name its namespace."""
+        config = super().configure_client(config)
+        config["data_converter"] = in_namespace(config["data_converter"], config["namespace"])
+        return config
 
     def configure_worker(self, config: worker.WorkerConfig) -> worker.WorkerConfig:
         """Configure a worker, with metrics in the client's runtime.

@@ -229,6 +229,17 @@ def data_converter(
     )
 
 
+def in_namespace(converter: DataConverter, namespace: str) -> DataConverter:
+    """Return the converter of a client: what it seals names the client's namespace. Other converters are kept."""
+    if not isinstance(converter, _DataConverter):
+        return converter
+    clone, codec = copy.copy(converter), copy.copy(converter.payload_codec)
+    assert isinstance(codec, _Codec)  # noqa: S101 - `data_converter` made it
+    codec.namespace = namespace
+    object.__setattr__(clone, "payload_codec", codec)
+    return clone
+
+
 def warn_of_clear_text(converter: DataConverter) -> None:
     """Make an encrypting worker's converter warn of payloads in clear."""
     codec = converter.payload_codec
@@ -257,6 +268,8 @@ class _DataConverter(DataConverter):
 class _Codec(CompressionCodec):
     """Seals and optionally compresses payloads, and decodes them."""
 
+    namespace: str | None = None
+    """The namespace for which it seals; None outside a client."""
     _encryption: EncryptionCodec | None = None
     _owner: SerializationContext | None = None
 
@@ -275,7 +288,7 @@ class _Codec(CompressionCodec):
 
     def _store(self, payload: Payload) -> Payload:
         if payload.metadata.get(RECORD) in _SEALED_AS and (keyring := self._keys.find()) is not None:
-            payload = _seal(payload, keyring)
+            payload = _seal(payload, keyring, self.namespace)
         return self._encode(payload) if self._compress else payload
 
     def _read(self, payload: Payload) -> Payload:
@@ -309,7 +322,7 @@ class _Codec(CompressionCodec):
         keyring = self._keys.find()
         if keyring is not None:
             try:
-                open_sealed(payload.data, keyring)
+                open_sealed(payload.data, keyring, self.namespace)
                 metadata[FAULT] = b""
             except SealError as error:
                 metadata[FAULT] = str(error).encode()
@@ -337,10 +350,10 @@ class _EncryptingCodec(_Codec, WithSerializationContext):
         return self._get_encryption(self._keys.require()).encrypt(super()._store(payload))
 
 
-def _seal(payload: Payload, keyring: Keyring) -> Payload:
+def _seal(payload: Payload, keyring: Keyring, namespace: str | None) -> Payload:
     """Return a handoff's payload, sealed; unchanged if it is not strict JSON."""
     try:
-        data = seal_json(payload.data, keyring)
+        data = seal_json(payload.data, keyring, namespace)
     except SealError:
         return payload
     sealed_as = _SEALED_AS[payload.metadata[RECORD]]

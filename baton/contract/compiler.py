@@ -39,6 +39,7 @@ from baton.contract.records import (
     SourceProvenance,
 )
 from baton.contract.registry import tool_key, tool_keys
+from baton.handoff.validation import TOLERANCE
 from baton.wire.records import CompactRecord, Count, has_text
 from baton.wire.text import TokenEstimator, estimate_tokens
 
@@ -154,7 +155,7 @@ def leave_out_stale(draft: Draft) -> None:
             continue  # it never becomes a fact
         at, max_age, subject = event.at, event.max_age_minutes, _label_subject(event)
         is_limited = event.type is EventType.TOOL_RESULT or max_age is not None
-        if at is None or at - now > policy.tolerance or (is_limited and now - at > policy.age_limit(subject, max_age)):
+        if at is None or at - now > TOLERANCE or (is_limited and now - at > policy.age_limit(subject, max_age)):
             draft.leave_out(event, STALE, subject)
 
 

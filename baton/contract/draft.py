@@ -25,7 +25,6 @@ from baton.contract.records import (
     SourceProvenance,
 )
 from baton.contract.registry import tool_key
-from baton.handoff.validation import TOLERANCE
 from baton.wire.records import CompactRecord, Name, has_text
 from baton.wire.text import TokenEstimator, estimate_tokens, single_line
 
@@ -89,13 +88,11 @@ class ContractPolicy:
         max_result_age_minutes: The maximum age of a fresh tool result.
         tool_ages: The same by tool, ignoring case. An event's own `max_age_minutes` takes precedence over both.
         expires_after_minutes: The lifetime of a contract.
-        tolerance: The tolerated clock difference of recorders.
     """
 
     max_result_age_minutes: int = DEFAULT_MAX_AGE_MINUTES
     tool_ages: Mapping[str, int] = field(default_factory=dict)
     expires_after_minutes: int = DEFAULT_EXPIRY_MINUTES
-    tolerance: timedelta = TOLERANCE
 
     def __post_init__(self) -> None:
         ages = {"max_result_age_minutes": self.max_result_age_minutes, **self.tool_ages}

@@ -316,6 +316,10 @@ class HandoffContract(OpenRecord):
         return now - self.created_at > timedelta(minutes=self.expires_after_minutes)
 
 
+CREATED_AT = "/createdAt"
+"""The place of a contract's time."""
+
+
 class Check(StrEnum):
     """The checks of a contract: the seven of the source document, and two more."""
 
@@ -328,6 +332,9 @@ class Check(StrEnum):
     TRACE = "trace_id"
     SHAPE = "shape"
     TIME = "time"
+
+
+_FROM_THE_FUTURE = (Check.TIME, CREATED_AT)
 
 
 class ContractFinding(CompactRecord):
@@ -373,8 +380,16 @@ class ContractVerdict(CompactRecord):
 
     def findings(self) -> list[Finding]:
         """Return the errors in the form of a receiver's gate."""
-        code = Code.SCHEMA_INVALID
-        return [Finding(code=code, text=error.text, at=error.at, rule=error.check.value) for error in self.errors]
+        # A contract from the future is treated as a message from the future: its sender would write the same again.
+        return [
+            Finding(
+                code=Code.SIGNATURE_INVALID if (error.check, error.at) == _FROM_THE_FUTURE else Code.SCHEMA_INVALID,
+                text=error.text,
+                at=error.at,
+                rule=error.check.value,
+            )
+            for error in self.errors
+        ]
 
 
 def verdict_log_fields(verdict: ContractVerdict) -> Mapping[str, Any]:

@@ -22,6 +22,7 @@ from baton.contract.draft import (
 )
 from baton.contract.records import (
     CONTRACT_CURRENT,
+    CREATED_AT,
     DEFAULT_EXPIRY_MINUTES,
     MAX_EXPIRY_MINUTES,
     Check,
@@ -36,7 +37,7 @@ from baton.contract.records import (
 )
 from baton.contract.registry import OutputSchemas, tool_key, tool_keys
 from baton.core.verdict import MAX_FINDING_LENGTH, Code, Finding, Verdict
-from baton.handoff.validation import TOLERANCE
+from baton.handoff.validation import EXPIRES_AT, TOLERANCE
 from baton.wire.json_values import format_digest, repair_text, sha256
 from baton.wire.records import has_text
 from baton.wire.schemas import format_pointer, published_document, version_mismatch
@@ -53,8 +54,7 @@ def _document() -> dict[str, Any]:
     return published_document(HandoffContract, "contract", CONTRACT_CURRENT)
 
 
-EXPIRED_AT = "/step/contract/createdAt"
-"""The place of the finding of an expired contract; the sender only has to compile it again."""
+_EXPIRED_AT = f"/step/contract{CREATED_AT}"
 
 
 def expiry_findings(contract: Mapping[str, Any] | None, now: datetime) -> list[Finding]:
@@ -67,16 +67,27 @@ def expiry_findings(contract: Mapping[str, Any] | None, now: datetime) -> list[F
         expires_at = created.replace(tzinfo=created.tzinfo or UTC) + timedelta(minutes=minutes)
     except (KeyError, TypeError, ValueError, OverflowError):
         text = "the contract does not say when it expires, so it counts as expired; compile it again"
-        return [Finding(code=Code.INCOMPLETE_CONTEXT, text=text, at=EXPIRED_AT)]
+        return [Finding(code=Code.INCOMPLETE_CONTEXT, text=text, at=_EXPIRED_AT)]
     if now <= expires_at:
         return []
     text = f"the contract expired at {expires_at.isoformat()}; compile it again"
-    return [Finding(code=Code.INCOMPLETE_CONTEXT, text=text, at=EXPIRED_AT)]
+    return [Finding(code=Code.INCOMPLETE_CONTEXT, text=text, at=_EXPIRED_AT)]
 
 
 def is_expired_contract(verdict: Verdict) -> bool:
-    """Return whether a handoff was rejected only for its expired contract."""
-    return bool(verdict.findings) and all(finding.at == EXPIRED_AT for finding in verdict.findings)
+    """Return whether a handoff was rejected only for its expired contract, which its sender can compile again."""
+    return bool(verdict.findings) and all(map(_is_expired_contract, verdict.findings))
+
+
+def is_expired(verdict: Verdict) -> bool:
+    """Return whether a handoff was rejected only because it, or its contract, had expired."""
+    return bool(verdict.findings) and all(
+        finding.at == EXPIRES_AT or _is_expired_contract(finding) for finding in verdict.findings
+    )
+
+
+def _is_expired_contract(finding: Finding) -> bool:
+    return (finding.code, finding.at) == (Code.INCOMPLETE_CONTEXT, _EXPIRED_AT)
 
 
 def list_objects(value: Any) -> list[tuple[int, Mapping[str, Any]]]:
@@ -214,16 +225,17 @@ def validate_contract(
     max_tokens: int | None = None,
     schemas: OutputSchemas | None = None,
     parent_trace_id: str | None = None,
+    tolerance: timedelta = TOLERANCE,
 ) -> ContractVerdict:
     """Return the verdict on a contract, with all errors and warnings."""
     members = _to_members(contract)
     errors, record = _check_shape(members)
     warnings: list[ContractFinding] = []
-    errors += _check_provenance(members)
+    errors += _check_provenance(members, tolerance)
     errors += check_context(members, report, None if events is None else list(events))
     errors += _check_budget(members, record, max_tokens)
     errors += _check_tools(members)
-    for found_errors, found_warnings in (_check_schema(members, schemas), _check_time(members, now)):
+    for found_errors, found_warnings in (_check_schema(members, schemas), _check_time(members, now, tolerance)):
         errors += found_errors
         warnings += found_warnings
     errors += _check_trace(members, parent_trace_id)
@@ -268,7 +280,7 @@ def _select_check(pointer: str) -> Check:
     return Check.PROVENANCE if len(parts) > 3 and parts[1] == "facts" and parts[3] == "source" else Check.SHAPE
 
 
-def _check_provenance(members: Mapping[str, Any]) -> list[ContractFinding]:
+def _check_provenance(members: Mapping[str, Any], tolerance: timedelta) -> list[ContractFinding]:
     """Return findings for facts with an unknown source, or retrieved after the contract was made."""
     findings = []
     created = parse_instant(members.get("createdAt"))
@@ -282,7 +294,7 @@ def _check_provenance(members: Mapping[str, Any]) -> list[ContractFinding]:
             text = f"{at + '/source'!r} is not known; a fact without a known source does not cross, leave it out"
             findings.append(ContractFinding(check=Check.PROVENANCE, text=text, at=f"{at}/source"))
         retrieved = parse_instant(source.get("timestamp"))
-        if created is not None and retrieved is not None and retrieved - created > TOLERANCE:
+        if created is not None and retrieved is not None and retrieved - created > tolerance:
             text = f"{at + '/timestamp'!r} is after the contract was made; write when the data was retrieved"
             findings.append(ContractFinding(check=Check.PROVENANCE, text=text, at=f"{at}/timestamp"))
     return findings
@@ -346,7 +358,9 @@ def _check_trace(members: Mapping[str, Any], parent_trace_id: str | None) -> lis
     return [ContractFinding(check=Check.TRACE, text=text, at="/traceId")]
 
 
-def _check_time(members: Mapping[str, Any], now: datetime) -> tuple[list[ContractFinding], list[ContractFinding]]:
+def _check_time(
+    members: Mapping[str, Any], now: datetime, tolerance: timedelta
+) -> tuple[list[ContractFinding], list[ContractFinding]]:
     """Return errors for a future time or too long a lifetime, and a warning for an expired contract."""
     errors: list[ContractFinding] = []
     minutes = members.get("expiresAfterMinutes", DEFAULT_EXPIRY_MINUTES)
@@ -356,10 +370,10 @@ def _check_time(members: Mapping[str, Any], now: datetime) -> tuple[list[Contrac
     created = parse_instant(members.get("createdAt"))
     if created is None:
         return errors, []
-    if created - now > TOLERANCE:
-        problem = f"it was made {created - now} in the future, and clocks may differ by {TOLERANCE}"
+    if created - now > tolerance:
+        problem = f"it was made {created - now} in the future, and clocks may differ by {tolerance}"
         text = f"{problem}; have a time service set both"
-        errors.append(ContractFinding(check=Check.TIME, text=text, at="/createdAt"))
+        errors.append(ContractFinding(check=Check.TIME, text=text, at=CREATED_AT))
     lifetime = timedelta(minutes=min(max(minutes, 0), 10**9)) if isinstance(minutes, int) else None
     if lifetime is not None and now - created > lifetime:
         text = f"it expired {now - created - lifetime} ago; compile it again"

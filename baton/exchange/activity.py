@@ -11,9 +11,9 @@ from temporalio import activity
 from baton.artifacts.store import ArtifactStore
 from baton.core.verdict import HandoffStatus
 from baton.exchange.records import ADMIT, OPEN, AcceptRequest, Admission, OpenedMessage, message_digest, reply_to_of
-from baton.handoff.activity_receive import current_run_name, require_gate
+from baton.handoff.activity_receive import current_run_name, find_run_chain, require_gate
 from baton.handoff.sealed import SealError
-from baton.handoff.store_gate import MAX_BYTES_ON_LOOP, audience_check
+from baton.handoff.store_gate import MAX_BYTES_ON_LOOP, REPLAY, audience_check
 from baton.handoff.store_signing import open_sealed
 from baton.ledger.records import RECORD, AuditEntry
 from baton.pipelines.activity_context import current_parts
@@ -33,21 +33,27 @@ async def admit(request: AcceptRequest) -> Admission:
         LedgerUnavailableError: The answer could not be recorded; the activity is retried.
     """
     gate = require_gate(current_parts().gate)
-    audience_findings = audience_check(request.audience)
+    here, run_chain = activity.info(), await find_run_chain(request.run_chain)
+    audience_findings = audience_check(here.workflow_id or "", here.workflow_namespace or "", run_chain)
     receipt, message = await gate.accept(
-        request.message, request.receiver, run_id=current_run_name(), extra_checks=[audience_findings]
+        request.message,
+        request.receiver,
+        run_id=current_run_name(),
+        run_chain=run_chain,
+        extra_checks=[audience_findings],
     )
     record_verdict(receipt.verdict.reason.value if receipt.verdict.reason else HandoffStatus.ACCEPTED.value)
     if not message:
         return Admission(receipt=receipt)
     sender = message.get("fromAgent")
     agent = sender.get("agentId") if isinstance(sender, Mapping) else None
+    is_replay = audience_findings(message) or any(finding.rule == REPLAY for finding in receipt.verdict.findings)
     return Admission(
         receipt=receipt,
         digest=message_digest(message),
         sender=agent if isinstance(agent, str) else "",
         # Anyone can forward a copy without a key; our rejection must not reach the sender before the real answer.
-        reply_to=None if audience_findings(message) else reply_to_of(message),
+        reply_to=None if is_replay else reply_to_of(message),
         message=dict(message) if receipt.verdict else None,
     )
 
@@ -71,7 +77,7 @@ async def open_message(raw: str, scanned: bool = False) -> OpenedMessage:
 def _open(sealed: bytes, scanned: bool) -> OpenedMessage:
     gate = require_gate(current_parts().gate)
     try:
-        message = dict(open_sealed(sealed, gate.keyring).message)
+        message = dict(open_sealed(sealed, gate.keyring, activity.info().workflow_namespace).message)
     except SealError as error:
         return OpenedMessage(fault=str(error))
     if (excess := find_excess(message, MAX_MESSAGE_VALUES)) is not None:

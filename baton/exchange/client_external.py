@@ -45,7 +45,7 @@ from baton.handoff.validation import Receipt, ReceiverRequirements
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_keys import PublicKeys
 from baton.ledger.entries import run_name
-from baton.runs.client_executions import Execution, is_unknown, list_executions, query_run
+from baton.runs.client_executions import Execution, describe, is_unknown, list_executions, query_run
 from baton.runs.client_waiting import Asker
 from baton.wire.json_values import MAX_MESSAGE_VALUES, Json, find_excess
 from baton.wire.names import ATTRIBUTE_STATUS
@@ -167,7 +167,7 @@ class OutsideAgents:
         message: Any = await handle.query(QUERY_MESSAGE, ref.handoff.handoff_id)
         if not isinstance(message, UnverifiedHandoff):
             raise PipelineError(f"handoff {ref.handoff.handoff_id!r} is no longer open; list the open ones")
-        opened = open_sealed(message.raw, self.gate.keyring)
+        opened = open_sealed(message.raw, self.gate.keyring, self.client.namespace)
         if message_digest(opened.message) != ref.handoff.digest:
             raise PipelineError(f"handoff {ref.handoff.handoff_id!r} now has another message; list again")
         return message.raw
@@ -213,11 +213,14 @@ class OutsideAgents:
             LedgerUnavailableError: The answer could not be recorded; nothing was accepted.
         """
         ref = await self._move(ref, agent, holder, ActionKind.CLAIM)  # without a claim, nothing is recorded
+        run_chain = (await describe(self.client, ref.workflow_id)).info.first_run_id
+        is_here = audience_check(outside_address(agent), self.client.namespace, run_chain)
         receipt, _ = await self.gate.accept(
             await self.read(ref),
             ReceiverRequirements(agent, version, expects_work=False),
             run_id=run_name(ref.workflow_id),
-            extra_checks=[audience_check(outside_address(agent)), contract_check(self.gate.clock)],
+            run_chain=run_chain,
+            extra_checks=[is_here, contract_check(self.gate.clock, self.gate.freshness.tolerance)],
         )
         verdict, code = receipt.verdict, receipt.verdict.reason
         if verdict:
@@ -412,7 +415,8 @@ async def hand_off_to(
 
     Args:
         client: A client whose plugin has the safeguards and seals the message.
-        message: The message; its `audience` is the receiver's workflow id.
+        message: The message; its `audience` is the receiver's workflow id. A later run under that id does not accept
+            it again.
         within: How long to wait for the answer.
         keyring: Verifies the answer's seal.
         starting: How to start the receiver; without it, the receiver must be running.
@@ -482,7 +486,7 @@ async def _await_answer(
         queried, answer = await _query_answer(client, workflow_id, message.handoff_id)
         if isinstance(answer, UnverifiedHandoff):
             try:
-                ack = Acknowledgement.from_json_object(open_sealed(answer.raw, keyring).message)
+                ack = Acknowledgement.from_json_object(open_sealed(answer.raw, keyring, client.namespace).message)
             except ValidationError as error:
                 raise SealError("the answer's seal holds, but it is not an acknowledgement") from error
             if ack.digest == digest:

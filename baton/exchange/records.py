@@ -15,7 +15,7 @@ from pydantic import Field, JsonValue
 from baton.core.baton import Baton
 from baton.core.verdict import Code, Verdict
 from baton.handoff.records import CostTracking
-from baton.handoff.sealed import KEY_ID, SIGNATURE
+from baton.handoff.sealed import KEY_ID, NAMESPACE, SIGNATURE
 from baton.handoff.validation import Receipt, ReceiverRequirements
 from baton.wire.json_values import digest
 from baton.wire.records import CompactRecord, Digest, Instant, Integer, Name, OpenRecord, Timestamp, Uuid4
@@ -90,8 +90,8 @@ class Acknowledgement(OpenRecord):
 
 
 def message_digest(message: Mapping[str, Any]) -> str:
-    """Return the digest of a message without its seal."""
-    return digest({name: value for name, value in message.items() if name not in (KEY_ID, SIGNATURE)})
+    """Return the digest of a message without its seal and what is added with it."""
+    return digest({name: value for name, value in message.items() if name not in (KEY_ID, NAMESPACE, SIGNATURE)})
 
 
 class SentHandoff(CompactRecord):
@@ -317,10 +317,10 @@ def reply_to_of(message: Mapping[str, Any]) -> str | None:
 
 
 class AcceptRequest(CompactRecord):
-    """A received handoff, and its receiver's requirements."""
+    """A received handoff, the first run of the receiver's chain as its workflow knows it, and its requirements."""
 
     raw: str
-    audience: str
+    run_chain: str
     receiver: ReceiverRequirements
 
     @property

@@ -42,7 +42,7 @@ from baton.exchange.workflow_messages import (
 )
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.handoff.records import CompletedSubtask, Handoff, Sender, Subtask, Target, Trail
-from baton.handoff.relay import AgentState, Delivery, build_handoff
+from baton.handoff.relay import EXPIRES, AgentState, Delivery, build_handoff
 from baton.handoff.sealed import SealError
 from baton.handoff.trace import handoff_span_id, task_traceparent
 from baton.handoff.validation import ReceiverRequirements
@@ -127,7 +127,8 @@ class Outgoing:
                 delivery=Delivery(
                     receivers=receivers,
                     audience=to.workflow_id,
-                    expires_at=None if expires is None else now + expires,
+                    audience_run=to.run_chain,
+                    expires=expires,
                     initial=self._parent is None and not completed,
                     step=members,
                 ),
@@ -198,10 +199,9 @@ class Exchange:
         workflow.set_signal_handler(HANDOFF_ANSWER, self._on_answer)
         pipeline.carries["exchange"] = self.carried
 
-    @property
-    def asks(self) -> bool:
-        """Whether a person is asked about a handoff without an answer."""
-        return self._ask is not None
+    def lifetime(self, within: timedelta) -> timedelta:
+        """Return after how long a handoff expires: the wait for an answer; longer if a person may send it again."""
+        return within if self._ask is None else max(EXPIRES, 3 * within)
 
     def carried(self) -> dict[str, JsonValue]:
         """Return the state that the next run restores after continue-as-new."""
@@ -224,7 +224,8 @@ class Exchange:
         Args:
             to: The receiver; it is started if necessary.
             description: What it is to do.
-            within: How long to wait for the answer; then the handoff expires, unless a person is asked.
+            within: How long to wait for the answer; then the handoff expires. If a person is asked, it expires after
+                three times that, a day at least.
             constraints: Rules of the form `key:value`.
             state: The state that it receives; the baton by default.
             corrects: The needs-input answer that this handoff corrects; it keeps the id, and is the next attempt.
@@ -243,8 +244,9 @@ class Exchange:
             identity = (
                 None if corrects is None else (corrects.handoff_id, self._outbox.next_attempt(corrects.handoff_id))
             )
-            expires = None if self.asks else within  # a person may send the same message again much later
-            handoff = self.outgoing.message(to, description, constraints, state, expires, identity=identity)
+            handoff = self.outgoing.message(
+                to, description, constraints, state, self.lifetime(within), identity=identity
+            )
             ack = await self.deliver(seq, to, handoff, within, attempts)
             return StageReturn(stage=name, seq=seq, output=ack.to_json_object())
 

@@ -119,7 +119,8 @@ class Outside:
         name = f"hand off to {agent} outside"[:200]
 
         async def act(seq: int) -> StageReturn:
-            receiver = Receiver(outside_address(agent), agent, version)
+            here = workflow.info().first_execution_run_id  # an agent takes it from this run or one that continues it
+            receiver = Receiver(outside_address(agent), agent, version, run_chain=here)
             spec = StageSpec(agent, version=version, task=description, tools=frozenset(tools))
             handoff_id, until = str(workflow.uuid4()), workflow.now() + within
 

@@ -85,6 +85,8 @@ class Receiver:
         params: The parameters to start it with.
         inputs: The inputs to start it with, as of `Pipeline.stage`.
         task_queue: Its task queue; the sender's by default.
+        run_chain: Its first run, if only that run and those that continue it may accept the handoff; by default
+            whichever runs under that id.
     """
 
     workflow_id: str
@@ -94,6 +96,7 @@ class Receiver:
     params: Mapping[str, Json] = field(default_factory=dict)
     inputs: Mapping[str, Any] = field(default_factory=dict)
     task_queue: str | None = None
+    run_chain: str | None = None
 
 
 def message_of(arguments: tuple[Any, ...]) -> bytes | None:
@@ -314,8 +317,8 @@ class Arrivals:
         if _hash(raw) in self._answered_hashes:
             await self._repeat_answer(raw)
             return None
-        by, workflow_id = receiver.agent_type, workflow.info().workflow_id
-        request = AcceptRequest(raw=base64.b64encode(raw).decode(), audience=workflow_id, receiver=receiver)
+        by, run_chain = receiver.agent_type, workflow.info().first_execution_run_id
+        request = AcceptRequest(raw=base64.b64encode(raw).decode(), run_chain=run_chain, receiver=receiver)
         admission = await admit(request, patience)
         receipt, now = admission.receipt, workflow.now()
         if admission.digest is None:

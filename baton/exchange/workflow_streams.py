@@ -255,7 +255,7 @@ class Streams:
             to: The receiver.
             description: What it is to do.
             chunks: The contents. They can be asynchronous, but making them must not run steps of this pipeline.
-            within: How long each of the two answers may take; then the handoff expires, unless a person is asked.
+            within: How long each of the two answers may take; the handoff expires as in `Exchange.hand_off`.
             state: The handoff's state; the baton by default.
             attempts: How often it is sent in that time while no answer comes.
 
@@ -270,8 +270,8 @@ class Streams:
 
         async def act(seq: int) -> StageReturn:
             stream_id = str(workflow.uuid4())
-            expires = None if exchange.asks else within
-            handoff = exchange.outgoing.message(to, description, (), state, expires, step={STREAM: stream_id})
+            lifetime = exchange.lifetime(within)
+            handoff = exchange.outgoing.message(to, description, (), state, lifetime, step={STREAM: stream_id})
             ack = await exchange.deliver(seq, to, handoff, within, attempts)
             if ack.accepted:
                 ack = await self._send_all(to, stream_id, chunks, within, attempts)

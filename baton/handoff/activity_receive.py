@@ -17,9 +17,8 @@ from baton.core.messages import StageInput, StageReturn
 from baton.core.stages import StageSpec
 from baton.core.verdict import Code, Finding, Verdict
 from baton.errors import ConfigurationError
-from baton.handoff.relay import STEP_WORKFLOW
 from baton.handoff.sealed import UnverifiedHandoff
-from baton.handoff.store_gate import Gate, contract_check, now_utc
+from baton.handoff.store_gate import AUDIENCE_RUN, Gate, audience_check, contract_check, now_utc
 from baton.handoff.validation import Check, Receipt, ReceiverRequirements
 from baton.keys.store_keyring import KeyringError
 from baton.ledger.chain import CANCELED
@@ -27,12 +26,15 @@ from baton.ledger.entries import cost_after, run_name
 from baton.ledger.records import AuditEntry, Kind, LedgerError, LedgerUnavailableError
 from baton.telemetry.metering import record_answer
 from baton.telemetry.metrics import Metrics, Transport
+from baton.wire.json_values import canonical_json
 from baton.wire.names import HANDOFF_REFUSED
 from baton.wire.text import list_faults
 
 _RECORD_PAUSES = (0.1, 0.5, 2.0)  # seconds between attempts to record what a stage returned
 _ANSWER_PAUSES = (0.2, 0.5, 1.0)  # seconds between attempts to record an answer
 _MAX_REFUSAL_LENGTH = 1_000
+_MAX_RUN_CHAINS = 10_000
+_run_chains: dict[str, str] = {}  # the first run of each continued run's chain; it never changes
 _log = logging.getLogger(__name__)
 
 
@@ -77,12 +79,18 @@ async def answer_handoff(
 ) -> tuple[Receipt, StageInput | None, Mapping[str, Any]]:
     """Answer a stage's handoff: the recorded receipt, the stage's input if accepted, and the message."""
     stage_inputs: list[StageInput] = []  # filled by its check, so that the input is parsed once
-    checks = [filled_check(spec.requires), _check_workflow, _input_check(stage_inputs), contract_check(clock)]
+    run_chain = await find_run_chain(_claimed_chain(sealed)) if activity.in_activity() else None
+    checks = [
+        filled_check(spec.requires),
+        _input_check(stage_inputs),
+        contract_check(clock, gate.freshness.tolerance),
+        *_address_checks(run_chain),
+    ]
     # A short outage must not use up the stage's own retries.
     for pause in (*_ANSWER_PAUSES, None):
         try:
             receipt, message = await gate.accept(
-                sealed.raw, requirements(spec), run_id=current_run_name(), extra_checks=checks
+                sealed.raw, requirements(spec), run_id=current_run_name(), run_chain=run_chain, extra_checks=checks
             )
             break
         except LedgerUnavailableError as error:
@@ -113,13 +121,38 @@ def _outage_failure(error: LedgerUnavailableError) -> Exception:
     )
 
 
-def _check_workflow(message: Mapping[str, Any]) -> list[Finding]:
-    """Return a finding if a handoff is for a stage of another workflow, where its seal holds as well."""
-    workflow_id = message.get("step", {}).get(STEP_WORKFLOW)
-    if not activity.in_activity() or workflow_id == activity.info().workflow_id:
+def _claimed_chain(sealed: UnverifiedHandoff) -> str | None:
+    """Return the run of this activity if a handoff in canonical form is made out for it; None otherwise."""
+    info = activity.info()
+    beginning = canonical_json({"audience": info.workflow_id, AUDIENCE_RUN: info.workflow_run_id})[:-1]
+    return info.workflow_run_id if sealed.raw.startswith(beginning) else None
+
+
+def _address_checks(run_chain: str | None) -> list[Check]:
+    """Return the check that a handoff is for a stage of this workflow: elsewhere, its seal holds as well."""
+    if run_chain is None:
         return []
-    text = "the handoff is for a stage of another workflow; sent to this one it is a replay"
-    return [Finding(code=Code.SIGNATURE_INVALID, text=text, at=f"/step/{STEP_WORKFLOW}")]
+    info = activity.info()
+    return [audience_check(info.workflow_id or "", info.workflow_namespace or "", run_chain)]
+
+
+async def find_run_chain(claimed: str | None) -> str:
+    """Return the first run of the chain to which the activity's run belongs, by the server.
+
+    Args:
+        claimed: What the run says; it is asked about only where a run says that it continues another one.
+    """
+    info = activity.info()
+    run_id = info.workflow_run_id or ""
+    if claimed == run_id:
+        return run_id
+    if run_id not in _run_chains:
+        run = activity.client().get_workflow_handle(info.workflow_id or "", run_id=run_id)
+        first_run_id = (await run.describe()).raw_info.first_run_id
+        if len(_run_chains) >= _MAX_RUN_CHAINS:
+            del _run_chains[next(iter(_run_chains))]
+        _run_chains[run_id] = first_run_id or run_id
+    return _run_chains[run_id]
 
 
 def _input_check(stage_inputs: list[StageInput]) -> Check:

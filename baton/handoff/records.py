@@ -15,6 +15,7 @@ from pydantic import Field, JsonValue
 from baton.wire.money import Usd, UsdSpent, to_micro_usd
 from baton.wire.records import (
     NOT_NULL,
+    Address,
     AgentVersion,
     Count,
     Digest,
@@ -255,7 +256,9 @@ class Handoff(OpenRecord):
         receiver_list: Of a fan-out, every receiver; each gets a copy.
         personal_data_payload: Personal data, encrypted per subject; nowhere else in the message.
         key_id: Which key sealed it.
-        audience: The one address that it is meant for.
+        audience: The one address that it is meant for: the receiving workflow, or an outside agent's.
+        audience_run: The first run of the chain that it is meant for; absent if the sender does not know it.
+        namespace: The Temporal namespace that it is meant for; it is added with the seal.
         expires_at: From when on it may not be accepted.
         initial: True for a handoff that begins a task, and so has no completed subtasks.
         trail: How the task came here; what the ping-pong guard looks at.
@@ -288,7 +291,9 @@ class Handoff(OpenRecord):
     personal_data_payload: Annotated[dict[str, JsonValue] | None, NOT_NULL] = None
 
     key_id: Annotated[Name | None, NOT_NULL] = None
-    audience: Annotated[Name | None, NOT_NULL] = None
+    audience: Annotated[Address | None, NOT_NULL] = None
+    audience_run: Annotated[Name | None, NOT_NULL] = None
+    namespace: Annotated[Address | None, NOT_NULL] = None
     expires_at: Annotated[Instant | None, NOT_NULL] = None
 
     initial: Annotated[bool | None, NOT_NULL] = None

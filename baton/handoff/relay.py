@@ -41,6 +41,9 @@ from baton.personal.records import merge_payloads
 from baton.wire.json_values import digest, find_unwritable
 from baton.wire.money import to_usd
 
+EXPIRES = timedelta(days=1)
+"""After how long a handoff expires if nothing else is said."""
+
 
 @dataclass(frozen=True)
 class AgentState:
@@ -88,7 +91,8 @@ class Delivery:
     Attributes:
         receivers: All receivers of a fan-out; each gets a copy of the message.
         audience: The only address that may accept it.
-        expires_at: When it expires.
+        audience_run: The first run of the chain at that address that may accept it; None for any.
+        expires: After how long it expires; None for never.
         personal_data: Personal data, encrypted per subject.
         initial: Whether the handoff begins a task, and so needs no completed subtasks.
         step: What a pipeline sends to its own stage only.
@@ -96,7 +100,8 @@ class Delivery:
 
     receivers: Sequence[str] = ()
     audience: str | None = None
-    expires_at: datetime | None = None
+    audience_run: str | None = None
+    expires: timedelta | None = EXPIRES
     personal_data: Mapping[str, JsonValue] | None = None
     initial: bool = False
     step: Mapping[str, JsonValue] | None = None
@@ -120,7 +125,8 @@ def build_handoff(
         "receiver_list": list(delivery.receivers) or None,
         "personal_data_payload": None if delivery.personal_data is None else dict(delivery.personal_data),
         "audience": delivery.audience,
-        "expires_at": delivery.expires_at,
+        "audience_run": delivery.audience_run,
+        "expires_at": None if delivery.expires is None else timestamp + delivery.expires,
         "initial": delivery.initial or None,
         "trail": None if state.trail is None else _next_trail(state, state.trail, target),
         "step": None if delivery.step is None else dict(delivery.step),
@@ -182,9 +188,6 @@ MAX_COMPLETED_SUBTASKS = 5
 MAX_TOOL_CALLS = 20
 """How many of the newest tool calls a handoff lists."""
 
-STEP_WORKFLOW = "workflow"
-"""The member of `step` that names the workflow whose stage a handoff begins."""
-
 _MAX_DESCRIPTION_LENGTH = 200
 _PIPELINE_VERSION = "1.0.0"
 
@@ -199,13 +202,14 @@ class HandoffTerms:
         within: How long a pending handoff waits for a person before it is abandoned.
         ask_when_failed: Whether a stage that raised for good waits for a person; otherwise its error reaches the
             pipeline's code, as that of a stage whose patches were rejected always does.
-        expires: After how long a handoff expires; None for never.
+        expires: After how long a handoff expires, a day by default; None for never. A stage that waits longer for a
+            worker is sent a new one.
         compress_above: The share of a receiver's context window that a message may fill before its conversation is
             compressed; above 0, at most 1.
         verbatim_turns: How many of the newest turns stay word for word, at least 1.
 
     Raises:
-        ValueError: `compress_above` or `verbatim_turns` is out of its range.
+        ValueError: `expires`, `compress_above` or `verbatim_turns` is out of its range.
 
     Example:
         >>> HandoffTerms(constraints=("maxResponseTokens:2000",)).attempts
@@ -216,11 +220,13 @@ class HandoffTerms:
     attempts: int = MAX_ATTEMPTS
     within: timedelta = timedelta(days=7)
     ask_when_failed: bool = False
-    expires: timedelta | None = None
+    expires: timedelta | None = EXPIRES
     compress_above: float = DEFAULT_THRESHOLD
     verbatim_turns: int = DEFAULT_KEEP
 
     def __post_init__(self) -> None:
+        if self.expires is not None and self.expires <= timedelta():
+            raise ValueError(f"expires is {self.expires}; give a time above zero, or None for never")
         if not 0 < self.compress_above <= 1:
             raise ValueError(f"compress_above is {self.compress_above}; give a share of the window: above 0, at most 1")
         if self.verbatim_turns < 1:
@@ -292,12 +298,12 @@ class Relay:
         *,
         handoff_id: str,
         now: datetime,
-        workflow_id: str | None = None,
+        audience: str | None = None,
+        audience_run: str | None = None,
         receivers: Sequence[str] = (),
         sender: Sender | None = None,
     ) -> Handoff:
         """Return the handoff that begins a stage, by default sent by the previous stage."""
-        expires = self.terms.expires
         goal = str(stage_input.baton.get("goal", spec.name))
         state = AgentState(
             agent=sender or self.sender,
@@ -316,19 +322,21 @@ class Relay:
         )
         delivery = Delivery(
             receivers=receivers,
-            expires_at=None if expires is None else now + expires,
+            audience=audience,
+            audience_run=audience_run,
+            expires=self.terms.expires,
             initial=self.begins_task,
             personal_data=self.personal_data if spec.personal_data and self.personal_data else None,
-            step=self._step(stage_input, workflow_id),
+            step=self._step(stage_input),
         )
         target = Target(agent_type=spec.name, agent_version=f">={spec.version}")
         return build_handoff(
             state, target, self.terms.constraints, handoff_id=handoff_id, timestamp=now, delivery=delivery
         )
 
-    def _step(self, stage_input: StageInput, workflow_id: str | None) -> dict[str, JsonValue]:
-        extra = {STEP_WORKFLOW: workflow_id, FOLLOWS: self._follows if self.begins_task else None}
-        return stage_input.step() | {name: value for name, value in extra.items() if value is not None}
+    def _step(self, stage_input: StageInput) -> dict[str, JsonValue]:
+        follows = self._follows if self.begins_task else None
+        return stage_input.step() | ({} if follows is None else {FOLLOWS: follows})
 
     def complete_stage(self, spec: StageSpec, returned: StageReturn, handoff_id: str, at: datetime) -> None:
         """Note that a stage has finished; it hands on next."""

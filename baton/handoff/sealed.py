@@ -19,6 +19,8 @@ ED25519 = "ed25519"
 
 SIGNATURE = "signature"
 KEY_ID = "keyId"
+NAMESPACE = "namespace"
+"""The member that names the Temporal namespace for which a message was sealed."""
 
 
 class SealError(HandoffError):

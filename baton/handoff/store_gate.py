@@ -24,9 +24,17 @@ from baton.core.verdict import MAX_FINDINGS, Code, Finding, HandoffStatus, Verdi
 from baton.errors import HandoffError
 from baton.exchange.records import reply_to_of
 from baton.handoff.records import handoff_schema
-from baton.handoff.sealed import SealError
+from baton.handoff.sealed import NAMESPACE, SealError
 from baton.handoff.store_signing import open_sealed
-from baton.handoff.validation import Check, Receipt, ReceiverRequirements, Scan, staleness, validate_handoff
+from baton.handoff.validation import (
+    TOLERANCE,
+    Check,
+    Receipt,
+    ReceiverRequirements,
+    Scan,
+    staleness_finding,
+    validate_handoff,
+)
 from baton.keys.store_keyring import Key, Keyring, Purpose
 from baton.ledger.chain import ChainHead
 from baton.ledger.entries import AGAIN, MAX_NAME_LENGTH, RedactionPolicy, cost_after, handoff_entry, redact, usable_name
@@ -164,32 +172,46 @@ def now_utc() -> datetime:
     return datetime.now(UTC)
 
 
-def audience_check(audience: str) -> Check:
-    """Return the check that a message names this receiver; a message for another one is a replay."""
+REPLAY = "replay"
+"""The rule of the finding that a message was meant for, or accepted by, somebody else."""
+AUDIENCE_RUN = "audienceRun"
+"""The member that names the first run of the chain that may accept a message."""
+
+
+def audience_check(audience: str, namespace: str, run_chain: str) -> Check:
+    """Return the check that a message names this receiver; a message for another one is a replay.
+
+    Args:
+        audience: The receiver's address: its workflow id, or an outside agent's.
+        namespace: The receiver's namespace.
+        run_chain: The first run of the receiver's chain; a message need not name it.
+    """
 
     def check(message: Mapping[str, Any]) -> list[Finding]:
-        if message.get("audience") == audience:
-            return []
+        expected = {"audience": audience, NAMESPACE: namespace, AUDIENCE_RUN: message.get(AUDIENCE_RUN) and run_chain}
         return [
             Finding(
                 code=Code.SIGNATURE_INVALID,
-                text=f"the message is not for {audience!r}; its member 'audience' must name the receiver",
-                at="/audience",
+                text=f"its member {name!r} does not name {value!r}, where it arrived; a copy is not accepted",
+                at=f"/{name}",
+                rule=REPLAY,
             )
+            for name, value in expected.items()
+            if message.get(name) != value
         ]
 
     return check
 
 
-def contract_check(clock: Callable[[], datetime]) -> Check:
-    """Return the check that a received contract is valid and has not expired."""
+def contract_check(clock: Callable[[], datetime], tolerance: timedelta) -> Check:
+    """Return the check that a received contract is valid, and has not expired; `tolerance` as in `Freshness`."""
 
     def check(message: Mapping[str, Any]) -> list[Finding]:
         contract = message.get("step", {}).get("contract")
         if contract is None:
             return []
         now = clock()
-        if faults := validate_contract(contract, now=now).findings():
+        if faults := validate_contract(contract, now=now, tolerance=tolerance).findings():
             return [finding.model_copy(update={"at": f"/step/contract{finding.at}"}) for finding in faults]
         return expiry_findings(contract, now)
 
@@ -202,11 +224,11 @@ class Freshness:
 
     Attributes:
         max_age: The maximum age; None leaves it to the message's `expiresAt`.
-        tolerance: How far the sender's clock may be ahead of the receiver's.
+        tolerance: How far the sender's clock may be ahead of the receiver's, for a handoff and its contract.
     """
 
     max_age: timedelta | None = None
-    tolerance: timedelta = timedelta(minutes=5)
+    tolerance: timedelta = TOLERANCE
 
 
 @dataclass(frozen=True)
@@ -252,10 +274,23 @@ class Gate:
         receiver: ReceiverRequirements,
         *,
         run_id: str | None = None,
+        run_chain: str | None = None,
         task_id: str | None = None,
         extra_checks: Iterable[Check] = (),
     ) -> tuple[Receipt, Mapping[str, Any]]:
-        """Answer a handoff: return the receipt once it is recorded, and the message."""
+        """Answer a handoff: return the receipt once it is recorded, and the message.
+
+        Args:
+            raw: The message as received.
+            receiver: The receiver's requirements.
+            run_id: The receiver's workflow and run, for the record.
+            run_chain: The first run of the receiver's chain; without it, a replay to a later run is not detected.
+            task_id: The task that the message must belong to, if it is known.
+            extra_checks: Further checks of a message whose schema holds.
+
+        Raises:
+            LedgerUnavailableError: The answer could not be recorded; nothing was accepted.
+        """
         judge = functools.partial(self.judge, raw, receiver, task_id=task_id, extra_checks=extra_checks)
         is_quick = self.detector is detect and len(raw) <= MAX_BYTES_ON_LOOP  # another detector may ask a service
         judgement = judge() if is_quick else await asyncio.to_thread(judge)
@@ -265,6 +300,9 @@ class Gate:
         attempt = _attempt(readable)
         verdict, released_by = apply_waivers(judgement.verdict, message)
         chain = task_id or usable_name(readable.get("taskId")) or "unknown"
+        find_replay = functools.partial(self._find_replay, message, chain, run_chain)
+        if verdict and (refusal := await find_replay()) is not None:
+            verdict = refusal
         begins = verdict and message.get("initial") is True and reply_to_of(message) is None
         entry = handoff_entry(
             self._recordable(readable),
@@ -277,17 +315,20 @@ class Gate:
             details=verdict.details,
             actor=released_by,
             run_id=run_id,
-        )
+        ).model_copy(update={"run_chain": run_chain})
         if not message:  # a forger chose its id: the genuine handoff must not conflict with it
             entry = entry.model_copy(update={"event_id": _conflict_id(entry.event_id, digest)})
         try:
             head, repeated = await self._record_answer(entry, readable)
+            refusal = await find_replay() if verdict and repeated else None  # another run may have come first
         except LedgerConflictError:
-            verdict = rejected(
+            refusal = rejected(
                 Code.SIGNATURE_INVALID,
                 "another message with this handoff id was answered before; a handoff is sent again as it was",
                 "/handoffId",
             )
+        if refusal is not None:
+            verdict = refusal
             conflict: dict[str, Any] = {"event_id": _conflict_id(entry.event_id, digest)}
             conflict |= {"status": HandoffStatus.REJECTED, "reason": Code.SIGNATURE_INVALID, "details": verdict.details}
             head, repeated = await self.ledger.append_once(entry.model_copy(update=conflict))
@@ -303,6 +344,19 @@ class Gate:
             again=repeated,
         )
         return receipt, message
+
+    async def _find_replay(self, message: Mapping[str, Any], chain: str, run_chain: str | None) -> Verdict | None:
+        """Return the rejection of a message that a run accepted which the receiver's does not continue, or None."""
+        if run_chain is None or AUDIENCE_RUN in message:  # the audience names the only chain that may accept it
+            return None
+        for header in await self.ledger.acceptances(chain, message["handoffId"]):
+            if header.run_chain != run_chain:
+                text = (
+                    f"{header.run_id!r} accepted it before, and the receiver's run does not continue that one; make a "
+                    "new handoff"
+                )
+                return Verdict.of([Finding(code=Code.SIGNATURE_INVALID, text=text, at="/handoffId", rule=REPLAY)])
+        return None
 
     def judge(
         self,
@@ -433,8 +487,8 @@ class Gate:
         return scan_message
 
     def _check_freshness(self, message: Mapping[str, Any]) -> list[Finding]:
-        reason = staleness(message, self.clock(), self.freshness.max_age, self.freshness.tolerance)
-        return [Finding(code=Code.SIGNATURE_INVALID, text=reason, at="/timestamp")] if reason else []
+        finding = staleness_finding(message, self.clock(), self.freshness.max_age, self.freshness.tolerance)
+        return [finding] if finding else []
 
 
 def _task_check(task_id: str) -> Check:

@@ -1,8 +1,8 @@
 """Sealing handoffs when they leave, and opening them before any other code reads them.
 
 A seal is HMAC-SHA256 or an Ed25519 signature over the canonical form (RFC 8785) of the message without its member
-`signature`; `keyId` names the key and is covered. The key's purpose decides the algorithm; the name of the algorithm
-in the message must agree with it, and never chooses it.
+`signature`; `keyId` names the key, `namespace` the Temporal namespace, and both are covered. The key's purpose decides
+the algorithm; the name of the algorithm in the message must agree with it, and never chooses it.
 """
 
 import hmac
@@ -14,7 +14,7 @@ import rfc8785
 from rfc8785 import CanonicalizationError
 
 from baton.errors import MalformedMessageError
-from baton.handoff.sealed import ED25519, HMAC_SHA256, KEY_ID, SIGNATURE, SealError, VerifiedHandoff
+from baton.handoff.sealed import ED25519, HMAC_SHA256, KEY_ID, NAMESPACE, SIGNATURE, SealError, VerifiedHandoff
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_keys import RETIRED_GRACE, Key, PublicKey, PublicKeys, Purpose, UnknownKeyError
 from baton.ledger.chain import from_base64url, to_base64url
@@ -24,24 +24,24 @@ _ALGORITHMS = {Purpose.SEAL: HMAC_SHA256, Purpose.SIGN: ED25519}
 _PURPOSES = {name: purpose for purpose, name in _ALGORITHMS.items()}
 
 
-def seal(message: Mapping[str, Any], keyring: Keyring) -> bytes:
-    """Return the sealed bytes of a message; an existing `keyId` and `signature` are replaced."""
+def seal(message: Mapping[str, Any], keyring: Keyring, namespace: str | None = None) -> bytes:
+    """Return the sealed bytes of a message for a namespace; an existing `keyId` and `signature` are replaced."""
     key = keyring.current(keyring.seal_with)
     try:
-        body = rfc8785.dumps(_signed_body(message, key.id))
+        body = rfc8785.dumps(_signed_body(message, key.id, namespace))
     except (CanonicalizationError, RecursionError) as error:
         raise SealError(f"the message cannot be sealed: {error}") from error
     return _append_signature(body, key)
 
 
-def seal_json(raw: bytes, keyring: Keyring) -> bytes:
+def seal_json(raw: bytes, keyring: Keyring, namespace: str | None = None) -> bytes:
     """Return the sealed bytes of a message that is already JSON text; several times faster than `seal`."""
     key = keyring.current(keyring.seal_with)
     message = _read_object(raw, "the message cannot be sealed")
-    return _append_signature(canonical_json(_signed_body(message, key.id)), key)
+    return _append_signature(canonical_json(_signed_body(message, key.id, namespace)), key)
 
 
-def open_sealed(raw: bytes, keys: Keyring | PublicKeys) -> VerifiedHandoff:
+def open_sealed(raw: bytes, keys: Keyring | PublicKeys, namespace: str | None = None) -> VerifiedHandoff:
     """Return a message whose seal holds.
 
     It does not check the schema, the age, the audience, nor whether the message was received before.
@@ -49,10 +49,11 @@ def open_sealed(raw: bytes, keys: Keyring | PublicKeys) -> VerifiedHandoff:
     Args:
         raw: The message as received.
         keys: All keys, or the public ones, which open Ed25519 seals only.
+        namespace: The Temporal namespace where it arrived, if it must have been sealed for that one.
 
     Raises:
-        SealError: The message is not sealed, its key is unknown, its seal does not hold, or it is dated more than a
-            day after its key was retired.
+        SealError: The message is not sealed, its key is unknown, its seal does not hold, it is dated more than a day
+            after its key was retired, or it was not sealed for the namespace.
     """
     message = _read_object(raw, "the seal cannot be verified: the message")
     signature, key_id = message.get(SIGNATURE), message.get(KEY_ID)
@@ -73,6 +74,8 @@ def open_sealed(raw: bytes, keys: Keyring | PublicKeys) -> VerifiedHandoff:
             f"its seal does not hold: key {key_id!r} did not seal this message as it is now, so it was changed on "
             "the way or sealed by somebody else"
         )
+    if namespace is not None and message.get(NAMESPACE) != namespace:
+        raise SealError(f"it was not sealed for the namespace {namespace!r}, where it arrived, so it is a replay")
     return _check_retirement(raw, message, key)
 
 
@@ -93,8 +96,8 @@ def _check_retirement(raw: bytes, message: dict[str, Any], key: Key | PublicKey)
     return VerifiedHandoff(raw, message, key.id, algorithm)
 
 
-def _signed_body(message: Mapping[str, Any], key_id: str) -> dict[str, Any]:
-    body = {**message, KEY_ID: key_id}
+def _signed_body(message: Mapping[str, Any], key_id: str, namespace: str | None) -> dict[str, Any]:
+    body = {**message, KEY_ID: key_id} | ({} if namespace is None else {NAMESPACE: namespace})
     body.pop(SIGNATURE, None)
     return body
 

@@ -24,32 +24,40 @@ from baton.wire.records import CompactRecord, Digest, Integer, Timestamp, newest
 from baton.wire.schemas import format_pointer, parse_pointer, parse_version, version_mismatch
 from baton.wire.text import single_line
 
-TOLERANCE = timedelta(seconds=60)
-"""How far the sender's clock may be ahead of the receiver's."""
+TOLERANCE = timedelta(minutes=5)
+"""How far another clock may be ahead of the own one, wherever two are compared."""
+EXPIRES_AT = "/expiresAt"
+"""The place of the finding of an expired handoff; a sender that still waits only has to send a new one."""
 
 
-def staleness(message: Mapping[str, Any], now: datetime, max_age: timedelta | None, tolerance: timedelta) -> str | None:
-    """Return why a message is too old, expired or from the future, or None."""
+def staleness_finding(
+    message: Mapping[str, Any], now: datetime, max_age: timedelta | None, tolerance: timedelta
+) -> Finding | None:
+    """Return the finding of a message that is too old, expired or from the future, or None."""
     if "expiresAt" in message:
         expires = parse_instant(message["expiresAt"])
         if expires is None:
-            return "its expiresAt is not a time with an offset from UTC"
+            return _stale("its expiresAt is not a time with an offset from UTC")
         if now >= expires:
-            return f"it expired at {message['expiresAt']}, {now - expires} ago"
+            return _stale(f"it expired at {message['expiresAt']}, {now - expires} ago", EXPIRES_AT)
     sent_at = parse_instant(message.get("timestamp"))
     if sent_at is None:
-        return "its timestamp is missing, or is not a time with an offset from UTC"
+        return _stale("its timestamp is missing, or is not a time with an offset from UTC")
     if sent_at - now > tolerance:
-        return (
+        return _stale(
             f"its timestamp {message['timestamp']} is {sent_at - now} in the future, and clocks may differ by "
             f"{tolerance}; have a time service set both"
         )
     if max_age is not None and now - sent_at > max_age:
-        return (
+        return _stale(
             f"it was written at {message['timestamp']}, {now - sent_at} ago, and the receiver takes nothing older "
             f"than {max_age}"
         )
     return None
+
+
+def _stale(text: str, at: str = "/timestamp") -> Finding:
+    return Finding(code=Code.SIGNATURE_INVALID, text=text, at=at)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from temporalio import workflow
 from baton.budget.records import OnExhaustion
 from baton.budget.workflow import BudgetAccount
 from baton.compression.workflow import Conversation
-from baton.contract.validation import is_expired_contract
+from baton.contract.validation import is_expired
 from baton.contract.workflow import ContractIssuer
 from baton.core.baton import Baton
 from baton.core.history import Outcome
@@ -144,7 +144,8 @@ class HandoffCoordinator:
                 self.account.budget.cost_tracking(),
                 handoff_id=outgoing.handoff_id,
                 now=workflow.now(),
-                workflow_id=workflow.info().workflow_id,
+                audience=workflow.info().workflow_id,
+                audience_run=workflow.info().first_execution_run_id,
                 receivers=outgoing.receivers,
                 sender=sender,
             )
@@ -217,10 +218,10 @@ class HandoffCoordinator:
 
     async def handle_rejection(self, outgoing: OutgoingHandoff, verdict: Verdict) -> None:
         """Handle the rejection of a handoff; on return, the caller sends it again."""
-        expired = self._contracts is not None and is_expired_contract(verdict)
+        expired = is_expired(verdict)
         if expired and outgoing.expiries < self._terms.attempts:
-            outgoing.expiries += 1  # the next attempt compiles and validates a new contract
-            self._handlers.note(f"the contract for {outgoing.spec.name!r} had expired; it is compiled again")
+            outgoing.expiries += 1  # the next attempt is a new message, with a new contract
+            self._handlers.note(f"the handoff to {outgoing.spec.name!r} had expired; it is made again")
             return
         reason = verdict.reason or Code.SCHEMA_INVALID
         outgoing.rejections += reason in (Code.SCHEMA_INVALID, Code.INCOMPLETE_CONTEXT)

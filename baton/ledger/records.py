@@ -114,6 +114,7 @@ class _Event(CamelRecord):
     details: Annotated[str, StringConstraints(max_length=16_000)] | None = None
     actor: Identifier | None = None
     run_id: Identifier | None = None
+    run_chain: Identifier | None = None
     cost: AuditCost | None = None
 
     @property
@@ -139,6 +140,7 @@ class AuditEntry(_Event):
         details: The reason in words: the findings. Never text from the message.
         actor: The person who decided, if any.
         run_id: The workflow and run in which it happened.
+        run_chain: The first run of the chain that this run continues: as new, retried or reset.
         cost: Money and tokens so far; None if unknown.
         message: The whole message with its personal data redacted (`baton.ledger.entries`), as JSON or
             as canonical bytes.

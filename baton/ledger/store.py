@@ -16,6 +16,7 @@ from baton.ledger.evidence import Manifest
 from baton.ledger.proof import Checkpoint, LedgerReport, LedgerWalk, verify_chain
 from baton.ledger.records import (
     AuditEntry,
+    AuditHeader,
     AuditRecord,
     LedgerConflictError,
     LedgerError,
@@ -270,6 +271,10 @@ class Ledger:
         Only the records of the unbroken chain count; `verify` tells whether they are proved.
         """
         return (await self.trace(task_id)).cost
+
+    async def acceptances(self, task_id: str, handoff_id: str) -> list[AuditHeader]:
+        """Return the headers of a handoff's acceptances, of every attempt, unverified and in order."""
+        return await self._reader.acceptances(task_id, handoff_id)
 
     async def newest(self, count: int) -> list[AuditRecord]:
         """Return the last ``count`` records, unverified, the oldest first."""

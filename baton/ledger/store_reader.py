@@ -8,15 +8,17 @@ import asyncio
 import itertools
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import NoneType
 
 from baton.artifacts.store import ArtifactStore
+from baton.core.verdict import HandoffStatus
 from baton.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundError
 from baton.ledger.chain import find_record_flaw
 from baton.ledger.evidence import SEGMENT, EvidenceFile, Manifest, index_digest, index_line, pack
-from baton.ledger.records import AuditRecord, Claims, EvidenceError, LedgerError, LedgerUnavailableError
+from baton.ledger.records import AuditHeader, AuditRecord, Claims, EvidenceError, LedgerError, LedgerUnavailableError
 from baton.ledger.store_database import BEFORE_ALL, Connection, DamagedRowError, Database, Row, hashes, scalar
 from baton.ledger.store_schema import DamagedContentError, restore_record
 from baton.wire.json_values import parse_digest
@@ -218,6 +220,8 @@ FROM handoff_audit AS record LEFT JOIN handoff_audit_content AS content ON conte
 TRACE = f"{_RECORD}WHERE record.task_id = ? ORDER BY record.sequence"
 """The query that reconstructs a task."""
 _PAGE = f"{_RECORD}WHERE record.position >= ? AND record.position <= ? ORDER BY record.position LIMIT ?"
+_EVENT = f"{_RECORD}WHERE record.task_id = ? AND record.event_key LIKE ? ESCAPE '!' ORDER BY record.sequence"
+_ESCAPED = str.maketrans({character: f"!{character}" for character in "!%_"})
 _NEWEST = f"{_RECORD}ORDER BY record.position DESC LIMIT ?"
 # The valid types of a record's columns: SQLite stores any value in any column.
 _TYPES = frozenset(
@@ -239,6 +243,16 @@ class Reader:
     async def task(self, task_id: str) -> list[AuditRecord]:
         """Return a task's chain in order; empty without records."""
         return await self._records(TRACE, task_id)
+
+    async def acceptances(self, task_id: str, event_id: str) -> list[AuditHeader]:
+        """Return the headers of a handoff's acceptances, of every attempt, in order; unreadable ones are left out."""
+        key = event_id.translate(_ESCAPED)
+        records = await self._records(_EVENT, task_id, f"%/{HandoffStatus.ACCEPTED}/%/{key}")
+        headers = []
+        for record in records:
+            with suppress(ValueError):  # a damaged record, which verification reports
+                headers.append(record.fields)
+        return [header for header in headers if header.event_id == event_id]
 
     async def page(self, after: int, through: int, limit: int = PAGE_SIZE) -> list[AuditRecord]:
         """Return at most ``limit`` records after the position ``after``, in the ledger's order."""

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from baton.testing.cassettes import CassetteMissError as CassetteMissError
     from baton.testing.cassettes import RecordedAgent as RecordedAgent
     from baton.testing.cassettes import normalised as normalised
+    from baton.testing.handoff_attacks import copy_handoff as copy_handoff
+    from baton.testing.handoff_attacks import play_again as play_again
     from baton.testing.ledger_attacks import opened_past_guards as opened_past_guards
     from baton.testing.running import TEST_OPTIONS as TEST_OPTIONS
     from baton.testing.running import TEST_SETTINGS as TEST_SETTINGS

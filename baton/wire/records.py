@@ -80,6 +80,9 @@ Sha256Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 """A short identifier that people read: 1 to 200 characters."""
 
+Address = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
+"""A name of Temporal's, such as a workflow id: 1 to 1,000 characters."""
+
 Integer = Annotated[int, BeforeValidator(_convert_integral)]
 """An integer; JSON does not distinguish 2 from 2.0."""
 

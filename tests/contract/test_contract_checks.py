@@ -157,7 +157,7 @@ class TestOneFault:
         """More than nothing, at most a day (C-45)."""
         assert {at for _, at in errors(example(expiresAfterMinutes=minutes))} == {"/expiresAfterMinutes"}
 
-    @pytest.mark.parametrize("made", ["2026-06-27T19:25:00Z", "2026-06-27T09:26:01Z", "9999-12-31T23:59:59Z"])
+    @pytest.mark.parametrize("made", ["2026-06-27T19:25:00Z", "2026-06-27T09:30:01Z", "9999-12-31T23:59:59Z"])
     def test_a_contract_from_the_future(self, made: str) -> None:
         """Else its expiry could be pushed out (C-36)."""
         assert errors(example(createdAt=made)) == [(Check.TIME, "/createdAt")]

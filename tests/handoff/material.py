@@ -72,6 +72,8 @@ OPTIONAL: dict[str, Any] = {
     "personalDataPayload": {"subject-1": "AAEC"},
     "keyId": "k1",
     "audience": "contract_review/score",
+    "audienceRun": "01a224c1-f1d5-70ca-a432-1b2515988176",
+    "namespace": "default",
     "expiresAt": "2026-06-12T10:30:00Z",
     "initial": False,
     "trail": {"hops": 1, "recent": [{"sender": "a", "receiver": "b", "state": "sha256:" + "0" * 64}]},

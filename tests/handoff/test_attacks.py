@@ -3,6 +3,7 @@
 One row is one attack. None may be accepted; each is on record as rejected, under the code that decides its fate.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -27,7 +28,8 @@ from baton.ledger.store import Ledger, LedgerOptions
 from tests.handoff.material import FULL, OPTIONAL, RECEIVER, TASK_ID, TOP_LEVEL, changed, without, wrong_values
 
 NOW = datetime(2026, 6, 12, 9, 31, tzinfo=UTC)
-ADDRESS = "contract_review/score"
+ADDRESS, NAMESPACE = "contract_review/score", "default"
+FIRST_RUN, OTHER_RUN = "01a224c1-f1d5-70ca-a432-1b2515988176", "01a224c2-11dc-799f-888d-d33549e7747b"
 OTHER_TASK = "4f1d2a86-3c5e-4c07-9f51-0a7e2f4b8c11"
 RETIRED = "seal-retired"
 SIGNATURE, SCHEMA = Code.SIGNATURE_INVALID, Code.SCHEMA_INVALID
@@ -43,6 +45,7 @@ FATES = {
 MESSAGE: dict[str, Any] = {
     **FULL,
     "audience": ADDRESS,
+    "namespace": NAMESPACE,
     "expiresAt": "2026-06-12T10:30:00Z",
     "step": {"seq": 2},
 }
@@ -68,9 +71,14 @@ class Desk:
     gate: Gate
     path: Path
 
-    async def answer(self, raw: bytes, task_id: str | None = TASK_ID) -> tuple[Receipt, Mapping[str, Any]]:
-        checks = [audience_check(ADDRESS)]
-        return await self.gate.accept(raw, RECEIVER, run_id="review/1", task_id=task_id, extra_checks=checks)
+    async def answer(
+        self, raw: bytes, task_id: str | None = TASK_ID, *, run_chain: str = FIRST_RUN
+    ) -> tuple[Receipt, Mapping[str, Any]]:
+        checks = [audience_check(ADDRESS, NAMESPACE, run_chain)]
+        run_id = f"{ADDRESS}/{run_chain}"
+        return await self.gate.accept(
+            raw, RECEIVER, run_id=run_id, run_chain=run_chain, task_id=task_id, extra_checks=checks
+        )
 
     async def on_record(self, task_id: str = TASK_ID) -> list[AuditRecord]:
         """Return the records of a task, after verifying the chain."""
@@ -219,6 +227,9 @@ AT_THE_WRONG_TIME_OR_PLACE: list[Any] = [
     pytest.param(lambda: sealed({**MESSAGE, "timestamp": "2026-06-12T09:45:00Z"}), id="dated in the future"),
     pytest.param(lambda: sealed({**MESSAGE, "audience": "contract_review/summarise"}), id="for another receiver"),
     pytest.param(lambda: sealed(without("audience", MESSAGE)), id="for nobody in particular"),
+    pytest.param(lambda: sealed({**MESSAGE, "namespace": "staging"}), id="for another namespace"),
+    pytest.param(lambda: sealed(without("namespace", MESSAGE)), id="for no namespace in particular"),
+    pytest.param(lambda: sealed({**MESSAGE, "audienceRun": OTHER_RUN}), id="for another run"),
     pytest.param(lambda: sealed({**MESSAGE, "taskId": OTHER_TASK}), id="of another task"),
 ]
 """A message whose seal holds, and that should not be here, or not now."""
@@ -380,6 +391,40 @@ class TestReplay:
         assert {answer.anchor for answer in answers} == {answers[0].anchor}
         assert all(answer.verdict for answer in answers)
         assert len(await desk.on_record()) == 1
+
+    async def test_to_a_later_run_it_is_refused(self, desk: Desk) -> None:
+        """An acceptance that another run has on record makes it a replay; a run that continues may accept it again."""
+        raw = sealed()
+        assert (await desk.answer(raw))[0].verdict
+
+        replayed, _ = await desk.answer(raw, run_chain=OTHER_RUN)
+        continued, _ = await desk.answer(raw)
+
+        assert (replayed.verdict.reason, replayed.verdict.disposition()) == (SIGNATURE, Disposition.DEAD_LETTER)
+        assert f"{ADDRESS}/{FIRST_RUN}" in (replayed.verdict.details or "")
+        assert continued.verdict
+        headers = [record.fields for record in await desk.on_record()]
+        assert [(header.status, header.run_chain) for header in headers] == [
+            ("ACCEPTED", FIRST_RUN),
+            ("REJECTED", OTHER_RUN),
+        ]
+
+    async def test_an_earlier_attempt_of_an_accepted_handoff_is_refused_as_well(self, desk: Desk) -> None:
+        """The run that accepted the second attempt had asked for more; a later run might not."""
+        second = sealed({**MESSAGE, "step": {"attempt": 2}})
+        assert (await desk.answer(second))[0].verdict
+
+        receipt, _ = await desk.answer(sealed(), run_chain=OTHER_RUN)
+
+        assert receipt.verdict.reason is SIGNATURE
+        assert [record.fields.status for record in await desk.on_record()] == ["ACCEPTED", "REJECTED"]
+
+    async def test_of_two_runs_at_once_one_accepts_it(self, desk: Desk) -> None:
+        """Neither has the other's acceptance on record when it looks."""
+        raw = sealed()
+        answers = await asyncio.gather(*(desk.answer(raw, run_chain=run) for run in (FIRST_RUN, OTHER_RUN)))
+
+        assert sorted(receipt.verdict.answer for receipt, _ in answers) == ["ACCEPTED", "REJECTED"]
 
     async def test_after_its_expiry_it_is_refused(self, desk: Desk) -> None:
         """A message that was acceptable an hour ago is rejected; both answers are recorded."""

@@ -88,7 +88,11 @@ def build(agent_state: AgentState | None = None, delivery: Delivery | None = Non
 class TestBuildHandoff:
     def test_it_builds_the_documents_example(self) -> None:
         """From an agent's state, a target and constraints, each member (S3-7.1.2-a, S3-5.1-a, S3-5.2-d, S3-5.2-z)."""
-        assert build().to_json_object() == EXAMPLE
+        assert build(delivery=Delivery(expires=None)).to_json_object() == EXAMPLE
+
+    def test_it_expires_after_a_day_if_nothing_else_is_said(self) -> None:
+        """A signature proves no freshness (S3-5.2-v)."""
+        assert build().to_json_object() == EXAMPLE | {"expiresAt": "2026-06-13T09:30:00Z"}
 
     def test_what_it_builds_is_accepted(self) -> None:
         """Sender and receiver use the same schema (S3-3.1-b, S3-2-g)."""
@@ -103,11 +107,12 @@ class TestBuildHandoff:
     def test_unused_members_are_absent(self) -> None:
         """A message states the version that its sender writes (S3-7.1.1-b, S3-5.2-a, S3-5.2-y, S3-14.2-c)."""
         for delivery, names in (
-            (Delivery(), set()),
-            (Delivery(receivers=["a", "b"]), {"receiverList"}),
-            (Delivery(personal_data={"s": "AA"}), {"personalDataPayload"}),
-            (Delivery(audience="x", expires_at=AT), {"audience", "expiresAt"}),
-            (Delivery(initial=True), {"initial"}),
+            (Delivery(expires=None), set()),
+            (Delivery(), {"expiresAt"}),
+            (Delivery(expires=None, receivers=["a", "b"]), {"receiverList"}),
+            (Delivery(expires=None, personal_data={"s": "AA"}), {"personalDataPayload"}),
+            (Delivery(expires=None, audience="x", audience_run="r"), {"audience", "audienceRun"}),
+            (Delivery(expires=None, initial=True), {"initial"}),
         ):
             message = build(delivery=delivery).to_json_object()
             assert message["schemaVersion"] == "2.0"
@@ -146,7 +151,7 @@ class TestBuildHandoff:
 EVERYTHING = Delivery(
     receivers=["risk-scoring-agent"],
     audience="contract_review/score",
-    expires_at=AT + timedelta(hours=1),
+    expires=timedelta(hours=1),
     personal_data={"subject": "AAEC"},
 )
 

@@ -6,20 +6,28 @@ from typing import Any
 import pytest
 
 from baton.core.verdict import Code
-from baton.handoff.store_gate import audience_check
-from baton.handoff.validation import staleness
+from baton.handoff.store_gate import REPLAY, audience_check
+from baton.handoff.validation import EXPIRES_AT, staleness_finding
 
 NOW = datetime(2026, 6, 12, 10, tzinfo=UTC)
 HERE = "contract_review/score"
+NAMESPACE, RUN = "default", "01a224c1-f1d5-70ca-a432-1b2515988176"
 FRESH: dict[str, Any] = {
     "timestamp": "2026-06-12T09:30:00Z",
     "expiresAt": "2026-06-12T11:00:00Z",
     "audience": HERE,
+    "audienceRun": RUN,
+    "namespace": NAMESPACE,
 }
 
 
 def find_staleness(message: dict[str, Any], *, max_age: timedelta | None = timedelta(hours=1)) -> str | None:
-    return staleness(message, NOW, max_age, timedelta(seconds=60))
+    finding = staleness_finding(message, NOW, max_age, timedelta(seconds=60))
+    if finding is None:
+        return None
+    assert finding.code is Code.SIGNATURE_INVALID
+    assert finding.at == (EXPIRES_AT if "it expired" in finding.text else "/timestamp")
+    return finding.text
 
 
 class TestStaleness:
@@ -65,18 +73,28 @@ class TestStaleness:
 
 class TestAudienceCheck:
     @pytest.mark.parametrize(
-        "audience",
+        ("member", "value"),
         [
-            pytest.param("payments/score", id="somebody else"),
-            pytest.param("Contract_review/score", id="an address that differs in one letter"),
-            pytest.param([HERE], id="a list"),
-            pytest.param(None, id="nobody"),
+            pytest.param("audience", "payments/score", id="somebody else"),
+            pytest.param("audience", "Contract_review/score", id="an address that differs in one letter"),
+            pytest.param("audience", [HERE], id="a list"),
+            pytest.param("audience", None, id="nobody"),
+            pytest.param("namespace", "staging", id="another namespace"),
+            pytest.param("namespace", None, id="no namespace"),
+            pytest.param("audienceRun", "01a224c2-11dc-799f-888d-d33549e7747b", id="another chain of runs"),
         ],
     )
-    def test_a_message_for_another_receiver_is_a_replay(self, audience: object) -> None:
-        """A sealed message for another receiver, or for none, is rejected."""
-        [finding] = audience_check(HERE)(FRESH | {"audience": audience})
+    def test_a_message_for_another_receiver_is_a_replay(self, member: str, value: object) -> None:
+        """A sealed message for another receiver, namespace or run, or for none, is rejected."""
+        check = audience_check(HERE, NAMESPACE, RUN)
+        [finding] = check(FRESH | {member: value})
 
-        assert finding.code is Code.SIGNATURE_INVALID
-        assert audience_check(HERE)({}) == [finding]
-        assert audience_check(HERE)(FRESH) == []
+        assert (finding.code, finding.at, finding.rule) == (Code.SIGNATURE_INVALID, f"/{member}", REPLAY)
+        assert [missing.at for missing in check({})] == ["/audience", "/namespace"]
+        assert check(FRESH) == []
+
+    def test_a_sender_need_not_know_the_receiver_s_run(self) -> None:
+        """Then the gate looks for an acceptance by another run."""
+        message = {name: value for name, value in FRESH.items() if name != "audienceRun"}
+
+        assert audience_check(HERE, NAMESPACE, RUN)(message) == []

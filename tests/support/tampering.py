@@ -18,7 +18,6 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.common import RawValue
 
 from baton.handoff.activity_receive import requirements
-from baton.handoff.relay import STEP_WORKFLOW
 from baton.handoff.sealed import HMAC_SHA256, KEY_ID, SIGNATURE
 from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import seal
@@ -77,8 +76,7 @@ def forged(raw: bytes, **members: Json) -> bytes:
 
 def readdressed(raw: bytes, workflow_id: str, keyring: Keyring | None = None) -> bytes:
     """Return a handoff of one workflow's stage, made out for another workflow."""
-    address = f"/step/{STEP_WORKFLOW}"
-    moved = altered(raw, address, workflow_id)
+    moved = altered(raw, "/audience", workflow_id)
     return moved if keyring is None else seal(json.loads(moved), keyring)
 
 

@@ -388,7 +388,7 @@ class TestTraceOf:
         raw = json.dumps(EXAMPLE).encode()
         forms = (
             UnverifiedHandoff(raw),
-            AcceptRequest(raw=base64.b64encode(raw).decode(), audience="w1", receiver=RECEIVER),
+            AcceptRequest(raw=base64.b64encode(raw).decode(), run_chain="r1", receiver=RECEIVER),
             Handoff.from_json_object(EXAMPLE),
         )
 
