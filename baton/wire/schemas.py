@@ -15,9 +15,6 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-MINORS_BACK, MINORS_AHEAD = 2, 1
-"""How many minors back and ahead a receiver reads within its own major (EAAPL-MAG006 §11, §14.3)."""
-
 _ATTRIBUTE = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 
 
@@ -37,12 +34,11 @@ def parse_version(version: str) -> tuple[int, int]:
 
 @lru_cache(maxsize=256)
 def version_mismatch(version: str, own: str) -> str | None:
-    """Return why a receiver cannot read messages of a version, or None if it can."""
-    (major, minor), (own_major, own_minor) = parse_version(version), parse_version(own)
-    oldest, newest = max(0, own_minor - MINORS_BACK), own_minor + MINORS_AHEAD
-    if major == own_major and oldest <= minor <= newest:
+    """Return why a receiver cannot read messages of a version, or None if it can (EAAPL-MAG006 §11, §14.3)."""
+    (major, _), (own_major, _) = parse_version(version), parse_version(own)
+    if major == own_major:  # a minor only adds optional members
         return None
-    return f"schema version {version!r} is not readable here; send {own_major}.{oldest} to {own_major}.{newest}"
+    return f"schema version {version!r} is not readable here; send {own_major}.0 or a later minor"
 
 
 class PublishedSchema(GenerateJsonSchema):
