@@ -106,7 +106,7 @@ async def test_a_move_as_an_earlier_release_marked_it_is_verified_as_it_was(
     handle = await waiting(exchange)
     ref = await found_in(handle)
     assert "it is not sealed" in await refused(handle, UnverifiedHandoff(claim(ref, "eve")))
-    sealed = UnverifiedHandoff(seal_json(claim(ref, "ann"), safeguards.keyring))
+    sealed = UnverifiedHandoff(seal_json(claim(ref, "ann"), safeguards.keyring, exchange.client.namespace))
     assert (await handle.execute_update(MOVE, sealed, result_type=OutsideHandoff)).holder == "ann"
     await handle.cancel()
 
