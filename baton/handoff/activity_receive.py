@@ -43,24 +43,6 @@ def requirements(spec: StageSpec) -> ReceiverRequirements:
     return ReceiverRequirements(spec.name, spec.version, spec.requires)
 
 
-def filled_check(fields: frozenset[str]) -> Check:
-    """Return the check that required fields of the baton are not empty."""
-
-    def check(message: Mapping[str, Any]) -> list[Finding]:
-        state = message["currentState"]
-        return [
-            Finding(
-                code=Code.INCOMPLETE_CONTEXT,
-                text=f"currentState has an empty {name!r}, which the receiver requires; fill it",
-                at=f"/currentState/{name}",
-            )
-            for name in sorted(fields)
-            if not name.startswith("/") and name in state and not state[name] and state[name] not in (0, False)
-        ]
-
-    return check
-
-
 def require_gate(gate: Gate | None) -> Gate:
     """Return the worker's gate, which a sealed handoff needs."""
     if gate is None:
@@ -81,7 +63,6 @@ async def answer_handoff(
     stage_inputs: list[StageInput] = []  # filled by its check, so that the input is parsed once
     run_chain = await find_run_chain(_claimed_chain(sealed)) if activity.in_activity() else None
     checks = [
-        filled_check(spec.requires),
         _input_check(stage_inputs),
         contract_check(clock, gate.freshness.tolerance),
         *_address_checks(run_chain),

@@ -5,6 +5,7 @@ reports all findings at once. Safety is scanned even in a message that breaks th
 """
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -67,7 +68,8 @@ class ReceiverRequirements:
     Attributes:
         agent_type: The kind of agent; a handoff's `toAgent.agentType` names it.
         agent_version: Its version, by semver.org.
-        state: The members that it needs in `currentState`: names, or JSON pointers such as `/review/score`.
+        state: The members that it needs in `currentState`, not empty: names, or JSON pointers such as `/review/score`
+            and `/clauses/0`.
         expects_work: Whether a handoff without completed subtasks is a likely error.
         schema_version: The version of the message schema that it reads.
 
@@ -125,6 +127,7 @@ INJECTION = "Injection pattern detected in context"
 """The document's own words for three findings."""
 
 _MAX_PATH_LENGTH = 200
+_INDEX = re.compile("0|[1-9][0-9]{0,8}")
 
 
 Scan = Callable[[Any], Iterable[Unsafe]]
@@ -196,8 +199,10 @@ def _completeness_findings(message: Mapping[str, Any], receiver: ReceiverRequire
     if receiver.expects_work and not message["completedSubtasks"] and not begins_task(message):
         findings.append(Finding(code=Code.INCOMPLETE_CONTEXT, text=NO_WORK, at="/completedSubtasks"))
     for name, path in receiver.state_paths:
-        if _value_at(message["currentState"], path) is None:
-            text = f"currentState lacks {name!r}, which {receiver.agent_type!r} requires; send it"
+        value = _value_at(message["currentState"], path)
+        if value in (None, "", [], {}):  # not False or 0, which say something
+            problem, remedy = ("lacks", "send") if value is None else ("has an empty", "fill")
+            text = f"currentState {problem} {name!r}, which {receiver.agent_type!r} requires; {remedy} it"
             findings.append(Finding(code=Code.INCOMPLETE_CONTEXT, text=text, at=f"/currentState{path}"))
     return findings
 
@@ -205,7 +210,10 @@ def _completeness_findings(message: Mapping[str, Any], receiver: ReceiverRequire
 def _value_at(value: Any, path: str) -> Any:
     """Return the value at a JSON pointer; None if it is missing or null."""
     for name in parse_pointer(path):
-        value = value.get(name) if isinstance(value, Mapping) else None
+        if isinstance(value, list):
+            value = value[int(name)] if _INDEX.fullmatch(name) and int(name) < len(value) else None
+        else:
+            value = value.get(name) if isinstance(value, Mapping) else None
     return value
 
 

@@ -38,7 +38,7 @@ EXAMPLE: dict[str, Any] = {
         {"subtaskId": "s2", "description": "Score each clause for liability risk"},
         {"subtaskId": "s3", "description": "Produce executive risk summary"},
     ],
-    "currentState": {"extractedClauses": [], "riskFlags": [], "pendingDecisions": []},
+    "currentState": {"extractedClauses": ["4.2"], "riskFlags": [], "pendingDecisions": []},
     "relevantContext": [{"source": "Contract PDF 2026-06-11", "excerpt": "...", "relevanceScore": 0.92}],
     "constraints": ["returnJSON:true", "maxResponseTokens:2000", "scoringFramework:iso31000"],
     "costTracking": {

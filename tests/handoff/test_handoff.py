@@ -45,7 +45,7 @@ class TestExample:
             pytest.param("completedSubtasks/0/result", {"clauses": []}, id="S3-5.2-l, the result"),
             pytest.param("remainingSubtasks/1/description", "Produce executive risk summary", id="S3-5.2-m"),
             pytest.param(
-                "currentState", {"extractedClauses": [], "riskFlags": [], "pendingDecisions": []}, id="S3-5.2-n"
+                "currentState", {"extractedClauses": ["4.2"], "riskFlags": [], "pendingDecisions": []}, id="S3-5.2-n"
             ),
             pytest.param("relevantContext/0/relevanceScore", 0.92, id="S3-5.2-o"),
             pytest.param("constraints/1", "maxResponseTokens:2000", id="S3-5.2-p"),

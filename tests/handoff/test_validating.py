@@ -99,22 +99,22 @@ class TestSchema:
 
     @pytest.mark.parametrize(
         ("version", "valid"),
-        [("2.0", True), ("2.1", True), ("2.2", False), ("3.0", False)],
+        [("2.0", True), ("2.1", True), ("2.2", True), ("2.40", True), ("3.0", False), ("1.0", False)],
     )
-    def test_two_minors_back_and_one_ahead_are_read(self, version: str, valid: bool) -> None:
+    def test_every_minor_of_its_major_is_read(self, version: str, valid: bool) -> None:
         """The version must be compatible with the receiver's (S3-6.1-d, S3-11-b)."""
         answer = verdict({**EXAMPLE, "schemaVersion": version, "added": {"x": 1}})
 
         assert answer.valid is valid
         if not valid:
-            assert answer.details == f"schema version {version!r} is not readable here; send 2.0 to 2.1"
+            assert answer.details == f"schema version {version!r} is not readable here; send 2.0 or a later minor"
 
-    def test_the_window_depends_on_the_receivers_version(self) -> None:
-        """It is relative to the version that the receiver reads (S3-6.1-d)."""
+    def test_a_receiver_of_a_later_minor_reads_the_earlier_ones(self) -> None:
+        """All minors of a major are compatible (S3-6.1-d, S3-14.3-a)."""
         later = ReceiverRequirements("risk-scoring-agent", "1.6.0", schema_version="2.3")
 
-        assert verdict({**EXAMPLE, "schemaVersion": "2.4"}, later).valid
-        assert verdict({**EXAMPLE, "schemaVersion": "2.0"}, later).reason is Code.SCHEMA_INVALID
+        assert verdict({**EXAMPLE, "schemaVersion": "2.9"}, later).valid
+        assert verdict({**EXAMPLE, "schemaVersion": "2.0"}, later).valid
 
 
 class TestCompleteness:
@@ -162,6 +162,24 @@ class TestCompleteness:
 
         assert answer.reason is Code.INCOMPLETE_CONTEXT
         assert answer.details == "currentState lacks 'extractedClauses', which 'risk-scoring-agent' requires; send it"
+
+    @pytest.mark.parametrize("empty", [[], {}, ""])
+    def test_required_state_must_not_be_empty(self, empty: Any) -> None:
+        """An empty scope is none; nested values count like others (S3-6.1-g)."""
+        needs = ReceiverRequirements("risk-scoring-agent", "1.6.0", frozenset({"work_scope", "/review/scope"}))
+        answer = verdict(changed("currentState", {"work_scope": empty, "review": {"scope": empty}}), needs)
+
+        assert [finding.at for finding in answer.findings] == ["/currentState/review/scope", "/currentState/work_scope"]
+        assert "has an empty 'work_scope'" in (answer.details or "")
+
+    def test_required_state_may_be_in_a_list(self) -> None:
+        """A pointer counts list items from 0 (RFC 6901)."""
+        needs = ReceiverRequirements("risk-scoring-agent", "1.6.0", frozenset({"/clauses/1/id"}))
+
+        assert verdict(changed("currentState", {"clauses": [{}, {"id": "4.2"}]}), needs).valid
+        others: list[Any] = [[{"id": "4.2"}], {"01": {"id": "4.2"}}, [], [{}, {}]]
+        for clauses in others:
+            assert verdict(changed("currentState", {"clauses": clauses}), needs).reason is Code.INCOMPLETE_CONTEXT
 
     def test_required_state_may_be_deep(self) -> None:
         """A JSON pointer names a nested member, and every required one is checked (S3-6.1-g)."""

@@ -22,7 +22,7 @@ KEYS = Keyring.generate()
 NAME = "Jane Doe"
 MESSAGE: dict[str, Any] = {
     **EXAMPLE,
-    "currentState": {"extractedClauses": [], "parties": [{"name": NAME, "role": "x"}]},
+    "currentState": {"extractedClauses": ["4.2"], "parties": [{"name": NAME, "role": "x"}]},
 }
 REDACT = frozenset({"/currentState/parties/*/name", "/output/name", "/patch/work_scope"})
 
@@ -57,7 +57,7 @@ class TestRedact:
         """A second delivery has the same commitments; another value has others (C-20, C-25)."""
         first, _ = await gate.accept(seal(MESSAGE, KEYS), RECEIVER)
         repeated, _ = await gate.accept(seal(MESSAGE, KEYS), RECEIVER)
-        changed = {**MESSAGE, "currentState": {"extractedClauses": [], "parties": [{"name": "Joe", "role": "x"}]}}
+        changed = {**MESSAGE, "currentState": {"extractedClauses": ["4.2"], "parties": [{"name": "Joe", "role": "x"}]}}
         forged, _ = await gate.accept(seal(changed, KEYS), RECEIVER)
 
         assert (repeated.anchor, bool(forged.verdict)) == (first.anchor, False)
