@@ -5,7 +5,17 @@ from typing import Any
 
 from temporalio import workflow
 
-from baton import Baton, BatonPatch, ContinueAfter, Pipeline, PipelineInput, PipelineResult, StageContext, stage
+from baton import (
+    Baton,
+    BatonPatch,
+    ContinueAfter,
+    HandoffTerms,
+    Pipeline,
+    PipelineInput,
+    PipelineResult,
+    StageContext,
+    stage,
+)
 from baton.errors import StageFailedError
 from baton.exchange.workflow import Exchange
 from baton.handoff.sealed import UnverifiedHandoff
@@ -48,6 +58,21 @@ class ActsOn:
         if params.get("later"):
             await self.pipeline.approve("later", within=IN_TIME)
         return self.pipeline.result("acted")
+
+
+@workflow.defn
+class Expires:
+    """Hands on to a stage for so short a time that it always arrives too late."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        terms = HandoffTerms(expires=timedelta(microseconds=1), within=IN_TIME)
+        self.pipeline = Pipeline(start, handoffs=terms)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.stage(act, params={"run": workflow.info().run_id})
+        return self.pipeline.result()
 
 
 @workflow.defn

@@ -16,20 +16,22 @@ from temporalio.worker import Worker
 
 from baton.artifacts.store import MemoryArtifactStore
 from baton.client import read_run, roll_back
-from baton.core.messages import PipelineResult
+from baton.core.messages import PipelineResult, PipelineStatus
 from baton.core.verdict import Code
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.handoff.pending import PendingHandoff
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.records import AuditHeader
 from baton.ledger.store import Ledger
 from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
 from baton.testing import copy_handoff, pipeline_worker, play_again
+from baton.wire.names import QUERY_INBOX
 from tests.exchange.exchange_pipelines import HandsOff
-from tests.exchange.replay_pipelines import ACTED, ActsOn, PlaysStage, act
+from tests.exchange.replay_pipelines import ACTED, ActsOn, Expires, PlaysStage, act
 from tests.exchange.test_exchange_of_runs import fresh, output
-from tests.support import Handle, approve, event, start, until
+from tests.support import Handle, approve, event, overview, start, until
 from tests.support.tampering import sealed_handoffs
 
 SHORT, LONG = {"seconds": 3}, {"minutes": 5}
@@ -37,7 +39,7 @@ SHORT, LONG = {"seconds": 3}, {"minutes": 5}
 
 @pytest.fixture(scope="module")
 async def exchange(sealing: Client) -> AsyncIterator[Worker]:
-    async with pipeline_worker(sealing, [ActsOn, HandsOff, PlaysStage], [act, *EXCHANGE_ACTIVITIES]) as worker:
+    async with pipeline_worker(sealing, [ActsOn, Expires, HandsOff, PlaysStage], [act, *EXCHANGE_ACTIVITIES]) as worker:
         yield worker
 
 
@@ -112,6 +114,20 @@ class TestRefused:
             await attacker.result()
         assert "audienceRun" in str(raised.value.cause and raised.value.cause.__cause__)
         assert len(ACTED) == done
+
+
+class TestExpired:
+    async def test_a_stage_that_waited_too_long_is_sent_a_new_one(self, exchange: Worker) -> None:
+        """Its run still waits, so nobody plays it again; only after three times a person is asked."""
+        handle = await start(exchange, Expires.run)
+        await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
+
+        now = await overview(handle)
+        [pending] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
+        assert sum("had expired; it is made again" in note for note in now.notes) == 3
+        assert (pending.reason, pending.attempts) == (Code.SIGNATURE_INVALID, 4)
+        assert handle.first_execution_run_id not in ACTED
+        await handle.terminate()
 
 
 class TestAccepted:
