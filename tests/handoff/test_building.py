@@ -91,7 +91,7 @@ class TestBuildHandoff:
         assert build(delivery=Delivery(expires=None)).to_json_object() == EXAMPLE
 
     def test_it_expires_after_a_day_if_nothing_else_is_said(self) -> None:
-        """A signature proves no freshness (S3-5.2-v)."""
+        """A signature proves no freshness."""
         assert build().to_json_object() == EXAMPLE | {"expiresAt": "2026-06-13T09:30:00Z"}
 
     def test_what_it_builds_is_accepted(self) -> None:
