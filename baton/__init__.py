@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from baton.errors import ConfigurationError as ConfigurationError
     from baton.errors import HistoryError as HistoryError
     from baton.errors import InputError as InputError
-    from baton.errors import OutcomeMismatchError as OutcomeMismatchError
     from baton.errors import OutdatedError as OutdatedError
     from baton.errors import ParameterError as ParameterError
     from baton.errors import PatchError as PatchError
@@ -116,7 +115,7 @@ _HOMES = {
     "core.stages": "Retries",
     "errors": (
         "ApprovalDeniedError ArtifactConflictError ArtifactCorruptError ArtifactError ArtifactNotFoundError BatonError "
-        "BudgetExhaustedError ConfigurationError HistoryError InputError OutcomeMismatchError OutdatedError "
+        "BudgetExhaustedError ConfigurationError HistoryError InputError OutdatedError "
         "ParameterError PatchError PipelineError ServerError StageFailedError"
     ),
     "exchange.workflow": "Exchange",

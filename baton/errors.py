@@ -11,7 +11,6 @@ BatonError                    catch this for any error of Baton itself
 ├── PipelineError             a pipeline cannot continue
 │   ├── StageFailedError          a stage failed, or its patches were rejected
 │   ├── ApprovalDeniedError       a person or the deadline denied
-│   ├── OutcomeMismatchError      the code runs another step than the recorded one
 │   ├── BudgetExhaustedError      the budget is used up, and the pipeline stops then
 │   └── InputError                an input of a step is missing, too large or of a wrong type
 │       └── ParameterError        a parameter is missing
@@ -109,10 +108,6 @@ class PayloadTooLargeError(StageFailedError):
 
 class ApprovalDeniedError(PipelineError):
     """A person or the deadline denied an approval."""
-
-
-class OutcomeMismatchError(PipelineError):
-    """A recorded outcome belongs to another step than the one that the code runs."""
 
 
 class InputError(PipelineError, ValueError):

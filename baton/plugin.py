@@ -436,8 +436,6 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
         # Raised outside the handler, so that a failure keeps its own cause.
         if isinstance(error, workflow.ContinueAsNewError) or is_cancelled_exception(error):
             raise error
-        if type(error) is workflow.NondeterminismError:  # of recorded outcomes: it suspends the run, see `AnyFault`
-            raise error
         show_failed(loop)
         details = _cost_details(loop)
         if isinstance(error, FailureError):

@@ -126,7 +126,7 @@ class Pipeline:
             "handoffs": self._handoffs.carried,
             CHAIN: partial(self.carried, CHAIN),
         }
-        self._recorded = RecordedOutcomes(start, self.state, self._account)
+        self._recorded = RecordedOutcomes(start, self._run_input.fit, self.state, self._account)
         continue_if_long = partial(self._recorded.continue_if_long, limits, self.task_id, self.carries)
         self._calls = Calls()
         self._limit = StepLimit()
@@ -185,7 +185,6 @@ class Pipeline:
                 its attempts allow. The baton is unchanged.
             InputError: The name or value of an input is not allowed.
             ApprovalDeniedError: People approve it (`then`), and no unused approval has these params and inputs.
-            OutcomeMismatchError: A recorded outcome belongs to another step.
 
         Example:
             ```python

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeGuard
+from typing import Any, NoReturn, TypeGuard, cast
 from uuid import UUID
 
 from pydantic import JsonValue, ValidationError
@@ -14,19 +14,39 @@ from temporalio import workflow
 
 from baton.budget.workflow import BudgetAccount
 from baton.core.baton import Baton
+from baton.core.fit import Fit
 from baton.core.history import CANCELED_WITH_RUN, Outcome, StepKind
 from baton.core.messages import PipelineInput, StageResult, Waiting
 from baton.core.state import PipelineState
-from baton.errors import OutcomeMismatchError, PayloadTooLargeError, PipelineError, RecordedBatonError, StageFailedError
+from baton.errors import PayloadTooLargeError, PipelineError, RecordedBatonError, StageFailedError
 from baton.handoff.relay import HandoffTerms, Relay
 from baton.handoff.workflow_coordinator import relay_for
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.pipelines.workflow_visibility import is_closed, upsert_memo
 from baton.wire.json_values import has_lone_surrogate
-from baton.wire.names import MEMO_FIELDS, MEMO_OUTCOME
+from baton.wire.names import FIT, MEMO_FIELDS, MEMO_OUTCOME
 from baton.wire.text import describe_faults, describe_recorded_faults, list_faults
 
 _UNUSABLE = "(unusable input)"
+
+
+def run_fit() -> Fit:
+    """Return whether the running code fits its run, which the worker keeps.
+
+    Raises:
+        TypeError: The worker has no `BatonPlugin`; it fails the workflow task, not the run.
+    """
+    fit = workflow.extern_functions().get(FIT)
+    if fit is None:
+        raise TypeError("the worker has no BatonPlugin: connect its client with plugins=[BatonPlugin()]")
+    return cast("Fit", fit())
+
+
+async def suspend(fit: Fit, why: str) -> NoReturn:
+    """Suspend the run because its code does not fit; this never returns to that code."""
+    fit.suspend(why)
+    while True:
+        await workflow.wait_condition(lambda: False)
 
 
 class RunInput:
@@ -34,9 +54,11 @@ class RunInput:
 
     Attributes:
         start: The workflow's argument, or a substitute.
+        fit: Whether the code fits the run.
     """
 
     def __init__(self, start: PipelineInput | bytes | None) -> None:
+        self.fit = run_fit()
         self._fault: Exception | None = None
         if start is None or isinstance(start, bytes):  # which the SDK accepts for any type
             actual = "null" if start is None else "bytes (encoding binary/plain)"
@@ -59,9 +81,11 @@ class RunInput:
         try:
             return self.start.first_baton(kind)
         except ValidationError as error:
-            if self.start.continued:
+            if self.start.continued or self.start.outcomes:
                 recorded = describe_recorded_faults(error, {**self.start.baton, "goal": self.start.goal})
-                self._fault = type_mismatch(kind, recorded)
+                self.fit.suspend(
+                    f"the run's first baton does not fit {kind.__name__}: {recorded}. {remedy(self.start)}"
+                )
                 return kind(goal=_UNUSABLE)
             why = describe_faults(error)
             if any(fault["type"] == "extra_forbidden" for fault in list_faults(error)):
@@ -85,12 +109,10 @@ class RunInput:
             raise self._fault
 
 
-def type_mismatch(kind: type[Baton], why: str) -> workflow.NondeterminismError:
-    """Return the error that suspends a continued run until its workers have a fitting type of baton."""
-    return workflow.NondeterminismError(
-        f"the baton of the run that this one continues does not fit {kind.__name__}: {why}. The run resumes once "
-        "workers have code that fits"
-    )
+def remedy(start: PipelineInput) -> str:
+    """Return what to do about code that does not fit a run."""
+    again = "" if start.continued else "; or fork at an earlier step"
+    return f"The run continues once workers have code that fits{again}"
 
 
 def publish_fields(initial: Baton) -> None:
@@ -121,8 +143,9 @@ class ContinueAfter:
 class RecordedOutcomes:
     """The outcomes that a run starts with, restored in the order in which they happened."""
 
-    def __init__(self, start: PipelineInput, state: PipelineState, account: BudgetAccount) -> None:
+    def __init__(self, start: PipelineInput, fit: Fit, state: PipelineState, account: BudgetAccount) -> None:
         self._start = start
+        self._fit = fit
         self._state = state
         self._account = account
         self._edit = start.edit
@@ -132,33 +155,28 @@ class RecordedOutcomes:
 
     async def restore_step(self, seq: int, name: str, kind: StepKind) -> Outcome | None:
         """Apply and return the recorded outcome of a step, or None if there is none."""
-        self._restore_edits()
+        await self._restore_edits()
         outcome = self._by_seq.get(seq)
         if outcome is None:
             return None
         if (outcome.name, outcome.kind) != (name, kind):
-            difference = (
+            await self._suspend(
                 f"step {seq} was recorded as {outcome.kind.value} {outcome.name!r}, but the code asks for "
                 f"{kind.value} {name!r}; the code before this step has changed"
             )
-            if self._start.continued:  # suspends the run: a release must not fail all long runs
-                raise workflow.NondeterminismError(
-                    f"{difference} since the run that this one continues: it resumes once workers have matching code"
-                )
-            raise OutcomeMismatchError(f"{difference}, so fork at an earlier step")
         # In concurrent code other branches begin their first steps while this one runs: let them begin first.
         await workflow.wait_condition(lambda: True)
         if len(self._state.outcomes) != outcome.order:
             try:
                 await workflow.wait_condition(lambda: len(self._state.outcomes) == outcome.order, timeout=_PATIENCE)
             except TimeoutError:
-                raise OutcomeMismatchError(
+                await self._suspend(
                     f"step {seq} ({name!r}) was recorded as number {outcome.order + 1} to end, but the code does "
-                    "not begin the steps before it; it has changed, so fork at an earlier step"
-                ) from None
-        self._restore(outcome)
+                    "not begin the steps before it; it has changed"
+                )
+        await self._restore(outcome)
         self._account.charge_recorded(outcome)
-        self._restore_edits()
+        await self._restore_edits()
         if outcome.canceled:
             await workflow.wait_condition(lambda: False)  # until the code cancels it again
         if outcome.failure is not None:
@@ -215,35 +233,30 @@ class RecordedOutcomes:
             "budget": self._account.budget if self._account.limited else None,
         }
         next_start = self._start.model_copy(update=update)
-        _check_size(next_start)
+        try:
+            workflow.payload_converter().to_payloads([next_start])
+        except PayloadTooLargeError as error:  # the SDK would drop it and hang
+            await suspend(
+                self._fit,
+                f"the run must continue as new and carries over {error.size:,} bytes of outcomes and messages, but "
+                f"without an artifact store the server takes {error.limit:,}: give its workers one (BATON_ARTIFACTS, "
+                "WorkerParts(artifacts=…))",
+            )
         workflow.continue_as_new(next_start)
 
-    def _restore_edits(self) -> None:
+    async def _restore_edits(self) -> None:
         while edit := self._edits.pop(len(self._state.outcomes), None):
-            self._restore(edit)
+            await self._restore(edit)
 
-    def _restore(self, outcome: Outcome) -> None:
+    async def _restore(self, outcome: Outcome) -> None:
         try:
             self._state.restore(outcome)
         except RecordedBatonError as error:
-            if self._start.continued:
-                raise type_mismatch(type(self._state.initial), str(error)) from None
-            raise OutcomeMismatchError(
-                f"the baton after step {outcome.seq} ({outcome.name!r}) does not fit the code's type: {error}. "
-                "Fork at an earlier step, or start a new run"
-            ) from None
+            kind = type(self._state.initial).__name__
+            await self._suspend(f"the baton after step {outcome.seq} ({outcome.name!r}) does not fit {kind}: {error}")
 
-
-def _check_size(start: PipelineInput) -> None:
-    """Suspend the run until its workers can store what it carries over; the SDK would drop the error and hang."""
-    try:
-        workflow.payload_converter().to_payloads([start])
-    except PayloadTooLargeError as error:
-        raise workflow.NondeterminismError(
-            f"the run must continue as new and carries over {error.size:,} bytes of outcomes and messages, but without "
-            f"an artifact store the server takes {error.limit:,}: give its workers one (BATON_ARTIFACTS, "
-            "WorkerParts(artifacts=…))"
-        ) from None
+    async def _suspend(self, why: str) -> NoReturn:
+        await suspend(self._fit, f"{why}. {remedy(self._start)}")
 
 
 LONG_ENOUGH = 1
@@ -284,8 +297,8 @@ class Steps:
                 f"a {kind.value} needs a name of 1 to {_MAX_NAME_LENGTH} characters, without half a surrogate pair; "
                 f"{name[:40]!r} has {len(name)}"
             )
-        if is_closed():
-            await workflow.wait_condition(lambda: False)  # no step begins after the run's end
+        if is_closed() or self._run_input.fit.misfit:
+            await workflow.wait_condition(lambda: False)  # no step begins after the run's end or its suspension
         await self._handlers.roll_backs.catch_up()
         self._handlers.steps += 1
         seq = self._handlers.steps

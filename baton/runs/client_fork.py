@@ -24,7 +24,7 @@ from baton.core.messages import Origin, PipelineInput
 from baton.core.operations import Fact, Operation, Preview
 from baton.core.patching import patch_effect
 from baton.core.state import PipelineState
-from baton.errors import HistoryError, OutcomeMismatchError, PatchError, PipelineError
+from baton.errors import HistoryError, PatchError, PipelineError
 from baton.handoff.pending import name_refusal
 from baton.personal.records import merge_payloads
 from baton.runs.client_executions import ANSWER_WITHIN, describe, query_run
@@ -34,8 +34,6 @@ from baton.runs.client_waiting import has_pollers, pinned_build
 from baton.wire.json_values import Json
 from baton.wire.names import QUERY_CHECK_PATCH, QUERY_STATUS
 from baton.wire.text import quantity
-
-_MISMATCHES = (OutcomeMismatchError.__name__, PipelineError.__name__)
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class Fork(Operation[ForkPreview, WorkflowHandle[Any, Any]]):
     `preview` and `commit` raise `HistoryError` if there is no such step, and `PatchError` if the patch does not fit the
     baton. `commit` also raises `PatchError` if a worker reports that the patch breaks a rule of the pipeline (nothing
     was started), and `PipelineError` if the name in ``by`` has control characters (likewise) or the code does not fit
-    the recorded outcomes (the new run has failed).
+    the recorded outcomes (the new run is suspended).
 
     Attributes:
         client: A connected client.
@@ -122,7 +120,7 @@ class Fork(Operation[ForkPreview, WorkflowHandle[Any, Any]]):
             run.pipeline, start, id=self.new_id or f"{self.workflow_id}-fork-{uuid4().hex[:8]}", task_queue=queue
         )
         if start.outcomes and await has_pollers(client, queue):
-            await _check_outcomes_fit(handle)
+            await _check_outcomes_fit(client, handle)
         return handle
 
     def _changes(self, shown: Mapping[str, Any], preview: ForkPreview) -> list[str]:
@@ -171,16 +169,20 @@ def _consequences(preview: ForkPreview) -> list[Fact]:
     ]
 
 
-async def _check_outcomes_fit(handle: WorkflowHandle[Any, Any]) -> None:
-    """Raise if a fork fails in its first task because the code does not fit the recorded outcomes."""
+async def _check_outcomes_fit(client: Client, handle: WorkflowHandle[Any, Any]) -> None:
+    """Raise if a fork cannot begin: the code does not fit the recorded outcomes, or its input is unusable."""
     with suppress(WorkflowQueryFailedError, RPCError, PipelineError, HistoryError):
         await query_run(handle, QUERY_STATUS, rpc_timeout=ANSWER_WITHIN)
+    if why := (await read_run(client, handle.id)).suspended:
+        raise PipelineError(
+            f"the fork {handle.id} is suspended before its first stage: {why}. Terminate it, or start workers that fit"
+        )
     if (await handle.describe()).status is not WorkflowExecutionStatus.FAILED:
         return
     try:
         await handle.result()
     except WorkflowFailureError as error:
-        if isinstance(error.cause, ApplicationError) and error.cause.type in _MISMATCHES:
+        if isinstance(error.cause, ApplicationError) and error.cause.type == PipelineError.__name__:
             raise PipelineError(f"the fork {handle.id} failed at once: {error.cause.message}") from None
 
 

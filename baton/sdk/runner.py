@@ -26,9 +26,11 @@ from temporalio.workflow import NondeterminismError
 
 from baton.codec.conversion import binds_workflow
 from baton.codec.failures import is_storable, text_of
+from baton.core.fit import Fit
 from baton.errors import BatonError
-from baton.sdk.early_queries import GuardedInstance, RunCache
-from baton.wire.names import FIRST_SEED
+from baton.sdk.early_queries import RunCache
+from baton.sdk.suspension import SuspendingInstance
+from baton.wire.names import FIRST_SEED, FIT
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class PipelineRunner(SandboxedWorkflowRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a guarded instance."""
-        return GuardedInstance(super().create_instance(_with_seed(det)), self.cache)
+        fit = Fit()
+        return SuspendingInstance(super().create_instance(_with_state(det, fit)), self.cache, fit)
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,9 @@ class ContextFreeRunner(PipelineRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a guarded instance without contexts."""
-        return _ContextFreeInstance(SandboxedWorkflowRunner.create_instance(self, _with_seed(det)), self.cache)
+        fit = Fit()
+        instance = SandboxedWorkflowRunner.create_instance(self, _with_state(det, fit))
+        return _ContextFreeInstance(instance, self.cache, fit)
 
 
 @dataclass(frozen=True)
@@ -58,8 +63,9 @@ class WorkflowContextRunner(PipelineRunner):
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a guarded instance that enters the sandbox only for the contexts of other workflows."""
         own = WorkflowSerializationContext(namespace=det.info.namespace, workflow_id=det.info.workflow_id)
-        instance = SandboxedWorkflowRunner.create_instance(self, _with_seed(det))
-        return _WorkflowContextInstance(instance, self.cache, own)
+        fit = Fit()
+        instance = SandboxedWorkflowRunner.create_instance(self, _with_state(det, fit))
+        return _WorkflowContextInstance(instance, self.cache, fit, own)
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,8 @@ class GuardedRunner(WorkflowRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a guarded instance."""
-        return GuardedInstance(self.inner.create_instance(_with_seed(det)), self.cache)
+        fit = Fit()
+        return SuspendingInstance(self.inner.create_instance(_with_state(det, fit)), self.cache, fit)
 
     def set_worker_level_failure_exception_types(self, types: Sequence[type[BaseException]]) -> None:
         """Set which exceptions fail a run."""
@@ -95,13 +102,13 @@ def takes_context(converter: DataConverter) -> bool:
     return converter.with_context(probe) is not converter
 
 
-def _with_seed(det: WorkflowInstanceDetails) -> WorkflowInstanceDetails:
-    """Add the run's first seed, from which workflow code detects a reset."""
+def _with_state(det: WorkflowInstanceDetails, fit: Fit) -> WorkflowInstanceDetails:
+    """Add whether the code fits, and the run's first seed, from which workflow code detects a reset."""
     seed = det.randomness_seed
-    return replace(det, extern_functions={**det.extern_functions, FIRST_SEED: lambda: seed})
+    return replace(det, extern_functions={**det.extern_functions, FIRST_SEED: lambda: seed, FIT: lambda: fit})
 
 
-class _ContextFreeInstance(GuardedInstance):
+class _ContextFreeInstance(SuspendingInstance):
     def get_serialization_context(self, command_info: Any) -> SerializationContext | None:
         return None
 
@@ -110,8 +117,10 @@ class _ContextFreeInstance(GuardedInstance):
 
 
 class _WorkflowContextInstance(_ContextFreeInstance):
-    def __init__(self, inner: WorkflowInstance, cache: RunCache | None, own: WorkflowSerializationContext) -> None:
-        super().__init__(inner, cache)
+    def __init__(
+        self, inner: WorkflowInstance, cache: RunCache | None, fit: Fit, own: WorkflowSerializationContext
+    ) -> None:
+        super().__init__(inner, cache, fit)
         self._own = own
 
     def get_serialization_context(self, command_info: Any) -> SerializationContext | None:

@@ -49,6 +49,8 @@ MEMO_UNDONE = "baton_undone"
 
 FIRST_SEED = "baton_first_seed"
 """Extern function: returns the random seed that the run started with; a reset gives the run a new seed."""
+FIT = "baton_fit"
+"""Extern function: returns the `Fit` of the run, whether its code fits what it has recorded."""
 SEALS = "baton_seals"
 """Extern function: tells workflow code that the worker signs handoffs."""
 

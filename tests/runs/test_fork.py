@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.service import RPCError
 from temporalio.worker import Worker
@@ -24,6 +25,7 @@ from tests.support import (
     Handle,
     approve,
     assert_reads_back,
+    event,
     failure,
     names,
     start,
@@ -337,10 +339,10 @@ class TestRefused:
             await fork_at(client, handle, "3")
         await handle.terminate()
 
-    async def test_code_that_asks_for_another_step_than_the_recorded_one_fails(
+    async def test_code_that_asks_for_another_step_than_the_recorded_one_is_suspended(
         self, client: Client, worker: Worker
     ) -> None:
-        """The pipeline's code has changed: the error names the step and the remedy."""
+        """The pipeline's code has changed: the reason names the step and the remedy."""
         original = await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
         fork_input = forked_input(original.record, original.record.step("review"), patch=None, by="bob", why="?")
         handle = await client.start_workflow(
@@ -351,7 +353,10 @@ class TestRefused:
             execution_timeout=LIMIT,
         )
 
-        assert await failure(handle) == (
-            "step 2 was recorded as stage 'implement', but the code asks for merge 'check+document+review'; "
-            "the code before this step has changed, so fork at an earlier step"
+        await event(handle, EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED)
+        assert (await read_run(client, handle.id)).suspended == (
+            "NondeterminismError: step 2 was recorded as stage 'implement', but the code asks for merge "
+            "'check+document+review'; the code before this step has changed. The run continues once workers have code "
+            "that fits; or fork at an earlier step"
         )
+        await handle.terminate()

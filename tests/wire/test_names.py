@@ -24,6 +24,7 @@ PUBLISHED = {
     "MEMO_FIELDS": "baton_fields",
     "MEMO_UNDONE": "baton_undone",
     "FIRST_SEED": "baton_first_seed",
+    "FIT": "baton_fit",
     "QUERY_SHOWN": "shown",
     "SEALS": "baton_seals",
     "WAIT_FOR_WORKER": "baton.wait_for_worker",
