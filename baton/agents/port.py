@@ -25,6 +25,7 @@ from baton.contract.registry import OutputSchemas, tool_keys
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
 from baton.core.messages import StageResult
+from baton.core.patching import without_echo
 from baton.core.stages import DEFAULT_WINDOW, Retries, StageSpec
 from baton.errors import AgentError, PatchError
 from baton.pipelines.activity_context import StageContext
@@ -427,8 +428,9 @@ def _stage_result(answer: AgentAnswer, context: StageContext[Any]) -> StageResul
         context.session.model_response(text)
     if answer.output is not None and answer.claimed and context.contract is not None:  # a claim for later contracts
         context.session.model_response(json.dumps(answer.output, ensure_ascii=False))
+    patch = answer.patch.to_json_object() if isinstance(answer.patch, BatonPatch) else answer.patch or {}
     return StageResult(
-        baton_patch=answer.patch if isinstance(answer.patch, BatonPatch) else dict(answer.patch or {}),
+        baton_patch=without_echo(context.baton.decision_log, patch),
         output=answer.output,
         report=answer.report,
         spend=answer.spend,

@@ -45,6 +45,7 @@ from baton.core.baton import Baton
 from baton.core.history import Spend
 from baton.core.inputs import decode_inputs, encode_inputs, input_text
 from baton.core.messages import StageResult
+from baton.core.patching import without_echo
 from baton.errors import AgentError, PatchError, StageFailedError
 from baton.pipelines.activity_context import StageContext, current_parts
 from baton.pipelines.activity_stage import AgentTerms, Stage, stage
@@ -351,7 +352,7 @@ async def _record_answer(context: StageContext[Baton]) -> StageResult:
     _charge_and_record(context)
     params: Any = context.params
     answer = read_answer(params["answer"])
-    return StageResult(baton_patch=dict(answer.patch or {}), output=answer.output)
+    return StageResult(baton_patch=without_echo(context.baton.decision_log, answer.patch or {}), output=answer.output)
 
 
 async def _record_failure(context: StageContext[Baton]) -> StageResult:

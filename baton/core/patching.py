@@ -7,6 +7,7 @@ stage can fix them all; nothing is dropped silently.
 import copy
 import difflib
 from builtins import isinstance  # noqa: UP029 - the workflow sandbox replaces the global by a slow one
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -136,8 +137,9 @@ def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None)
     raw = patch.to_json_object() if isinstance(patch, BatonPatch) else dict(patch)
     check_bounds(raw)
     findings = _member_findings(baton, raw, rules)
-    appended, warnings, log_findings = new_decisions(baton.decision_log, raw)
+    log_findings = _log_findings(raw)
     findings += log_findings
+    appended = [] if log_findings else raw.get("decision_log", [])
     before = baton.to_json_object()
     other_fields = {name: value for name, value in raw.items() if name != "decision_log"}
     merged = merge_patch(before, other_fields)
@@ -151,8 +153,8 @@ def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None)
         raise PatchError(shorten_findings(findings))
     change = difference(before, after.to_json_object())
     if appended:
-        change["decision_log"] = appended
-    warnings += _bullet_warnings(raw, after)
+        change["decision_log"] = [*appended]
+    warnings = _bullet_warnings(raw, after)
     constraints = set(after.constraints)
     removed = [rule for rule in baton.constraints if rule not in constraints]
     return PatchEffect(baton, after, change, warnings, removed)
@@ -164,20 +166,33 @@ def check_bounds(patch: Mapping[str, Any]) -> None:
         raise PatchError(shorten_findings([str(limit) if limit.path else f"baton: {limit}"]))
 
 
-def new_decisions(log: list[str], raw: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
-    """Return the decisions that a patch appends, the warnings and the findings."""
+def _log_findings(raw: Mapping[str, Any]) -> list[str]:
+    """Return the findings about the decisions of a patch."""
     if "decision_log" not in raw:
-        return [], [], []
+        return []
     value = raw["decision_log"]
     if value is None:
-        return [], [], ["decision_log: only grows and may not be cleared; send the new entries, or leave it out"]
+        return ["decision_log: only grows and may not be cleared; send the new entries, or leave it out"]
     if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
-        return [], [], ["decision_log: must be a list of strings"]
-    appended = value[_count_echoed(log, value) :]
-    if appended and set(appended) <= set(log):
-        warning = "decision_log: every entry is in the log already; nothing was added, and nothing can be removed"
-        return [], [warning], []
-    return appended, [], []
+        return ["decision_log: must be a list of strings"]
+    return []
+
+
+def unknown_decisions(log: list[str], other: list[Any]) -> list[Any]:
+    """Return the entries of another baton's log that this log lacks; one that was made twice counts twice.
+
+    Example:
+        >>> unknown_decisions(["Plan", "Failed"], ["Plan", "Failed", "Failed"])
+        ['Failed']
+    """
+    known = Counter(log)
+    unknown = []
+    for entry in other:
+        if isinstance(entry, str) and known[entry]:
+            known[entry] -= 1
+        else:
+            unknown.append(entry)
+    return unknown
 
 
 def _count_echoed(log: list[str], value: list[str]) -> int:
@@ -194,9 +209,19 @@ def _count_echoed(log: list[str], value: list[str]) -> int:
 
 
 def without_echo(log: list[str], patch: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return ``patch`` with only the new decisions in its ``decision_log``."""
-    appended, _, findings = new_decisions(log, patch)
-    return dict(patch) if findings or "decision_log" not in patch else {**patch, "decision_log": [*appended]}
+    """Return an agent's patch without the part of the log that the agent was shown and sends back.
+
+    Only a model does that; what code returns is new, also if it repeats an entry.
+
+    Example:
+        >>> without_echo(["d1", "d2"], {"decision_log": ["d1", "d2", "d3"]})
+        {'decision_log': ['d3']}
+    """
+    if "decision_log" not in patch or _log_findings(patch):
+        return dict(patch)
+    value: Any = patch["decision_log"]
+    appended = value[_count_echoed(log, value) :]
+    return {**patch, "decision_log": [] if set(appended) <= set(log) else appended}
 
 
 def undeclared_writes(patch: Mapping[str, JsonValue], writes: frozenset[str] | None) -> list[str]:

@@ -19,10 +19,8 @@ from baton.core.patching import (
     PatchEffect,
     PatchRules,
     check_bounds,
-    new_decisions,
     patch_effect,
     same_json,
-    without_echo,
 )
 from baton.core.stages import field_set
 from baton.errors import PatchError
@@ -171,8 +169,7 @@ class PipelineState:
         """Apply the patches of a fan-out's branches as one change."""
         for branch in branches:
             check_bounds(branch.baton_patch)
-        log = self.baton.decision_log
-        patches = [(branch.stage, without_echo(log, branch.baton_patch)) for branch in branches]
+        patches = [(branch.stage, branch.baton_patch) for branch in branches]
         merged, conflicts = merge_branches(patches, strategies)
         effect = patch_effect(self.baton, merged, self.stage_rules())
         entries = [
@@ -183,7 +180,7 @@ class PipelineState:
                 timestamp=at,
                 patch=branch.baton_patch,
                 attempt=branch.attempt,
-                warnings=[*new_decisions(log, branch.baton_patch)[1], *_prompt_warnings(branch)],
+                warnings=_prompt_warnings(branch),
                 spend=branch.spend,
             )
             for branch in branches
@@ -258,7 +255,6 @@ class PipelineState:
         """Return the patch adapted to what concurrent steps changed since ``base``, and warnings."""
         if base is None or base is self.baton or base == self.baton:
             return patch, []
-        patch = without_echo(base.decision_log, patch)
         current, original = self.baton.to_json_object(), base.to_json_object()
         replaceable = [name for name in patch if name != "decision_log"]
         changed = [name for name in replaceable if not same_json(current.get(name), original.get(name))]

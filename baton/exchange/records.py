@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from pydantic import Field, JsonValue
 
 from baton.core.baton import Baton
+from baton.core.patching import unknown_decisions
 from baton.core.verdict import Code, Verdict
 from baton.handoff.records import CostTracking
 from baton.handoff.sealed import KEY_ID, NAMESPACE, SIGNATURE
@@ -428,6 +429,9 @@ def received_patch(baton: Baton, received: ReceivedHandoff) -> dict[str, JsonVal
         new_items = [item for item in received_items if item not in own_items]
         if name == "current_state":
             patch[name] = received_items
+        elif name == "decision_log":
+            if unknown := unknown_decisions(baton.decision_log, received_items):
+                patch[name] = unknown
         elif new_items:
-            patch[name] = new_items if name == "decision_log" else [*own_items, *new_items]
+            patch[name] = [*own_items, *new_items]
     return patch

@@ -15,7 +15,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 from baton.contract.validation import expiry_findings
 from baton.core.messages import PipelineStatus, StageInput, StageReturn
-from baton.core.patching import patch_effect
+from baton.core.patching import patch_effect, without_echo
 from baton.core.stages import StageSpec, step
 from baton.core.verdict import HandoffStatus
 from baton.errors import PatchError, StageFailedError
@@ -132,7 +132,8 @@ class Outside:
 
             result = await self._wait(_OpenHandoff(make(1), make), agent, within, name)
             output = result.model_dump(mode="json")
-            return StageReturn(stage=name, seq=seq, baton_patch=result.patch, output=output)
+            patch = without_echo(self._exchange.pipeline.state.baton.decision_log, result.patch)
+            return StageReturn(stage=name, seq=seq, baton_patch=patch, output=output)
 
         return OutsideResult.model_validate(await self._exchange.step(name, act), strict=False)
 

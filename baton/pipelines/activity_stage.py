@@ -24,7 +24,7 @@ from baton.contract.validation import expiry_findings
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import find_spend
 from baton.core.messages import StageInput, StageResult, StageReturn
-from baton.core.patching import shorten_findings, undeclared_writes
+from baton.core.patching import shorten_findings, undeclared_writes, without_echo
 from baton.core.stages import Retries, StageSpec, field_set, name_set
 from baton.errors import InputError, PatchError
 from baton.handoff.activity_receive import (
@@ -340,9 +340,10 @@ def _to_result(answer: Any, stage: Stage[Any, Any], baton: Baton) -> StageResult
     if report is not None:
         result = result or StageResult()
         output = report.to_json_object() if result.output is None else result.output
+        patch = report_patch(report, baton, visible_fields=stage.spec.reads)
         return result.model_copy(
             update={
-                "baton_patch": report_patch(report, baton, visible_fields=stage.spec.reads),
+                "baton_patch": patch if result.report is None else without_echo(baton.decision_log, patch),
                 "output": output,
                 "report": None,
             }

@@ -19,6 +19,7 @@ from baton.budget.workflow import BudgetAccount
 from baton.core.baton import Baton
 from baton.core.history import Spend, find_top_up
 from baton.core.messages import PipelineInput, PipelineResult, StageReturn
+from baton.core.patching import unknown_decisions
 from baton.errors import PatchError, StageFailedError
 from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError, reason_of, spend_of
 from baton.handoff.workflow_coordinator import HandoffCoordinator
@@ -190,7 +191,7 @@ def child_patch(baton: Baton, result: PipelineResult) -> dict[str, JsonValue]:
         raise PatchError([f"its baton is not valid: {describe_faults(error)}"]) from None
     known = {(ref.id, ref.hash) for ref in baton.artifacts}
     patch: dict[str, JsonValue] = {}
-    decisions = [entry for entry in child.decision_log if entry not in baton.decision_log]
+    decisions = unknown_decisions(baton.decision_log, child.decision_log)
     refs = [ref for ref in child.artifacts if (ref.id, ref.hash) not in known]
     scope = [entry for entry in child.work_scope if entry not in baton.work_scope]
     if decisions:

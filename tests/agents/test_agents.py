@@ -93,12 +93,20 @@ class TestWork:
 class TestAnswer:
     """The results of an answer."""
 
+    async def test_a_log_that_it_sends_back_is_an_echo(self) -> None:
+        """A model repeats what it was shown; its new decision is the answer."""
+        answer = AgentAnswer(patch={"decision_log": ["Use JWT", "Failed", "Passed"]})
+        shown = StageContext.for_test(Baton(goal="g", decision_log=["Plan", "Use JWT", "Failed"]))
+        result = await agent_stage(Scripted(lambda work: answer))(shown)
+
+        assert result.baton_patch == {"decision_log": ["Passed"]}
+
     async def test_a_patch_an_output_and_a_cost(self) -> None:
         """The stage returns the agent's answer."""
         answer = AgentAnswer(patch=BatonPatch(acceptance=["pytest"]), output={"passed": 3}, spend=Spend(micro_usd=7))
         result = await agent_stage(Scripted(lambda work: answer))(context())
 
-        assert result.baton_patch == BatonPatch(acceptance=["pytest"])
+        assert result.baton_patch == {"acceptance": ["pytest"]}
         assert (result.output, result.spend) == ({"passed": 3}, Spend(micro_usd=7))
 
     async def test_what_a_framework_returned_goes_on_as_json(self) -> None:

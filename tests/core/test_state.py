@@ -46,19 +46,29 @@ class TestRecordStage:
         assert same(state, state_of())
 
     def test_the_patch_and_its_effect_are_both_recorded(self) -> None:
-        """A repeated log differs from its one new entry (C-2)."""
-        state = state_of()
-        (entry,) = state.record_stage(returned("plan", 1, {"decision_log": ["d1", "d2"]}), AT).entries
+        """A field that is set to its old value is in the patch only (C-2)."""
+        state = state_of(Baton(goal="g", work_scope=["src"]))
+        patch = {"decision_log": ["d2"], "work_scope": ["src"]}
+        (entry,) = state.record_stage(returned("plan", 1, patch), AT).entries
 
-        assert entry.patch == {"decision_log": ["d1", "d2"]}
+        assert entry.patch == patch
         assert entry.effective == {"decision_log": ["d2"]}
+
+    def test_a_repeated_decision_is_in_log_and_history(self) -> None:
+        """A check that fails twice and then passes was made three times."""
+        state = state_of(Baton(goal="g"))
+        for seq, verdict in enumerate(["Failed", "Failed", "Passed"], 1):
+            state.record_stage(returned("check", seq, {"decision_log": [verdict]}), AT)
+
+        assert state.baton.decision_log == ["Failed", "Failed", "Passed"]
+        assert [entry.effective for entry in state.entries][1] == {"decision_log": ["Failed"]}
 
     def test_a_concurrent_step_without_effect_causes_no_warning(self) -> None:
         """A reader, for whom the baton is the same object, records the same entry."""
         state = state_of(Baton(goal="g", decision_log=["d1", "d2"]))
         base = state.baton
         nothing = PipelineResult(task_id="t", steps=1, baton=state.baton.to_json_object())
-        state.record_child(1, "half", nothing, {"decision_log": ["d1"]}, AT)
+        state.record_child(1, "half", nothing, {"decision_log": []}, AT)
         outcome = state.record_stage(returned("plan", 2, {"decision_log": ["d1"]}), AT, base=base)
 
         read = resumed(PipelineState(state.initial))
@@ -120,11 +130,11 @@ class TestConcurrentStages:
         outcome = state.record_stage(returned("two", 2, second), AT, base=self.START)
         return state, outcome.entries[0]
 
-    def test_a_repeated_log_adds_only_its_new_entries(self) -> None:
-        """Even if another stage has decided something meanwhile (C-2)."""
-        state, entry = self.recorded({"decision_log": ["d2"]}, {"decision_log": ["d1", "d3"], "acceptance": ["x"]})
+    def test_decisions_of_both_are_appended(self) -> None:
+        """Even the same one (C-2)."""
+        state, entry = self.recorded({"decision_log": ["d2"]}, {"decision_log": ["d2", "d3"], "acceptance": ["x"]})
 
-        assert state.baton.decision_log == ["d1", "d2", "d3"]
+        assert state.baton.decision_log == ["d1", "d2", "d2", "d3"]
         assert entry.warnings == []
 
     def test_the_artifacts_of_both_stages_are_kept(self) -> None:
@@ -159,7 +169,7 @@ class TestRecordFanOut:
         """One entry for each branch with its own patch, and one for the merge."""
         state = state_of()
         branches = [
-            returned("test", 3, {"decision_log": ["d1", "t"], "work_scope": ["a"]}, spend=Spend(micro_usd=1)),
+            returned("test", 3, {"decision_log": ["t"], "work_scope": ["a"]}, spend=Spend(micro_usd=1)),
             returned("review", 3, {"decision_log": ["r"], "work_scope": ["b"]}, output="fine", attempt=2),
         ]
         outcome = state.record_fan_out(3, "test+review", branches, AT)
@@ -176,13 +186,13 @@ class TestRecordFanOut:
         assert outcome.value == [None, "fine"]
         assert state.spend == Spend(micro_usd=1)
 
-    def test_a_branch_that_only_repeated_the_log_is_a_warning(self) -> None:
-        """Nothing is dropped silently (C-2)."""
-        state = state_of(Baton(goal="g", decision_log=["d1", "d2"]))
-        state.record_fan_out(1, "a+b", [returned("a", 1, {"decision_log": ["d1"]}), returned("b", 1, {})], AT)
+    def test_branches_may_decide_what_was_decided_before(self) -> None:
+        """Nothing is dropped (C-2)."""
+        state = state_of(Baton(goal="g", decision_log=["d1"]))
+        patch = {"decision_log": ["d1"]}
+        state.record_fan_out(1, "a+b", [returned("a", 1, patch), returned("b", 1, patch)], AT)
 
-        assert "nothing was added" in state.entries[0].warnings[0]
-        assert state.baton.decision_log == ["d1", "d2"]
+        assert state.baton.decision_log == ["d1", "d1", "d1"]
 
     def test_branches_merge_in_call_order(self) -> None:
         """The same fan-out gives the same baton on every run."""
@@ -237,7 +247,7 @@ class TestOtherSteps:
         """A child is a step like any other (C-6)."""
         state = state_of(freeze_goal=True)
         result = PipelineResult(task_id="t", baton={"goal": "x"}, steps=2, spend=Spend(micro_usd=7))
-        state.record_child(1, "sub", result, {"decision_log": ["d1", "c"]}, AT)
+        state.record_child(1, "sub", result, {"decision_log": ["c"]}, AT)
 
         assert state.baton.decision_log == ["d1", "c"]
         assert state.spend.micro_usd == 7

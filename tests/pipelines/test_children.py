@@ -140,3 +140,11 @@ class TestChildPatch:
         """A pipeline without Baton may return anything; the step's error says what is wrong."""
         with pytest.raises(PatchError, match="its baton is not valid: "):
             child_patch(Baton(goal=GOAL), PipelineResult(task_id="t", baton=baton, steps=1))
+
+    def test_a_decision_that_the_child_made_again_is_new(self) -> None:
+        """The child's log begins with the parent's."""
+        parent = Baton(goal=GOAL, decision_log=["Plan", "Failed"])
+        child = {"goal": "g", "decision_log": ["Plan", "Failed", "Failed", "Passed"]}
+        patch = child_patch(parent, PipelineResult(task_id="t", baton={**child}, steps=1))
+
+        assert patch == {"decision_log": ["Failed", "Passed"]}

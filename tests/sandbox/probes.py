@@ -36,10 +36,10 @@ from baton.core.patching import (
     apply_patch,
     difference,
     merge_patch,
-    new_decisions,
     patch_effect,
     same_json,
     undeclared_writes,
+    unknown_decisions,
     without_echo,
 )
 from baton.core.rendering import render
@@ -152,7 +152,7 @@ PROBES: dict[str, Callable[[], Any]] = {
     "apply_patch": lambda: apply_patch(BATON, BatonPatch(constraints=["No new service"])).to_json_object(),
     "apply_patch, refused": refused_findings,
     "patch_effect": lambda: patch_effect(BATON, {"decision_log": ["Decision 29", "New"], "goal": "Other"}).change,
-    "new_decisions": lambda: list(new_decisions(["a"], {"decision_log": ["a", "b"]})),
+    "unknown_decisions": lambda: unknown_decisions(["a"], ["a", "b"]),
     "without_echo": lambda: without_echo(["a"], {"decision_log": ["a", "b"]}),
     "undeclared_writes": lambda: undeclared_writes({"goal": "x"}, frozenset({"work_scope", "artifacts"})),
     "merge_patch": lambda: merge_patch({"a": {"b": 1}}, {"a": {"b": None, "c": [1]}}),
