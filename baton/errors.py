@@ -1,4 +1,4 @@
-"""All exceptions of Baton, as one tree; this module imports nothing, so any module may import it.
+"""All exceptions of Baton, as one tree; this module imports nothing of Baton, so any module may import it.
 
 ```
 BatonError                    catch this for any error of Baton itself
@@ -28,6 +28,8 @@ BatonError                    catch this for any error of Baton itself
 Contracts, reports, the ledger and the vault define further subclasses of `BatonError` in their own modules.
 Misuse by a programmer raises `TypeError` or `ValueError` instead.
 """
+
+from typing import Any
 
 
 class BatonError(Exception):
@@ -107,7 +109,17 @@ class PayloadTooLargeError(StageFailedError):
 
 
 class ApprovalDeniedError(PipelineError):
-    """A person or the deadline denied an approval."""
+    """A person or the deadline denied an approval.
+
+    Attributes:
+        decided: The outcome of the question, a `Decided`: `who`, `why`, `via` and the votes. `via` is `"deadline"` if
+            nobody decided in time. If a stage was about to run with other arguments than those approved, it is the
+            outcome that approved it.
+    """
+
+    def __init__(self, message: str, decided: Any) -> None:
+        super().__init__(message)
+        self.decided = decided
 
 
 class InputError(PipelineError, ValueError):

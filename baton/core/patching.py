@@ -139,7 +139,7 @@ def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None)
     findings = _member_findings(baton, raw, rules)
     log_findings = _log_findings(raw)
     findings += log_findings
-    appended = [] if log_findings else raw.get("decision_log", [])
+    appended: Any = [] if log_findings else raw.get("decision_log", [])
     before = baton.to_json_object()
     other_fields = {name: value for name, value in raw.items() if name != "decision_log"}
     merged = merge_patch(before, other_fields)

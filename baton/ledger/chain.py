@@ -22,6 +22,7 @@ from baton.wire.records import CamelRecord, Count, Digest
 CANCELED = "CANCELED"
 """The status of a roll-back with the cost of a canceled stage."""
 _HEAD = "baton/audit-head/v1"
+_EVENT_BYTES = 16  # of the digests that tell events apart, one for each record
 
 
 class ChainHead(CamelRecord):
@@ -221,7 +222,7 @@ class ChainWalk:
     recorded_at: str = ""
     signature: bytes | None = None
     key_id: str | None = None
-    events: set[int] = field(default_factory=set)
+    events: set[bytes] = field(default_factory=set)
     anchored_through: int = 0  # the last record that matches an anchor or an external checkpoint
     checkpointed_through: int = 0  # the last record that a checkpoint proves
     signed_through: int = 0  # the last record whose signature was verified
@@ -240,7 +241,7 @@ class ChainWalk:
             members = record.members
         except ValueError as error:
             return Finding(Flaw.HEADER, sequence, f"its header cannot be read: {error}")
-        event = hash(event_key(members))
+        event = hashlib.sha256(event_key(members).encode(errors="surrogatepass")).digest()[:_EVENT_BYTES]
         flaw = self._find_flaw(record, members, sequence) or (Flaw.REPEATED if event in self.events else None)
         if flaw is not None:
             return Finding(flaw, sequence, _REASONS[flaw])

@@ -230,11 +230,13 @@ class ApprovedStages:
     """The stages that people approved with exact arguments: from then on, each run needs an approval of its own."""
 
     def __init__(self) -> None:
-        self._unused: dict[str, list[tuple[str, dict[str, Any]]]] = {}  # by stage, the oldest first
+        self._unused: dict[str, list[tuple[Decided, dict[str, Any]]]] = {}  # by stage, the oldest first
+        self._newest: dict[str, Decided] = {}
 
-    def add(self, stage: str, approval: str, arguments: dict[str, Any]) -> None:
+    def add(self, stage: str, decided: Decided, arguments: dict[str, Any]) -> None:
         """Let a stage run once with the approved arguments."""
-        self._unused.setdefault(stage, []).append((approval, arguments))
+        self._unused.setdefault(stage, []).append((decided, arguments))
+        self._newest[stage] = decided
 
     def use(self, stages: Sequence[str], arguments: dict[str, Any]) -> None:
         """Use up the oldest fitting approval of each approved stage.
@@ -242,23 +244,24 @@ class ApprovedStages:
         Raises:
             ApprovalDeniedError: A stage has no fitting approval; none was used up.
         """
-        queues = [(stage, self._unused[stage]) for stage in stages if stage in self._unused]
-        used = [(queue, self._find(stage, queue, arguments)) for stage, queue in queues]
-        for queue, place in used:
+        queues = [(self._unused[stage], self._find(stage, arguments)) for stage in stages if stage in self._unused]
+        for queue, place in queues:
             del queue[place]
 
-    @staticmethod
-    def _find(stage: str, unused: list[tuple[str, dict[str, Any]]], arguments: dict[str, Any]) -> int:
+    def _find(self, stage: str, arguments: dict[str, Any]) -> int:
+        unused = self._unused[stage]
         for place, (_, approved) in enumerate(unused):
             if same_json(approved, arguments):
                 return place
         if not unused:
             raise ApprovalDeniedError(
-                f"stage {stage!r} was approved, and has run as often as it was: an approval covers one run; ask again"
+                f"stage {stage!r} was approved, and has run as often as it was: an approval covers one run; ask again",
+                self._newest[stage],
             )
-        titles = ", ".join(repr(approval) for approval, _ in unused)
+        titles = ", ".join(repr(decided.approval) for decided, _ in unused)
         raise ApprovalDeniedError(
-            f"{titles} approved stage {stage!r} with other params or inputs; pass those of `then`, or ask again"
+            f"{titles} approved stage {stage!r} with other params or inputs; pass those of `then`, or ask again",
+            unused[0][0],
         )
 
 

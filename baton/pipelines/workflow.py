@@ -316,7 +316,7 @@ class Pipeline:
             Who approved, when and why, and the answer.
 
         Raises:
-            ApprovalDeniedError: A person denied, or the deadline passed.
+            ApprovalDeniedError: A person denied, or the deadline passed; its `decided` says which.
             ValueError: An approval with that title is already open, the question or an exhibit is too large, or the
                 title does not have 1 to 200 characters.
         """
@@ -339,8 +339,8 @@ class Pipeline:
             publish(self.state.record_decision(seq, decided))
         if not decided.approved:
             reason = f": {decided.why}" if decided.why else ""
-            raise ApprovalDeniedError(f"{approval!r} was denied by {decided.who}{reason}")
-        self._handlers.approvals.bind(request)
+            raise ApprovalDeniedError(f"{approval!r} was denied by {decided.who}{reason}", decided)
+        self._handlers.approvals.bind(request, decided)
         return decided
 
     @step

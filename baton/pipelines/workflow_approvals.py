@@ -148,10 +148,10 @@ class Approvals:
         """Store the outcome of a question, also one of an earlier run."""
         self._docket.close(decided)
 
-    def bind(self, request: ApprovalRequest) -> None:
+    def bind(self, request: ApprovalRequest, decided: Decided) -> None:
         """Let the approved stage run once with the arguments that were shown."""
         if request.stage is not None:
-            self._approved_stages.add(request.stage, request.title, request.arguments)
+            self._approved_stages.add(request.stage, decided, request.arguments)
 
     def use(self, stages: Sequence[str], params: dict[str, JsonValue], inputs: dict[str, JsonValue]) -> None:
         """Use up an approval for each stage that people approve; stages that they do not approve are free.

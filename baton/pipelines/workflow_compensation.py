@@ -15,7 +15,7 @@ from temporalio import workflow
 from baton.core.history import CompensationRecord
 from baton.core.inputs import decode_inputs, encode_inputs
 from baton.core.stages import HasSpec, step
-from baton.errors import BudgetExhaustedError, StageFailedError
+from baton.errors import PipelineError
 from baton.pipelines.workflow import Pipeline
 from baton.pipelines.workflow_visibility import upsert_memo
 from baton.wire.json_values import Json
@@ -28,10 +28,10 @@ _MAX_REASON_LENGTH = 1_000
 class Compensations:
     """Stages that undo external effects of earlier ones; they run if the `async with` block fails.
 
-    They are ordinary stages: recorded, retried, and not repeated by continued and forked runs. If one fails or the
-    budget is used up, that is noted for operators and in the history, and the others still run, even if the pipeline
-    is canceled meanwhile. A roll-back (`baton rollback`) runs no compensations, so its reason should say what was
-    undone by hand.
+    They are ordinary stages: recorded, retried, and not repeated by continued and forked runs. If one fails, was
+    approved with other arguments, or the budget is used up, that is noted for operators and in the history, and the
+    others still run, even if the pipeline is canceled meanwhile. A roll-back (`baton rollback`) runs no compensations,
+    so its reason should say what was undone by hand.
 
     Example:
         ```python
@@ -76,7 +76,7 @@ class Compensations:
             stage, inputs, params = self._pending.pop()
             try:
                 await self._pipeline.stage(stage, inputs=decode_inputs(inputs), params=params)
-            except (StageFailedError, BudgetExhaustedError) as error:
+            except PipelineError as error:
                 by_hand = f"compensation {stage.spec.name!r} failed, see to it by hand: {error}"
                 self._pipeline.note(by_hand)
                 self._publish(single_line(by_hand[:_MAX_REASON_LENGTH]))

@@ -20,7 +20,7 @@ from baton.runs.cli_show import repair_hints
 from baton.runs.client_record import StepStatus
 from baton.runs.client_standing import standing
 from baton.testing import assert_replays
-from tests.pipelines.undoing import PIPELINES, STAGES, Books, HasItBooked, Reserves, WorksBesideItsChild
+from tests.pipelines.undoing import PIPELINES, STAGES, AsksFirst, Books, HasItBooked, Reserves, WorksBesideItsChild
 from tests.support import (
     GOAL,
     LIMIT,
@@ -171,3 +171,27 @@ async def test_a_child_that_ended_after_the_roll_backs_point_starts_again(worker
     assert sorted(done.also_again) == ["asks", "tell"]
     assert result["baton"]["decision_log"] == ["Booked", "Told", "Stumbled once"]
     await assert_replays(rolled_back, PIPELINES, plugin=BatonPlugin())
+
+
+async def test_a_compensation_that_is_not_what_was_approved_does_not_stop_the_others(worker: Worker) -> None:
+    """The bound stage is left to people, and the older one runs."""
+    handle = await start(worker, AsksFirst.run, late=False)
+    await until_waiting(handle, "release manager")
+    await approve(worker.client, handle)
+    await failure(handle)
+
+    run = await read_run(worker.client, handle.id)
+    assert names(run) == ["book", "release manager", "breaks", "tell"]
+    [note] = [note for note in (await overview(handle)).notes if note.startswith("compensation")]
+    assert note.startswith("compensation 'call_off' failed, see to it by hand: 'release manager' approved")
+
+
+async def test_a_missed_deadline_can_be_told_from_a_no(worker: Worker) -> None:
+    """The error has who, why and by which way."""
+    late = await start(worker, AsksFirst.run, late=True)
+    denied = await start(worker, AsksFirst.run, late=False)
+    await approve(worker.client, denied, yes=False)
+
+    assert (await denied.result()).output == ["update", "ann", "it is tested", False]
+    via, who, _, approved = (await late.result()).output
+    assert (via, who, approved) == ("deadline", "deadline", False)

@@ -8,6 +8,7 @@ from typing import Any
 from temporalio import workflow
 
 from baton import (
+    ApprovalDeniedError,
     Baton,
     BatonPatch,
     Compensations,
@@ -85,6 +86,31 @@ class Books:
                     await self.pipeline.sleep(timedelta(days=1))
                 case _:
                     await self.pipeline.stage(breaks)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class AsksFirst:
+    """Books, asks, and fails; one of the two compensations is bound to other parameters by the approval."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Book, ask and fail, or return how it was denied."""
+        within = timedelta(milliseconds=1) if self.pipeline.params["late"] else timedelta(minutes=2)
+        async with Compensations(self.pipeline) as undo:
+            await self.pipeline.stage(book)
+            undo.later(tell)
+            undo.later(call_off, params={"seconds": 0})
+            try:
+                await self.pipeline.approve("release manager", within=within, then=(call_off, {"seconds": 1}))
+            except ApprovalDeniedError as denied:
+                decided = denied.decided
+                return self.pipeline.result([decided.via, decided.who, decided.why, decided.approved])
+            await self.pipeline.stage(breaks)
         return self.pipeline.result()
 
 
@@ -188,5 +214,5 @@ class WorksBesideItsChild:
         await self.pipeline.stage(stumbles)
 
 
-PIPELINES: list[type] = [Books, Reserves, HasItBooked, IsAsked, WorksBesideItsChild]
+PIPELINES: list[type] = [AsksFirst, Books, Reserves, HasItBooked, IsAsked, WorksBesideItsChild]
 STAGES: list[Callable[..., Any]] = [book, pay, breaks, call_off, tell, refund, stumbles, reserve, release]
