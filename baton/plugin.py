@@ -42,6 +42,7 @@ from baton.pipelines.activity_worker import (
     as_failure,
     check_decision,
 )
+from baton.pipelines.workflow_steps import run_fit
 from baton.pipelines.workflow_visibility import close_run, runs_in, show_failed, start_attributes
 from baton.runs.client_rollback import rolled_back
 from baton.sdk.early_queries import RunCache
@@ -421,10 +422,12 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
 
     async def execute_workflow(self, input: worker.ExecuteWorkflowInput) -> Any:
         """Run the workflow; an error fails the run."""
-        loop = asyncio.get_running_loop()
+        loop, fit = asyncio.get_running_loop(), run_fit()
         try:
             return await self._execute(input, loop)
         finally:
+            if runs_in(loop):
+                fit.end()
             close_run(loop)
 
     async def _execute(self, input: worker.ExecuteWorkflowInput, loop: asyncio.AbstractEventLoop) -> Any:

@@ -141,7 +141,11 @@ class ContinueAfter:
 
 
 class RecordedOutcomes:
-    """The outcomes that a run starts with, restored in the order in which they happened."""
+    """The outcomes that a run starts with, restored in the order in which they happened.
+
+    Attributes:
+        is_excused: Whether something else than its code may end the run before they are restored.
+    """
 
     def __init__(self, start: PipelineInput, fit: Fit, state: PipelineState, account: BudgetAccount) -> None:
         self._start = start
@@ -152,6 +156,9 @@ class RecordedOutcomes:
         outcomes = start.outcomes
         self._by_seq = {outcome.seq: outcome for outcome in outcomes if outcome.kind is not StepKind.EDIT}
         self._edits = {outcome.order: outcome for outcome in outcomes if outcome.kind is StepKind.EDIT}
+        self._left = {seq for seq, outcome in self._by_seq.items() if not outcome.canceled}
+        fit.left = lambda: 0 if self.is_excused or workflow.cancellation_reason() is not None else len(self._left)
+        self.is_excused = False
 
     async def restore_step(self, seq: int, name: str, kind: StepKind) -> Outcome | None:
         """Apply and return the recorded outcome of a step, or None if there is none."""
@@ -167,14 +174,19 @@ class RecordedOutcomes:
         # In concurrent code other branches begin their first steps while this one runs: let them begin first.
         await workflow.wait_condition(lambda: True)
         if len(self._state.outcomes) != outcome.order:
+            why = (
+                f"step {seq} ({name!r}) was recorded as number {outcome.order + 1} to end, but the code does not begin "
+                "the steps before it; it has changed"
+            )
+            self._fit.waiting[seq] = f"{why}. {remedy(self._start)}"
             try:
                 await workflow.wait_condition(lambda: len(self._state.outcomes) == outcome.order, timeout=_PATIENCE)
             except TimeoutError:
-                await self._suspend(
-                    f"step {seq} ({name!r}) was recorded as number {outcome.order + 1} to end, but the code does "
-                    "not begin the steps before it; it has changed"
-                )
+                await self._suspend(why)
+            finally:
+                del self._fit.waiting[seq]
         await self._restore(outcome)
+        self._left.discard(seq)
         self._account.charge_recorded(outcome)
         await self._restore_edits()
         if outcome.canceled:
@@ -291,15 +303,17 @@ class Steps:
 
     async def begin(self, name: str, kind: StepKind) -> tuple[int, Outcome | None]:
         """Number the next step; return its recorded outcome, or prepare to execute it."""
-        self._run_input.check()
         if not 0 < len(name) <= _MAX_NAME_LENGTH or has_lone_surrogate(name):
             raise ValueError(
                 f"a {kind.value} needs a name of 1 to {_MAX_NAME_LENGTH} characters, without half a surrogate pair; "
                 f"{name[:40]!r} has {len(name)}"
             )
+        self._recorded.is_excused = True
+        self._run_input.check()
         if is_closed() or self._run_input.fit.misfit:
             await workflow.wait_condition(lambda: False)  # no step begins after the run's end or its suspension
         await self._handlers.roll_backs.catch_up()
+        self._recorded.is_excused = False
         self._handlers.steps += 1
         seq = self._handlers.steps
         outcome = await self._recorded.restore_step(seq, name, kind)

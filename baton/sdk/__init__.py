@@ -1,4 +1,4 @@
-"""Ends a process that used the Temporal client, and adapts the SDK's workers (`runner`, `early_queries`).
+"""Ends a process that used the Temporal client, and adapts the SDK's workers (`runner`, `early_queries`, `suspension`).
 
 Threads of the SDK may outlive the interpreter's shutdown and abort the process, after all work is done
 (temporalio issue 300). So such a process skips that shutdown.

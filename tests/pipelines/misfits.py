@@ -145,5 +145,52 @@ class WorksBeside(_Trip):
         return self.pipeline.result()
 
 
+@workflow.defn(name="Trip")
+class EndsEarly(_Trip):
+    """Wrong code without the last steps."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        super().__init__(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.stage(book)
+        return self.pipeline.result()
+
+
+@workflow.defn(name="Trip")
+class BreaksEarly(_Trip):
+    """Wrong code with a slip."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        super().__init__(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.stage(book)
+        raise NameError("name 'pya' is not defined")
+
+
+@workflow.defn(name="Trip")
+class AtOnce(_Trip):
+    """Right code for a run that books while it pays."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        super().__init__(start)
+
+    @workflow.signal
+    async def nudge(self) -> None:
+        """Do nothing."""
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await asyncio.gather(self.pipeline.stage(book), self.pipeline.stage(pay))
+        await self.pipeline.stage(ship)
+        return self.pipeline.result()
+
+
 MISFITS: list[type] = [Compensates, CatchesAll, CleansUp, WorksBeside]
 STAGES: list[Callable[..., Any]] = [book, pay, ship, cancel_booking]
