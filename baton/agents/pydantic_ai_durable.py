@@ -352,7 +352,9 @@ async def _record_answer(context: StageContext[Baton]) -> StageResult:
     _charge_and_record(context)
     params: Any = context.params
     answer = read_answer(params["answer"])
-    return StageResult(baton_patch=without_echo(context.baton.decision_log, answer.patch or {}), output=answer.output)
+    return StageResult(
+        baton_patch=without_echo(context.baton.decision_log, dict(answer.patch or {})), output=answer.output
+    )
 
 
 async def _record_failure(context: StageContext[Baton]) -> StageResult:
