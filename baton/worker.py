@@ -41,7 +41,7 @@ from baton.errors import ArtifactError, BatonError, ServerError
 from baton.handoff.store_safeguards import SafeguardSettings
 from baton.keys.store_keyring import Keyring, KeyringError
 from baton.keys.store_keys import Deciders
-from baton.ledger.records import LedgerKeysError
+from baton.ledger.records import LedgerContinuityError, LedgerKeysError
 from baton.pipelines.activity_context import WorkerParts
 from baton.pipelines.activity_stage import Stage
 from baton.pipelines.workflow_steps import is_pipeline, workflow_type
@@ -308,7 +308,7 @@ def serve(served: Served) -> int:
     gc.set_threshold(COLLECT_AFTER)
     try:
         asyncio.run(run(settings, served))
-    except (LedgerKeysError, SettingError, TracingError) as error:
+    except (LedgerContinuityError, LedgerKeysError, SettingError, TracingError) as error:
         print(f"{program}: {error}", file=sys.stderr)
         return 2
     except BatonError as error:

@@ -33,9 +33,10 @@ from baton.errors import ArtifactError, BatonError, HistoryError, ServerError
 from baton.handoff.client_inbox import ASKING_RUNS, WAITING_RUNS
 from baton.keys.store_keyring import Keyring, KeyringError, Purpose, is_production
 from baton.ledger.chain import ChainHead, HeadSigner
-from baton.ledger.cli_sources import Keys, ledger_name, ledger_place
-from baton.ledger.records import LedgerError, LedgerKeysError
+from baton.ledger.cli_sources import Keys, find_witness, ledger_name, ledger_place
+from baton.ledger.records import LedgerContinuityError, LedgerError, LedgerKeysError
 from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_evidence import AnchorFile
 from baton.runs.client_connection import DEFAULT_TASK_QUEUE
 from baton.runs.client_events import decode_payloads
 from baton.runs.client_executions import PAUSED, Execution, describe, history, list_executions
@@ -463,14 +464,18 @@ def check_keys(environment: Mapping[str, str]) -> Finding:
 async def check_ledger() -> Finding:
     """Check that the environment's ledger is writable and of this release."""
     place = ledger_place(None)
-    if isinstance(place, Path) and (finding := _check_ledger_file(place)):
+    witness = find_witness(None) if isinstance(place, Path) else None
+    if isinstance(place, Path) and (finding := _check_ledger_file(place, witness)):
         return finding
     try:
         options = LedgerOptions(name=ledger_name(None), signer=_signer(), create=False)
         async with Ledger(place, options) as ledger:
             if isinstance(place, str):
                 await ledger.check_writable()
+            await ledger.compare(AnchorFile(witness) if witness else None)
             return Finding("ledger", Mark.OK, f"{ledger.where} can be opened")
+    except LedgerContinuityError as error:
+        return Finding("ledger", Mark.FAIL, str(error), "see `baton audit verify --all`; no worker starts beside it")
     except LedgerKeysError as error:
         return Finding("ledger", Mark.FAIL, str(error), "set BATON_KEYS to the keyring that the other workers have")
     except (LedgerError, ValueError) as error:
@@ -514,9 +519,15 @@ def _signer() -> HeadSigner | None:
     return None
 
 
-def _check_ledger_file(file: Path) -> Finding | None:
+def _check_ledger_file(file: Path, witness: Path | None) -> Finding | None:
     """Return a finding if the ledger's file is missing, read-only or short of space."""
     if not file.exists():
+        if witness is not None and any(checkpoint.size for checkpoint in AnchorFile(witness).checkpoints()):
+            remedy = (
+                f"restore it with all of its files, or name it with BATON_LEDGER; else put {witness} away as evidence"
+            )
+            found = f"{file} does not exist, but its witness {witness} has a checkpoint: it was deleted"
+            return Finding("ledger", Mark.FAIL, found, remedy)
         return Finding("ledger", Mark.OK, f"none yet; a worker with safeguards creates {file}")
     if read_only := next((path for path in (file, file.parent) if not os.access(path, os.W_OK)), None):
         remedy = "make it writable for the workers' user: workers write the ledger's file and files beside it"

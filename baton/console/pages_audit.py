@@ -34,6 +34,11 @@ def basis(trace: Trace) -> list[str]:
         lines.append("No signature was verified: their public keys are not available.")
     if report.anchored_through:
         lines.append(f"An anchor outside the ledger covers records 1 to {report.anchored_through}.")
+    if report.compared_at is not None:
+        lines.append(
+            f"That anchor is the checkpoint of {report.compared_at:%Y-%m-%d %H:%M:%S} UTC: what was added after it and "
+            "cut off again would not be noticed."
+        )
     if report.anchored_through < report.records:
         lines.append(
             "Whether later records were cut off was not checked: no anchor outside the ledger covers the last."

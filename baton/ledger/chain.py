@@ -17,7 +17,7 @@ from pydantic_core import to_json
 
 from baton.ledger.records import AuditRecord, ChainLink, Claims, event_key
 from baton.wire.json_values import format_digest, pae, parse_digest
-from baton.wire.records import CamelRecord, Count, Digest
+from baton.wire.records import CamelRecord, Count, Digest, Instant
 
 CANCELED = "CANCELED"
 """The status of a roll-back with the cost of a canceled stage."""
@@ -124,7 +124,10 @@ class Verdict(StrEnum):
     """The result of verifying a chain, a whole ledger or a bundle."""
 
     VALID = "valid"
-    """A signature or an anchor proves every record, and each chain's end matches an anchor or checkpoint."""
+    """A signature or an anchor proves every record, and each chain's end matches an anchor or checkpoint.
+
+    A checkpoint shows nothing about what was added after it and cut off again: see `compared_at`.
+    """
     UNANCHORED = "valid, completeness not checked"
     """Every record is proved, but no anchor or checkpoint shows whether later records were cut off."""
     UNVERIFIED = "unverified"
@@ -193,6 +196,8 @@ class ChainReport(CamelRecord):
         signed_through: The last record that a verified signature covers; 0 for none.
         anchored_through: The last record that matches an anchor or an external checkpoint; a cut after it
             goes unnoticed.
+        compared_at: When the external checkpoint was made that covers the last of these; None if an anchor does.
+            Records that were added since then and cut off again go unnoticed.
     """
 
     verdict: Verdict
@@ -205,6 +210,7 @@ class ChainReport(CamelRecord):
     head: ChainHead | None = None
     signed_through: int = 0
     anchored_through: int = 0
+    compared_at: Instant | None = None
 
     def __bool__(self) -> bool:
         return self.verdict is Verdict.VALID
@@ -224,6 +230,7 @@ class ChainWalk:
     key_id: str | None = None
     events: set[bytes] = field(default_factory=set)
     anchored_through: int = 0  # the last record that matches an anchor or an external checkpoint
+    compared_at: datetime | None = None  # when that checkpoint was made; None for an anchor
     checkpointed_through: int = 0  # the last record that a checkpoint proves
     signed_through: int = 0  # the last record whose signature was verified
     has_signatures: bool = False
@@ -247,7 +254,7 @@ class ChainWalk:
             return Finding(flaw, sequence, _REASONS[flaw])
         self.events.add(event)
         if sequence in self.anchors:
-            self.anchored_through = sequence
+            self.anchored_through, self.compared_at = sequence, None
         elif record.signature is None and not self.first_unsigned:
             self.first_unsigned = sequence
         self.has_signatures = self.has_signatures or record.signature is not None
@@ -271,11 +278,11 @@ class ChainWalk:
             return Flaw.ANCHOR
         return None
 
-    def mark_covered(self, *, outside: bool) -> None:
+    def mark_covered(self, made_at: datetime | None, *, outside: bool) -> None:
         """Mark the records so far as covered by a checkpoint; ``outside`` if it is stored outside the ledger."""
         self.checkpointed_through, self.first_unsigned = self.sequence, 0
-        if outside:
-            self.anchored_through = self.sequence
+        if outside and self.anchored_through < self.sequence:
+            self.anchored_through, self.compared_at = self.sequence, made_at
 
     @property
     def claim(self) -> Claim | None:
@@ -319,7 +326,7 @@ def signature_finding(claim: Claim, sequence: int, check: SignatureCheck) -> Fin
     if check is SignatureCheck.UNKNOWN_KEY:
         reason += " (are your keys, BATON_KEYS, those of this deployment? After a rotation, get the public keys again)"
     elif check is SignatureCheck.RETIRED_KEY:
-        reason += f" (or its writer's clock was ahead: it says {claim.at.isoformat()})"
+        reason += f" (its time, or that of the last checkpoint before it, is {claim.at.isoformat()})"
     return Finding(Flaw.SIGNATURE if check is SignatureCheck.BAD else Flaw.KEY, sequence, reason)
 
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from baton.artifacts.store import MemoryArtifactStore
 from baton.cli.options import ExitCode, ForceOption, refuse_overwrite
-from baton.cli.output import format_time, json_text, make_table, plain, stack
+from baton.cli.output import format_age, format_time, json_text, make_table, plain, stack
 from baton.cli.session import Session, command
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import ChainReport, Verdict
@@ -72,6 +72,7 @@ def chain_page(report: ChainReport) -> RenderableType:
         _render_title(report.verdict, f"task {report.task_id}"),
         plain("  " + " · ".join(facts), "dim"),
         plain(f"  record {report.sequence or report.records}: {report.reason}") if report.reason else None,
+        _render_compared(report.compared_at),
         _render_unanchored(report.verdict, report.records - report.anchored_through, "record"),
     )
 
@@ -89,6 +90,7 @@ def ledger_page(report: LedgerReport, where: str) -> RenderableType:
         *(plain(f"  {reason}") for reason in report.reasons),
         *(_render_flaw(chain) for chain in report.flawed),
         plain(f"  and {quantity(unlisted, 'task')} more", "dim") if unlisted else None,
+        _render_compared(report.compared_at),
         _render_unanchored(report.verdict, report.unanchored, "task"),
     )
 
@@ -100,11 +102,10 @@ def bundle_page(report: EvidenceReport, file: str) -> RenderableType:
     unlisted = report.tasks - _MAX_NAMED
     more = f" and {quantity(unlisted, 'task')} more" if unlisted > 0 else ""
     tasks = ", ".join(report.task_ids[:_MAX_NAMED]) + more
-    proved = [f"{quantity(len(report.witnessed), 'task')} covered by a checkpoint"] if report.witnessed else []
     return stack(
         ledger_page(report, file),
         plain(f"  tasks: {tasks}") if tasks else None,
-        plain("  " + " · ".join([*created, *signed, *proved]), "dim") if created else None,
+        plain("  " + " · ".join([*created, *signed]), "dim") if created else None,
         plain(_UNSIGNED, "yellow") if report.verdict is not Verdict.INVALID and not report.signed_by else None,
     )
 
@@ -140,6 +141,15 @@ def trace_page(trace: Trace) -> RenderableType:
 def _render_title(verdict: Verdict, subject: str) -> Text:
     first, comma, rest = verdict.value.partition(",")
     return Text.assemble((f"{first.upper()}{comma}{rest}", _STYLES[verdict]), "  ", plain(subject, "bold"))
+
+
+def _render_compared(at: datetime | None) -> RenderableType | None:
+    """Say what a checkpoint does not prove."""
+    if at is None:
+        return None
+    now = datetime.now(UTC)
+    message = f"  compared with the checkpoint of {format_time(at)} ({format_age(at, now)}): what was added since then"
+    return plain(f"{message} and cut off again is noticed only by the heads in the histories of runs", "dim")
 
 
 def _render_unanchored(verdict: Verdict, count: int, unit: str) -> RenderableType | None:
@@ -301,7 +311,7 @@ async def export(
 ) -> None:
     """Write an evidence bundle, which others can verify without the ledger.
 
-    It contains the records as stored, the signed heads, a signed checkpoint with inclusion proofs, and the public
+    It contains the records as stored, the signed heads, of the whole ledger also its newest checkpoint, and the public
     keys for information. The keyring of this machine, if any, signs the bundle.
     """
     if bool(task) is everything:
@@ -423,7 +433,7 @@ async def checkpoint(
         session.write_json(result.model_dump(mode="json"))
     else:
         note = f", stored in {witness}" if witness else ""
-        session.show(f"{quantity(result.size, 'record')} under {result.root}{note}")
+        session.show(f"{quantity(result.size, 'record')} under {result.digest}{note}")
 
 
 @command

@@ -1,6 +1,7 @@
 """Evidence files: records of a ledger as lines of text, verifiable with public keys and without the ledger."""
 
 import binascii
+import functools
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
@@ -22,17 +23,9 @@ from baton.ledger.chain import (
     from_base64url,
     to_base64url,
 )
-from baton.ledger.proof import (
-    EMPTY_ROOT,
-    MAX_REPORTED,
-    Checkpoint,
-    LedgerReport,
-    LedgerWalk,
-    leaf_hash,
-    verify_inclusion,
-)
+from baton.ledger.proof import EMPTY_DIGEST, MAX_REPORTED, Checkpoint, LedgerReport, LedgerWalk, latest
 from baton.ledger.records import AuditRecord, EvidenceError, Identifier
-from baton.wire.json_values import format_digest, loads_strict, pae, parse_digest
+from baton.wire.json_values import format_digest, loads_strict, pae
 from baton.wire.records import CamelRecord, Count, Digest, Instant
 
 _MANIFEST = "baton/evidence-manifest/v1"
@@ -41,24 +34,6 @@ SEGMENT: Final = "baton.segment/1"
 _INDEX_LINE = re.compile(
     rb'\{"hash":"sha256:([0-9a-f]{64})","position":([0-9]{1,18}),"signature":(?:null|"([0-9a-f]*)")\}'
 )
-
-
-class InclusionProof(CamelRecord):
-    """The proof that a checkpoint covers a record, without the other tasks' records.
-
-    Attributes:
-        task_id: The record's task.
-        sequence: Its place in the task's chain.
-        index: Its place among all records of the ledger, from 0.
-        size: The checkpoint's size.
-        path: The hashes up to the checkpoint's root (RFC 6962 §2.1.1).
-    """
-
-    task_id: Identifier
-    sequence: Count
-    index: Count
-    size: Count
-    path: tuple[Digest, ...] = Field(strict=False)
 
 
 class Manifest(CamelRecord):
@@ -71,8 +46,7 @@ class Manifest(CamelRecord):
         records: The number of records.
         index: The digest of all index lines, which contain each record's hash.
         heads: The heads of the exported tasks; none in a file of the whole ledger.
-        checkpoints: Signed checkpoints of the ledger.
-        proofs: The proofs that these checkpoints cover the heads.
+        checkpoints: Signed checkpoints of the ledger, in a file of the whole ledger.
         keys: Public keys as JWKs, for information only: a verifier trusts its own keys.
     """
 
@@ -83,7 +57,6 @@ class Manifest(CamelRecord):
     index: Digest
     heads: Annotated[tuple[ChainHead, ...], Field(strict=False)] = ()
     checkpoints: Annotated[tuple[Checkpoint, ...], Field(strict=False)] = ()
-    proofs: Annotated[tuple[InclusionProof, ...], Field(strict=False)] = ()
     keys: Annotated[tuple[dict[str, JsonValue], ...], Field(strict=False)] = ()
 
     @property
@@ -98,13 +71,11 @@ class EvidenceReport(LedgerReport):
     Attributes:
         created_at: The manifest's time of creation; None without a manifest.
         signed_by: The key whose signature over the manifest is good, or None.
-        witnessed: The tasks proved to be covered by a checkpoint of the whole ledger.
         task_ids: The first `MAX_REPORTED` tasks, in the order of their first records.
     """
 
     created_at: Instant | None = None
     signed_by: str | None = None
-    witnessed: tuple[str, ...] = ()
     task_ids: tuple[str, ...] = ()
 
 
@@ -196,31 +167,19 @@ def verify_evidence(
     manifest = file.manifest
     reasons = [] if ledger in (None, manifest.ledger) else [f"it is of the ledger {manifest.ledger!r}, not {ledger!r}"]
     signed_by = _find_signer(file, verifier, reasons)
-    # Checkpoints cover the tree of the whole ledger, so records of a few tasks cannot be compared with them.
+    # Checkpoints cover the whole ledger, so records of a few tasks cannot be compared with them.
     whole_ledger = not manifest.heads
-    external = list(checkpoints)
     tasks = {head.task_id for head in manifest.heads}
     walk = LedgerWalk(
         manifest.ledger,
         verifier=verifier,
         anchors=[head for head in anchors if whole_ledger or head.task_id in tasks],
-        checkpoints=external if whole_ledger else (),
+        checkpoints=checkpoints if whole_ledger else (),
         claimed=manifest.checkpoints if whole_ledger else (),
     )
-    roots = _trusted_roots(manifest, external, verifier, reasons)
-    external_sizes = {checkpoint.size for checkpoint in external if checkpoint.ledger == manifest.ledger}
-    proofs = {(proof.task_id, proof.sequence): proof for proof in manifest.proofs}
-    witnessed = []
     try:
         for record in file.records():
-            chain = walk.feed(record)
-            proof = proofs.get((chain.task_id, chain.sequence)) if proofs and chain else None
-            if chain is not None and proof is not None and proof.size in roots:
-                if _is_included(record, proof, roots[proof.size]):
-                    witnessed.append(proof.task_id)
-                    chain.mark_covered(outside=proof.size in external_sizes)
-                else:
-                    reasons.append(f"the checkpoint at {proof.size} records does not cover task {proof.task_id!r}")
+            walk.feed(record)
     except EvidenceError as error:
         reasons.append(str(error))
     reasons += _compare_with_manifest(file, walk)
@@ -234,7 +193,6 @@ def verify_evidence(
         **fields,
         created_at=manifest.created_at,
         signed_by=signed_by,
-        witnessed=tuple(witnessed),
         task_ids=tuple(walk.task_ids[:MAX_REPORTED]),
     )
 
@@ -257,45 +215,20 @@ def _find_signer(file: EvidenceFile, verifier: HeadVerifier | None, reasons: lis
     except (KeyError, ValueError):
         reasons.append("the line after its manifest is not a signature")
         return None
-    [check] = verifier.check([Claim(key_id, pae(_MANIFEST, manifest.line), signature, manifest.created_at)])
+    dates = [checkpoint.made_at for checkpoint in manifest.checkpoints]  # what it contains is not younger than it
+    made_at = functools.reduce(latest, dates, manifest.created_at)
+    [check] = verifier.check([Claim(key_id, pae(_MANIFEST, manifest.line), signature, made_at)])
     if check is SignatureCheck.GOOD:
         return key_id
     reasons.append(f"the signature of its manifest, by the key {key_id!r}, does not count: {check.value}")
     return None
 
 
-def _trusted_roots(
-    manifest: Manifest, external: list[Checkpoint], verifier: HeadVerifier | None, reasons: list[str]
-) -> dict[int, bytes]:
-    """Return the roots, by size, of external checkpoints and of those with a valid signature."""
-    roots = {
-        checkpoint.size: parse_digest(checkpoint.root)
-        for checkpoint in external
-        if checkpoint.ledger == manifest.ledger
-    }
-    if verifier is None:
-        return roots
-    for checkpoint in manifest.checkpoints:
-        check = checkpoint.check(verifier)
-        if check is SignatureCheck.GOOD and checkpoint.ledger == manifest.ledger:
-            if roots.setdefault(checkpoint.size, parse_digest(checkpoint.root)) != parse_digest(checkpoint.root):
-                reasons.append(f"its checkpoint at {checkpoint.size} records differs from the one kept outside: a fork")
-        elif manifest.heads:  # for a whole ledger the walk reports it
-            problem = f"it is of the ledger {checkpoint.ledger!r}" if check is SignatureCheck.GOOD else check.value
-            reasons.append(f"its checkpoint at {checkpoint.size} records does not count: {problem}")
-    return roots
-
-
-def _is_included(record: AuditRecord, proof: InclusionProof, root: bytes) -> bool:
-    path = [parse_digest(digest) for digest in proof.path]
-    return verify_inclusion(leaf_hash(record.leaf), proof.index, proof.size, path, root)
-
-
 def _compare_with_manifest(file: EvidenceFile, walk: LedgerWalk) -> list[str]:
     """Return where the records contradict the manifest."""
     reasons = []
-    if walk.tree.size != file.manifest.records:
-        reasons.append(f"it has {walk.tree.size} records, and its manifest says {file.manifest.records}")
+    if walk.size != file.manifest.records:
+        reasons.append(f"it has {walk.size} records, and its manifest says {file.manifest.records}")
     elif file.index != file.manifest.index:
         reasons.append("its records are not those of its manifest, or not in that order")
     for head in file.manifest.heads:
@@ -306,9 +239,8 @@ def _compare_with_manifest(file: EvidenceFile, walk: LedgerWalk) -> list[str]:
 
 
 def _make_unreadable_report(ledger: str, reason: str) -> EvidenceReport:
-    return EvidenceReport(
-        verdict=Verdict.INVALID, ledger=ledger, records=0, tasks=0, root=format_digest(EMPTY_ROOT), reasons=(reason,)
-    )
+    digest = format_digest(EMPTY_DIGEST)
+    return EvidenceReport(verdict=Verdict.INVALID, ledger=ledger, records=0, tasks=0, digest=digest, reasons=(reason,))
 
 
 def _describe_error(error: Exception) -> str:

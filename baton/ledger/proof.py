@@ -1,9 +1,8 @@
-"""Merkle trees, checkpoints, and the verification of a task's chain, a whole ledger or a bundle.
+"""Checkpoints, and the verification of a task's chain, a whole ledger or a bundle.
 
-A checkpoint is the root of a Merkle tree (RFC 6962): one hash for a whole ledger, with short proofs that a record or
-an older tree is in it. Leaves and nodes are hashed with different prefixes, so no inner node passes for a record. The
-verifiers follow RFC 9162 §2.1.3.2 and §2.1.4.2 and check the length of every hash first: otherwise they would accept
-an empty hash.
+A checkpoint is a running hash over a ledger's records in their order: who has one computes the next from the records
+since then alone. It dates what follows it: a record behind a checkpoint is not older than that checkpoint, whatever it
+says itself, so who has an old key cannot add to the past.
 """
 
 import hashlib
@@ -31,167 +30,17 @@ from baton.ledger.chain import (
     to_base64url,
 )
 from baton.ledger.records import AuditRecord
-from baton.wire.json_values import format_digest, pae, parse_digest
-from baton.wire.records import CamelRecord, Count, Digest
+from baton.wire.json_values import format_digest, pae
+from baton.wire.records import CamelRecord, Count, Digest, Instant
 from baton.wire.text import quantity
 
-HASH_BYTES = 32
-EMPTY_ROOT = hashlib.sha256(b"").digest()
-"""The root of a tree without leaves."""
+EMPTY_DIGEST = hashlib.sha256(b"baton/ledger-digest/v1").digest()
+"""The digest of a ledger without records."""
 
 
-def leaf_hash(data: bytes) -> bytes:
-    """Return the hash of a leaf that holds ``data`` (RFC 6962 §2.1)."""
-    return hashlib.sha256(b"\0" + data).digest()
-
-
-def node_hash(left: bytes, right: bytes) -> bytes:
-    """Return the hash of an inner node (RFC 6962 §2.1)."""
-    return hashlib.sha256(b"\1" + left + right).digest()
-
-
-class Frontier:
-    """The right edge of a growing tree, at most 32 bytes per level: it takes leaves and gives the root."""
-
-    __slots__ = ("peaks", "size")
-
-    def __init__(self, size: int = 0, peaks: Iterable[bytes] = ()) -> None:
-        self.size = size
-        self.peaks = list(peaks)
-        if len(self.peaks) != size.bit_count() or not _are_hashes(self.peaks):
-            raise ValueError(
-                f"a tree of {size} leaves has {size.bit_count()} peaks of {HASH_BYTES} bytes; "
-                f"got {[len(peak) for peak in self.peaks]}"
-            )
-
-    @classmethod
-    def of(cls, leaves: Iterable[bytes]) -> "Frontier":
-        """Return the frontier of a tree with this data in its leaves."""
-        tree = cls()
-        for leaf in leaves:
-            tree.append(leaf)
-        return tree
-
-    def append(self, data: bytes) -> None:
-        """Add a leaf that holds ``data``."""
-        sha256, size = hashlib.sha256, self.size
-        node = sha256(b"\0" + data).digest()  # `leaf_hash` and `node_hash` inlined for speed
-        while size & 1:
-            node = sha256(b"\1" + self.peaks.pop() + node).digest()
-            size >>= 1
-        self.peaks.append(node)
-        self.size += 1
-
-    @property
-    def root(self) -> bytes:
-        """The current root of the tree."""
-        if not self.peaks:
-            return EMPTY_ROOT
-        node = self.peaks[-1]
-        for peak in reversed(self.peaks[:-1]):
-            node = node_hash(peak, node)
-        return node
-
-
-def root_of(leaves: Sequence[bytes]) -> bytes:
-    """Return the root of a tree from its leaf hashes (RFC 6962 §2.1)."""
-    level = list(leaves)
-    while len(level) > 1:
-        level = _parent_level(level)
-    return level[0] if level else EMPTY_ROOT
-
-
-def inclusion_proofs(leaves: Sequence[bytes], indexes: Sequence[int]) -> list[list[bytes]]:
-    """Return the proof for the leaf at each index that it is in the tree of these leaf hashes (RFC 6962 §2.1.1)."""
-    if any(not 0 <= index < len(leaves) for index in indexes):
-        raise IndexError(f"a tree of {len(leaves)} leaves has the indexes 0 to {len(leaves) - 1}; got {indexes!r}")
-    level, positions = list(leaves), list(indexes)
-    proofs: list[list[bytes]] = [[] for _ in positions]
-    while len(level) > 1:
-        for proof, position in zip(proofs, positions, strict=True):
-            if position ^ 1 < len(level):
-                proof.append(level[position ^ 1])
-        level, positions = _parent_level(level), [position >> 1 for position in positions]
-    return proofs
-
-
-def verify_inclusion(leaf: bytes, index: int, size: int, proof: Sequence[bytes], root: bytes) -> bool:
-    """Return whether ``proof`` shows that the leaf hash is at ``index`` of a tree with this size and root."""
-    if not 0 <= index < size or not _are_hashes([leaf, root, *proof]):
-        return False
-    node, position, last = leaf, index, size - 1
-    for sibling in proof:
-        if last == 0:
-            return False
-        if position & 1 or position == last:
-            node = node_hash(sibling, node)
-            position, last = _skip_promoted(position, last)
-        else:
-            node = node_hash(node, sibling)
-        position, last = position >> 1, last >> 1
-    return last == 0 and node == root
-
-
-def consistency_proof(leaves: Sequence[bytes], old_size: int) -> list[bytes]:
-    """Return the proof that the tree of all leaves extends the tree of the first ``old_size`` leaves."""
-    if not 0 <= old_size <= len(leaves):
-        raise ValueError(f"a tree of {len(leaves)} leaves never had {old_size}")
-    return _subproof(leaves, old_size, root_known=True) if old_size else []
-
-
-def verify_consistency(old_size: int, old_root: bytes, size: int, root: bytes, proof: Sequence[bytes]) -> bool:
-    """Return whether ``proof`` shows that the tree of ``root`` extends the tree of ``old_root``."""
-    if old_size == size > 0:
-        return old_root == root and not proof
-    if not 0 <= old_size <= size or not _are_hashes([old_root, root, *proof]):
-        return False
-    if old_size == 0:
-        return old_root == EMPTY_ROOT and not proof and (size > 0 or root == EMPTY_ROOT)
-    path = [old_root, *proof] if old_size.bit_count() == 1 else list(proof)
-    if not path:
-        return False
-    position, last = old_size - 1, size - 1
-    while position & 1:
-        position, last = position >> 1, last >> 1
-    old = new = path[0]
-    for sibling in path[1:]:
-        if last == 0:
-            return False
-        if position & 1 or position == last:
-            old, new = node_hash(sibling, old), node_hash(sibling, new)
-            position, last = _skip_promoted(position, last)
-        else:
-            new = node_hash(new, sibling)
-        position, last = position >> 1, last >> 1
-    return last == 0 and old == old_root and new == root
-
-
-def _skip_promoted(position: int, last: int) -> tuple[int, int]:
-    """Climb past the levels at which the node has no sibling and is promoted unchanged."""
-    while position and not position & 1:
-        position, last = position >> 1, last >> 1
-    return position, last
-
-
-def _parent_level(level: list[bytes]) -> list[bytes]:
-    """Return the level above; a last node without a sibling is promoted unchanged."""
-    parents = [node_hash(left, right) for left, right in zip(level[::2], level[1::2], strict=False)]
-    return [*parents, level[-1]] if len(level) % 2 else parents
-
-
-def _subproof(leaves: Sequence[bytes], old_size: int, root_known: bool) -> list[bytes]:
-    """Return SUBPROOF of RFC 6962 §2.1.2; ``root_known`` is its b: the verifier knows the subtree's root."""
-    if old_size == len(leaves):
-        return [] if root_known else [root_of(leaves)]
-    split = 1 << (len(leaves) - 1).bit_length() - 1
-    left, right = leaves[:split], leaves[split:]
-    if old_size <= split:
-        return [*_subproof(left, old_size, root_known), root_of(right)]
-    return [*_subproof(right, old_size - split, False), root_of(left)]
-
-
-def _are_hashes(values: Iterable[bytes]) -> bool:
-    return all(len(value) == HASH_BYTES for value in values)
+def fold(digest: bytes, leaf: bytes) -> bytes:
+    """Return the digest of a ledger whose next record has this leaf (`AuditRecord.leaf`)."""
+    return hashlib.sha256(digest + leaf).digest()
 
 
 _CHECKPOINT = "baton/ledger-checkpoint/v1"
@@ -203,12 +52,13 @@ _SIGNATURE_BATCH = 2_048
 
 
 class Checkpoint(CamelRecord):
-    """The signed state of a whole ledger: its size and the root of the tree over its records.
+    """The signed state of a whole ledger: its size and the digest of its records.
 
     Attributes:
         ledger: The ledger's name.
         size: The number of records.
-        root: The root of the RFC 6962 tree over the records in the ledger's order.
+        position: The position of the last record; 0 without records.
+        digest: The running hash over the records in the ledger's order.
         at: When it was made, in the format of `baton.ledger.records.stamp`.
         key_id: The key that signed, or None.
         signature: Base64url without padding, or None.
@@ -216,7 +66,8 @@ class Checkpoint(CamelRecord):
 
     ledger: str
     size: Count
-    root: Digest
+    position: Count
+    digest: Digest
     at: str
     key_id: str | None = None
     signature: str | None = None
@@ -234,14 +85,36 @@ class Checkpoint(CamelRecord):
         keyed = self.model_copy(update={"key_id": signer.key_id})
         return keyed.model_copy(update={"signature": to_base64url(signer.sign(keyed.statement))})
 
-    def check(self, verifier: HeadVerifier) -> SignatureCheck:
-        """Check the signature; a missing one is bad."""
+    def check(self, verifier: HeadVerifier, after: datetime | None = None) -> SignatureCheck:
+        """Check the signature of a checkpoint that follows one of the time ``after``; a missing one is bad."""
+        made_at = self.made_at
         try:
             signature = from_base64url(self.signature or "")
-            at = datetime.fromisoformat(self.at)
         except ValueError:
             return SignatureCheck.BAD
-        return verifier.check([Claim(self.key_id or "", self.statement, signature, at)])[0]
+        if made_at is None:
+            return SignatureCheck.BAD
+        return verifier.check([Claim(self.key_id or "", self.statement, signature, latest(made_at, after))])[0]
+
+    @property
+    def made_at(self) -> datetime | None:
+        """When it was made; None if `at` is not a time."""
+        try:
+            made_at = datetime.fromisoformat(self.at)
+        except ValueError:
+            return None
+        return None if made_at.tzinfo is None else made_at
+
+
+def newest_of(checkpoints: Iterable[Checkpoint], ledger: str) -> Checkpoint | None:
+    """Return the checkpoint of a ledger that covers the most records, or None."""
+    own = [checkpoint for checkpoint in checkpoints if checkpoint.ledger == ledger]
+    return max(own, key=lambda checkpoint: checkpoint.size, default=None)
+
+
+def latest(moment: datetime, other: datetime | None) -> datetime:
+    """Return the later of two times."""
+    return moment if other is None else max(moment, other)
 
 
 def verify_chain(
@@ -252,23 +125,27 @@ def verify_chain(
     verifier: HeadVerifier | None = None,
     expected_head: ChainHead | None = None,
     anchors: Iterable[ChainHead] = (),
-    compared_through: int = 0,
+    compared: Checkpoint | None = None,
+    checkpoints: Sequence[Checkpoint] = (),
 ) -> ChainReport:
     """Verify that these records are a task's complete chain, unchanged and in order; report the first bad record.
 
     Unlike `LedgerWalk` it also parses each record: a record that was forged without a key can fit into the chain and
-    still contain what no ledger writes.
+    still contain what no ledger writes. The ledger's records are those that ``compared``, a checkpoint from outside,
+    covers; the records behind any of the ``checkpoints`` are not older than it.
     """
     if expected_head is not None and (expected_head.ledger, expected_head.task_id) != (ledger, task_id):
         raise ValueError(f"the expected head is of the task {expected_head.task_id!r}, not {task_id!r} in {ledger!r}")
     outside = [*anchors, *([expected_head] if expected_head else [])]
     walk = LedgerWalk(ledger, verifier=verifier, anchors=[head for head in outside if head.task_id == task_id])
     for record in records:
+        dates = [checkpoint.made_at for checkpoint in checkpoints if checkpoint.position < record.position]
+        walk.after = max((date for date in dates if date is not None), default=None)
         chain = walk.feed(record, task_id)
         if chain is None:
             continue
-        if chain.sequence == compared_through:
-            chain.mark_covered(outside=True)
+        if compared is not None and record.position <= compared.position:
+            chain.mark_covered(compared.made_at, outside=True)
         if (flaw := _find_unreadable_part(record)) is not None:
             walk.mark_flawed(chain, flaw)
     report = walk.chain_report(task_id)
@@ -288,8 +165,10 @@ class LedgerReport(CamelRecord):
         ledger: The ledger's name.
         records: The number of records.
         tasks: The number of chains.
-        root: The root of the tree over all records.
+        digest: The running hash over all records.
         checkpointed_through: How many records, from the first, a checkpoint covers.
+        compared_at: When the newest checkpoint was made that was kept outside and matches; None without one. What
+            was added since then and cut off again goes unnoticed.
         flawed: The first `MAX_REPORTED` chains that are not proved.
         flaws: How many chains are not proved.
         unanchored: How many chains have an end that no anchor or external checkpoint covers.
@@ -300,8 +179,9 @@ class LedgerReport(CamelRecord):
     ledger: str
     records: int
     tasks: int
-    root: Digest
+    digest: Digest
     checkpointed_through: int = 0
+    compared_at: Instant | None = None
     flawed: tuple[ChainReport, ...] = ()
     flaws: int = 0
     unanchored: int = 0
@@ -325,7 +205,8 @@ class LedgerWalk:
         reasons: Iterable[str] = (),
     ) -> None:
         self.ledger = ledger
-        self.tree = Frontier()
+        self.size = 0
+        self.after: datetime | None = None  # the next records are not older than this
         self._verifier = verifier
         self._anchors = anchors_by_task(anchors, ledger)
         self._walks: dict[str, ChainWalk] = {}
@@ -335,12 +216,12 @@ class LedgerWalk:
         self._checkpointed_through = 0  # so many records, from the first, match a checkpoint
         self._signed_through = 0  # the maker of a signed checkpoint verified the signatures up to here
         self._uncovered: set[ChainWalk] = set()  # the chains of the records since the last checkpoint
-        self._roots: dict[int, set[bytes]] = {}  # by size of the tree
-        self._external_sizes: set[int] = set()  # the sizes of checkpoints that were kept outside
-        for checkpoint in checkpoints:
-            self._add_checkpoint(checkpoint, outside=True)
-        for checkpoint in claimed:
-            self._add_checkpoint(checkpoint, outside=False)
+        self._digest = EMPTY_DIGEST
+        self._checkpoints: dict[int, list[tuple[Checkpoint, bool]]] = {}  # by size; whether each was kept outside
+        self._compared_at: datetime | None = None  # when the newest one was made that was kept outside and matches
+        candidates = [(checkpoint, True) for checkpoint in checkpoints]
+        candidates += [(checkpoint, False) for checkpoint in claimed]
+        self._add_checkpoints(sorted(candidates, key=lambda pair: pair[0].size))
 
     @property
     def task_ids(self) -> list[str]:
@@ -353,10 +234,11 @@ class LedgerWalk:
 
     def feed(self, record: AuditRecord, task_id: str | None = None) -> ChainWalk | None:
         """Verify the next record of the ledger; return its chain, or None if the record or its chain is flawed."""
-        self.tree.append(record.leaf)
+        self._digest = fold(self._digest, record.leaf)
+        self.size += 1
         walk = self._step(record, task_id)
-        if self.tree.size in self._roots:
-            self._compare_root()
+        if self.size in self._checkpoints:
+            self._compare_checkpoints()
         return walk
 
     def mark_flawed(self, chain: ChainWalk, flaw: Flaw) -> None:
@@ -370,10 +252,10 @@ class LedgerWalk:
 
     def finish(self) -> LedgerReport:
         """Return the report after the last record."""
-        for size in sorted(size for size in self._roots if size > self.tree.size):
-            missing = size - self.tree.size
+        for size in sorted(size for size in self._checkpoints if size > self.size):
+            missing = size - self.size
             self._reasons.append(
-                f"a checkpoint covers {size} records, but there are {self.tree.size}: {missing} or more are gone"
+                f"a checkpoint covers {size} records, but there are {self.size}: {missing} or more are gone"
             )
         for task_id in self._anchors.keys() - self._walks.keys():
             self._get_walk(task_id)
@@ -385,17 +267,18 @@ class LedgerWalk:
         unanchored = sum(walk.anchored_through < walk.sequence for walk in self._walks.values())
         if self._reasons or (findings and findings[0][1].flaw not in _UNPROVED):
             verdict = Verdict.INVALID
-        elif findings or not self.tree.size:
+        elif findings or not self.size:
             verdict = Verdict.UNVERIFIED
         else:
             verdict = Verdict.UNANCHORED if unanchored else Verdict.VALID
         return LedgerReport(
             verdict=verdict,
             ledger=self.ledger,
-            records=self.tree.size,
+            records=self.size,
             tasks=len(self._walks),
-            root=format_digest(self.tree.root),
+            digest=format_digest(self._digest),
             checkpointed_through=self._checkpointed_through,
+            compared_at=self._compared_at,
             flawed=tuple(_make_report(walk, finding) for walk, finding in findings[:MAX_REPORTED]),
             flaws=len(findings),
             unanchored=unanchored,
@@ -419,7 +302,7 @@ class LedgerWalk:
             try:
                 task_id = record.claims.task_id if record.claims else str(record.members["taskId"])
             except ValueError as error:
-                self._reasons.append(f"record {self.tree.size} cannot be read: {record.absence or error}")
+                self._reasons.append(f"record {self.size} cannot be read: {record.absence or error}")
                 return None
         walk = self._get_walk(task_id)
         if task_id in self._flawed:
@@ -428,10 +311,11 @@ class LedgerWalk:
         if finding is not None:
             self._flawed[task_id] = finding
             return None
-        if self._roots:
+        if self._checkpoints:
             self._uncovered.add(walk)
-        claim = walk.claim if self._verifier is not None and self.tree.size > self._signed_through else None
+        claim = walk.claim if self._verifier is not None and self.size > self._signed_through else None
         if claim is not None:
+            claim = claim._replace(at=latest(claim.at, self.after))
             self._pending.append((walk, walk.sequence, claim))
             if len(self._pending) == _SIGNATURE_BATCH:
                 self._check_pending()
@@ -456,44 +340,56 @@ class LedgerWalk:
             walk = self._walks[task_id] = ChainWalk(self.ledger, task_id, self._anchors.get(task_id, {}))
         return walk
 
-    def _add_checkpoint(self, checkpoint: Checkpoint, *, outside: bool) -> None:
-        """Store the root that the tree must have at the checkpoint's size."""
+    def _add_checkpoints(self, candidates: Iterable[tuple[Checkpoint, bool]]) -> None:
+        """Store the checkpoints, in the order of their sizes, that the records must match."""
+        size, dates = 0, list[datetime]()  # of the last checkpoint, and of those of smaller sizes
+        for checkpoint, outside in candidates:
+            if checkpoint.size > size:
+                size, dates = checkpoint.size, [*dates, *self._dates_at(size)]
+            if self._may_count(checkpoint, max(dates, default=None), outside=outside):
+                self._checkpoints.setdefault(checkpoint.size, []).append((checkpoint, outside))
+        if 0 in self._checkpoints:
+            self._compare_checkpoints()
+
+    def _may_count(self, checkpoint: Checkpoint, after: datetime | None, *, outside: bool) -> bool:
+        """Return whether the records have to match a checkpoint, and report one that should not be there."""
         if checkpoint.ledger != self.ledger:
             if not outside:
                 self._reasons.append(f"a checkpoint is of the ledger {checkpoint.ledger!r}, not of {self.ledger!r}")
-            return
-        signed = False
-        if self._verifier is not None and (checkpoint.signature is not None or not outside):
-            check = checkpoint.check(self._verifier)
-            signed = check is SignatureCheck.GOOD
-            if not signed:
-                self._reasons.append(
-                    f"the signature of the checkpoint at {checkpoint.size} records, by the key "
-                    f"{checkpoint.key_id!r}, does not count: {check.value}"
-                )
-                return
-        if not (signed or outside):
-            return
-        self._roots.setdefault(checkpoint.size, set()).add(parse_digest(checkpoint.root))
-        if signed:
-            self._signed_through = max(self._signed_through, checkpoint.size)
-        if outside:
-            self._external_sizes.add(checkpoint.size)
-        if checkpoint.size == 0:
-            self._compare_root()
+            return False
+        if self._verifier is None or (checkpoint.signature is None and outside):
+            return outside
+        check = checkpoint.check(self._verifier, after)
+        if check is not SignatureCheck.GOOD:
+            self._reasons.append(
+                f"the signature of the checkpoint at {checkpoint.size} records, by the key "
+                f"{checkpoint.key_id!r}, does not count: {check.value}"
+            )
+            return False
+        self._signed_through = max(self._signed_through, checkpoint.size)
+        return True
 
-    def _compare_root(self) -> None:
-        """Compare the tree with the checkpoints of its size; all of them must match."""
-        size = self.tree.size
-        if self._roots[size] != {self.tree.root}:
+    def _dates_at(self, size: int) -> list[datetime]:
+        """Return when the stored checkpoints of a size were made."""
+        dates = [checkpoint.made_at for checkpoint, _ in self._checkpoints.get(size, ())]
+        return [date for date in dates if date is not None]
+
+    def _compare_checkpoints(self) -> None:
+        """Compare the records so far with the checkpoints of their number; all of them must match."""
+        size, digest = self.size, format_digest(self._digest)
+        if any(checkpoint.digest != digest for checkpoint, _ in self._checkpoints[size]):
             self._reasons.append(
                 f"the first {size} records are not those of the checkpoint at {size}: between record "
                 f"{self._checkpointed_through + 1} and {size} one was changed, removed, added or moved"
             )
             return
         self._checkpointed_through = size
+        self.after = max([*self._dates_at(size), *([self.after] if self.after else [])], default=None)
+        outside = [checkpoint.made_at for checkpoint, outside in self._checkpoints[size] if outside]
+        compared_at = max((date for date in outside if date is not None), default=None)
+        self._compared_at = compared_at or self._compared_at
         for walk in self._uncovered:
-            walk.mark_covered(outside=size in self._external_sizes)
+            walk.mark_covered(compared_at, outside=bool(outside))
         self._uncovered.clear()
 
 
@@ -535,4 +431,5 @@ def _make_report(walk: ChainWalk, finding: Finding | None) -> ChainReport:
         head=walk.head if records == walk.sequence else None,
         signed_through=min(walk.signed_through, records),
         anchored_through=min(walk.anchored_through, records),
+        compared_at=walk.compared_at,
     )

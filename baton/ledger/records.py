@@ -41,6 +41,10 @@ class LedgerKeysError(LedgerError):
     """This process has none of the keys that signed the newest records of the ledger."""
 
 
+class LedgerContinuityError(LedgerError):
+    """The ledger does not continue a checkpoint: it was deleted, restored from a backup, cut or rewritten."""
+
+
 class EvidenceError(LedgerError):
     """A bundle or a cold segment cannot be read: it is truncated, of an unknown format, or of another ledger."""
 
@@ -262,7 +266,7 @@ class AuditRecord:
 
     @property
     def leaf(self) -> bytes:
-        """The record's leaf in a checkpoint's tree: its hash and signature."""
+        """What checkpoints hash of the record: its hash and signature."""
         return self.hash if self.signature is None else self.hash + self.signature
 
     @cached_property

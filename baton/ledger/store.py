@@ -13,7 +13,7 @@ from baton.artifacts.store import ArtifactStore
 from baton.ledger.chain import ChainHead, ChainReport, HeadSigner, HeadVerifier, SignatureCheck, Verdict
 from baton.ledger.entries import RedactionPolicy, TaskCost, Trace, in_clear, may_be_in_clear
 from baton.ledger.evidence import Manifest
-from baton.ledger.proof import Checkpoint, LedgerReport, LedgerWalk, verify_chain
+from baton.ledger.proof import Checkpoint, LedgerReport, LedgerWalk, newest_of, verify_chain
 from baton.ledger.records import (
     AuditEntry,
     AuditHeader,
@@ -119,7 +119,7 @@ class Ledger:
         self.where = self._database.where
         self._reader = Reader(self._database, ColdTier(options.artifacts))
         self._writer = Writer(self._database, options.name, options.signer, options.clock)
-        self._checkpoints = Checkpoints(self._database, options.name, options.signer, options.clock)
+        self._checkpoints = Checkpoints(self._reader, self._database, options.name, options.signer, options.clock)
         self._exporter = Exporter(self._reader, self._checkpoints, options.name, options.signer, options.clock)
 
     async def __aenter__(self) -> Self:
@@ -209,7 +209,9 @@ class Ledger:
             LedgerUnavailableError: The database cannot be reached.
         """
         records = await self._reader.task(task_id)
-        covered = await self._checkpoints.count_covered(task_id, checkpoints)
+        outside = newest_of(checkpoints, self.name)
+        intact = outside is None or await self._checkpoints.matches(outside)
+        dating = await self._checkpoints.dating(verifier)
         report = verify_chain(
             records,
             ledger=self.name,
@@ -217,9 +219,10 @@ class Ledger:
             verifier=verifier,
             expected_head=expected_head,
             anchors=anchors,
-            compared_through=covered or 0,
+            compared=outside if intact else None,
+            checkpoints=[*dating, *([outside] if outside else [])],
         )
-        if covered is None:
+        if not intact:
             problem = "the ledger's first records do not match a checkpoint kept outside: verify the whole ledger"
             report = report.model_copy(update={"verdict": Verdict.INVALID, "reason": report.reason or problem})
         return Trace(task_id, tuple(records), report)
@@ -309,7 +312,15 @@ class Ledger:
             raise LedgerError(
                 f"the ledger {self.name!r} is invalid, so no checkpoint was made: see `baton audit verify --all`"
             )
-        return await self._checkpoints.make(await self._reader.end(), witness, unsigned=unsigned)
+        return await self._checkpoints.make(witness, unsigned=unsigned)
+
+    async def compare(self, witness: AnchorFile | None = None) -> None:
+        """Check that the ledger continues its own newest checkpoint and that of a witness.
+
+        Raises:
+            LedgerContinuityError: Records that a checkpoint covers are gone, or this is another ledger.
+        """
+        await self._checkpoints.compare(witness)
 
     @contextlib.asynccontextmanager
     async def witnessed(self, witness: AnchorFile, *, every: float = 60.0) -> AsyncIterator[None]:
@@ -320,8 +331,12 @@ class Ledger:
         Args:
             witness: The file; keep it where the database's owner cannot write.
             every: The interval in seconds.
+
+        Raises:
+            LedgerContinuityError: On entering: the ledger does not continue the checkpoint of the witness.
         """
-        last_end = await self._reader.end()
+        await self.compare(witness)
+        last_end: int | None = None
 
         async def save_checkpoint() -> None:
             nonlocal last_end

@@ -1,11 +1,11 @@
-"""Evidence outside the ledger: checkpoints (RFC 6962), anchor files that store them, and bundles of records.
+"""Evidence outside the ledger: checkpoints, anchor files that keep them, and bundles of records.
 
 Verification skips the signatures under a signed checkpoint. So a checkpoint is signed only after each signature under
 it was verified, and continues only a checkpoint whose own signature is good.
 
-An anchor file stores heads and checkpoints apart from the ledger. Put it where the ledger's database cannot write:
-another machine, another owner, an append-only disk. Like the witness of a transparency log, it accepts a checkpoint
-only with the proof that the ledger only grew since the last one.
+An anchor file keeps heads, and a ledger's newest checkpoint, apart from the ledger. Put it where the ledger's database
+cannot write: another machine, another owner. As a witness it takes a checkpoint only if the records since the one it
+has lead to it; records before that are compared by `baton audit verify --all`.
 
 A bundle is an evidence file (`baton.ledger.evidence`), compressed with Zstandard or plain. Verifying it needs only
 public keys: no database, no Temporal, no network.
@@ -16,12 +16,14 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
+from baton.artifacts.store import sync_folder
 from baton.ledger.chain import (
     ChainHead,
     ChainReport,
@@ -30,12 +32,10 @@ from baton.ledger.chain import (
     SignatureCheck,
     Verdict,
     from_base64url,
-    to_base64url,
 )
 from baton.ledger.evidence import (
     BUNDLE,
     EvidenceReport,
-    InclusionProof,
     Manifest,
     index_digest,
     index_line,
@@ -43,204 +43,284 @@ from baton.ledger.evidence import (
     record_lines,
     verify_evidence,
 )
-from baton.ledger.proof import (
-    HASH_BYTES,
-    Checkpoint,
-    Frontier,
-    LedgerReport,
-    LedgerWalk,
-    consistency_proof,
-    inclusion_proofs,
-    leaf_hash,
-    verify_chain,
-    verify_consistency,
-)
+from baton.ledger.proof import EMPTY_DIGEST, Checkpoint, LedgerReport, LedgerWalk, fold, verify_chain
 from baton.ledger.records import (
     AuditRecord,
     EvidenceError,
     LedgerConflictError,
+    LedgerContinuityError,
     LedgerError,
     LedgerUnavailableError,
     stamp,
 )
 from baton.ledger.store_database import BEFORE_ALL, Connection, DamagedRowError, Database, Row, hashes
 from baton.ledger.store_reader import Reader
-from baton.ledger.store_schema import check_heads
+from baton.ledger.store_schema import (
+    CHECKPOINT_COLUMNS,
+    check_heads,
+    newest_checkpoint,
+    proved_checkpoints,
+    to_checkpoint,
+)
 from baton.wire.json_values import format_digest, parse_digest
+from baton.wire.text import quantity
 from baton.wire.zstandard import zstd
 
 if sys.platform != "win32":
     import fcntl
 
+Clock = Callable[[], datetime]
+
 
 class AnchorFile:
-    """An append-only file of heads and checkpoints, one JSON object per line."""
+    """A file of heads, and of the newest checkpoint of a ledger, one JSON object per line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def heads(self) -> list[ChainHead]:
         """Return every head, the oldest first."""
-        return [ChainHead.model_validate(line["head"]) for line in self._read_lines() if "head" in line]
+        return [anchor for anchor in self._read() if isinstance(anchor, ChainHead)]
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Return every checkpoint, the oldest first."""
-        return [Checkpoint.model_validate(line["checkpoint"]) for line in self._read_lines() if "checkpoint" in line]
+        """Return the checkpoint, if there is one; a file that was put together from others can have several."""
+        return [anchor for anchor in self._read() if isinstance(anchor, Checkpoint)]
 
     def add_heads(self, heads: Sequence[ChainHead]) -> None:
-        """Append heads durably."""
-        with self._open_locked() as file:
-            self._append(file, [{"head": head.model_dump(mode="json", exclude_none=True)} for head in heads])
+        """Add heads durably."""
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while (lock := self._try_lock(deadline)) is None:
+            time.sleep(_RETRY_SECONDS)
+        with lock:
+            self._write([*self.heads(), *heads, *self.checkpoints()])
 
-    def add_checkpoint(self, checkpoint: Checkpoint, proof: Sequence[bytes] = ()) -> None:
-        """Append a checkpoint durably, if the proof shows that the ledger only grew since the last one."""
-        with self._open_locked() as file:
-            checkpoints = self.checkpoints()
-            if checkpoints and not _continues(checkpoints[-1], checkpoint, proof):
-                raise LedgerError(
-                    f"the checkpoint of {checkpoint.ledger!r} at {checkpoint.size} records does not continue the one "
-                    f"at {checkpoints[-1].size} in {str(self.path)!r}: earlier records were removed or changed"
-                )
-            if not checkpoints or checkpoints[-1].size != checkpoint.size:
-                self._append(file, [{"checkpoint": checkpoint.model_dump(mode="json", exclude_none=True)}])
+    @contextlib.asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        """Lock the file against other processes: a checkpoint is compared and kept in one step."""
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while (lock := self._try_lock(deadline)) is None:  # noqa: ASYNC110 - another process has it
+            await asyncio.sleep(_RETRY_SECONDS)
+        with lock:
+            yield
 
-    def _read_lines(self) -> list[dict[str, Any]]:
+    def keep(self, checkpoint: Checkpoint) -> None:
+        """Keep a checkpoint durably in place of earlier ones, in a locked file."""
+        self._write([*self.heads(), checkpoint])
+
+    def _read(self) -> list[ChainHead | Checkpoint]:
+        try:
+            lines = self.path.read_bytes().splitlines()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise self._unusable_error(error) from error
         anchors = []
-        for number, line in enumerate(self._read().splitlines(), 1):
-            members = _parse_anchor(line)
-            if members is None:
+        for number, line in enumerate(lines, 1):
+            anchor = _parse_anchor(line)
+            if anchor is None:
                 raise LedgerError(f"line {number} of {str(self.path)!r} is not an anchor; the file was changed")
-            anchors.append(members)
+            anchors.append(anchor)
         return anchors
 
-    def _read(self) -> bytes:
-        """Return the complete lines, without a truncated last one, whose append never returned."""
+    def _write(self, anchors: Sequence[ChainHead | Checkpoint]) -> None:
+        """Replace the file's content, all or nothing."""
+        path = self.path.resolve()  # keep a symbolic link
+        temporary = path.with_name(f".new-{path.name}")
         try:
-            data = self.path.read_bytes()
-        except FileNotFoundError:
-            return b""
+            try:
+                with open(temporary, "wb") as file:
+                    file.writelines(map(_anchor_line, anchors))
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, path)
+            finally:
+                temporary.unlink(missing_ok=True)
+            sync_folder(path.parent)
         except OSError as error:
             raise self._unusable_error(error) from error
-        end = data.rfind(b"\n") + 1
-        return data[:end] if _parse_anchor(data[end:]) is None else data + b"\n"
 
-    @contextlib.contextmanager
-    def _open_locked(self) -> Iterator[IO[bytes]]:
-        """Lock and open the file, and remove or complete the last line of an interrupted append."""
+    def _try_lock(self, deadline: float) -> IO[bytes] | None:
+        """Return the file, locked until it is closed; None while another process has it."""
+        if time.monotonic() > deadline:
+            raise LedgerUnavailableError(
+                f"another process keeps the anchor file {str(self.path)!r} locked for {_LOCK_SECONDS:.0f} s"
+            )
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self.path, "a+b", buffering=0) as file:
-                if sys.platform != "win32":
-                    fcntl.flock(file, fcntl.LOCK_EX)
-                content = self._read()
-                size = file.seek(0, os.SEEK_END)
-                if size >= len(content):
-                    file.truncate(len(content))
-                else:
-                    file.write(b"\n")
-                yield file
+            if sys.platform == "win32":
+                return open(os.devnull, "rb")
+            file = open(self.path, "ab")  # noqa: SIM115 - the caller closes it
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
+                    return file
+            except (BlockingIOError, FileNotFoundError):
+                pass
+            except BaseException:
+                file.close()
+                raise
         except OSError as error:
             raise self._unusable_error(error) from error
-
-    def _append(self, file: IO[bytes], lines: Sequence[dict[str, Any]]) -> None:
-        data = b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines)
-        start = file.seek(0, os.SEEK_END)
-        try:
-            while data:
-                data = data[file.write(data) or 0 :]
-            os.fsync(file.fileno())
-        except OSError:
-            with contextlib.suppress(OSError):
-                file.truncate(start)
-            raise
+        file.close()  # locked by another process, which may have replaced it
+        return None
 
     def _unusable_error(self, error: OSError) -> LedgerUnavailableError:
         return LedgerUnavailableError(f"cannot use the anchor file {str(self.path)!r}: {error.strerror or error}")
 
 
-def _parse_anchor(line: bytes) -> dict[str, Any] | None:
-    """Return the members of an anchor's line, or None if it is not valid."""
+_LOCK_SECONDS = 30.0
+_RETRY_SECONDS = 0.01
+
+
+def _anchor_line(anchor: ChainHead | Checkpoint) -> bytes:
+    name = "head" if isinstance(anchor, ChainHead) else "checkpoint"
+    return json.dumps({name: anchor.model_dump(mode="json", exclude_none=True)}, separators=(",", ":")).encode() + b"\n"
+
+
+def _parse_anchor(line: bytes) -> ChainHead | Checkpoint | None:
+    """Return the anchor in a line, or None if it is not valid."""
     try:
         members = json.loads(line)
         if "head" in members:
-            ChainHead.model_validate(members["head"])
-        else:
-            Checkpoint.model_validate(members["checkpoint"])
+            return ChainHead.model_validate(members["head"])
+        return Checkpoint.model_validate(members["checkpoint"])
     except (ValueError, TypeError, KeyError):
         return None
-    return dict(members)
 
 
-def _continues(old: Checkpoint, new: Checkpoint, proof: Sequence[bytes]) -> bool:
-    if old.ledger != new.ledger:
-        return False
-    return verify_consistency(old.size, parse_digest(old.root), new.size, parse_digest(new.root), proof)
-
-
-_COLUMNS = "size, position, root, peaks, at, key_id, signature"
-_ALL = f"SELECT {_COLUMNS} FROM handoff_audit_checkpoint ORDER BY size"  # noqa: S608 - our own names
-_NEWEST = f"{_ALL} DESC LIMIT 1"
-_OF_SIZE = f"SELECT {_COLUMNS} FROM handoff_audit_checkpoint WHERE size = ?"  # noqa: S608
-_ADD = f"INSERT INTO handoff_audit_checkpoint ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_FROM = f"SELECT {CHECKPOINT_COLUMNS} FROM handoff_audit_checkpoint"  # noqa: S608 - our own names
+_ALL = f"{_FROM} ORDER BY size"
+_UP_TO = f"{_FROM} WHERE size <= ? ORDER BY size DESC LIMIT 1"
+_ADD = f"INSERT INTO handoff_audit_checkpoint ({CHECKPOINT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"  # noqa: S608
 _INDEX = (
-    "SELECT task_id, sequence, record_hash, recorded_at, key_id, signature FROM handoff_audit "
+    "SELECT position, task_id, sequence, record_hash, recorded_at, key_id, signature FROM handoff_audit "
     "WHERE position >= ? AND position <= ? ORDER BY position"
 )
-_RANKS = "SELECT position, task_id, record_hash, signature FROM handoff_audit ORDER BY position LIMIT ?"
 
 
 @dataclass(frozen=True)
-class _NewCheckpoint:
-    """A checkpoint, and its row, or None if the table already has it."""
+class _Growth:
+    """The ledger's newest checkpoint, the records since then, and the state of the ledger after them."""
 
-    checkpoint: Checkpoint
-    row: tuple[Any, ...] | None
+    newest: Checkpoint | None
+    rows: Sequence[Row]
+    size: int
+    position: int
+    digest: bytes
 
 
 class Checkpoints:
     """The checkpoints of one ledger."""
 
-    def __init__(self, database: Database, name: str, signer: HeadSigner | None, clock: Callable[[], datetime]) -> None:
+    def __init__(self, reader: Reader, database: Database, name: str, signer: HeadSigner | None, clock: Clock) -> None:
+        self._reader = reader
         self._database = database
         self._name = name
         self._signer = signer
         self._clock = clock
 
-    async def make(self, end: int, witness: AnchorFile | None = None, *, unsigned: bool = False) -> Checkpoint:
-        """Make a checkpoint of all records up to ``end``, or return the newest one if it covers them."""
-        new = await self._make_next(end, unsigned=unsigned)
-        checkpoint = new.checkpoint
-        if witness is not None:
-            witnessed = await asyncio.to_thread(witness.checkpoints)
-            old_size = witnessed[-1].size if witnessed else 0
-            proof = await self._prove_consistency(old_size, checkpoint) if old_size <= checkpoint.size else []
-            await asyncio.to_thread(witness.add_checkpoint, checkpoint, proof)
-        if new.row is not None:
-            row = new.row
-            try:
-                await self._database.write(lambda connection: connection.rows(_ADD, *row))
-            except LedgerConflictError:  # another process made it first
-                return await self._get_by_size(checkpoint.size)
+    async def make(self, witness: AnchorFile | None = None, *, unsigned: bool = False) -> Checkpoint:
+        """Make a checkpoint of all records, or return the newest one if it covers them."""
+        if witness is None:
+            return await self._make(None, unsigned=unsigned)
+        async with witness.locked():
+            return await self._make(witness, unsigned=unsigned)
+
+    async def compare(self, witness: AnchorFile | None = None) -> None:
+        """Raise an error unless the ledger continues its own newest checkpoint and that of a witness."""
+        await self._grow(await self._read_kept(witness), witness)
+
+    async def _make(self, witness: AnchorFile | None, *, unsigned: bool) -> Checkpoint:
+        kept = await self._read_kept(witness)
+        growth = await self._grow(kept, witness)
+        newest = growth.newest
+        dated = [checkpoint for checkpoint in (newest, kept) if checkpoint is not None]
+        if self._signer is not None:
+            if newest is not None:
+                self._check_newest(newest, self._signer, kept)
+            await asyncio.to_thread(self._check_signatures, growth.rows, self._signer, dated, unsigned=unsigned)
+        checkpoint = newest
+        if checkpoint is None or growth.rows:
+            checkpoint = Checkpoint(
+                ledger=self._name,
+                size=growth.size,
+                position=growth.position,
+                digest=format_digest(growth.digest),
+                at=stamp(self._clock()),
+            ).signed(self._signer)
+        if witness is not None and (kept is None or kept.size != checkpoint.size):
+            await asyncio.to_thread(witness.keep, checkpoint)
+        return checkpoint if checkpoint == newest else await self._store(checkpoint)
+
+    async def _store(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Add a checkpoint to the ledger, and return it, or the one that another process made first."""
+        signature = None if checkpoint.signature is None else from_base64url(checkpoint.signature)
+        digest = parse_digest(checkpoint.digest)
+        row = (checkpoint.size, checkpoint.position, digest, checkpoint.at, checkpoint.key_id, signature)
+        try:
+            await self._database.write(lambda connection: connection.rows(_ADD, *row))
+        except LedgerConflictError:
+            first = await self._read_up_to(checkpoint.size)
+            if first is None or first.size != checkpoint.size:
+                raise
+            return first
         return checkpoint
 
-    async def _make_next(self, end: int, *, unsigned: bool) -> _NewCheckpoint:
-        newest = await self._database.read(lambda connection: connection.rows(_NEWEST))
-        tree, after = self._restore_frontier(newest[0]) if newest else (Frontier(), BEFORE_ALL)
-        if newest and after >= end:
-            return _NewCheckpoint(self._to_checkpoint(newest[0]), None)
-        records = await self._database.read(lambda connection: connection.rows(_INDEX, after + 1, end))
-        if self._signer is not None:
-            await asyncio.to_thread(self._check_signatures, records, self._signer, unsigned=unsigned)
-        for row in records:
-            tree.append(_leaf(row))
-        checkpoint = Checkpoint(
-            ledger=self._name, size=tree.size, root=format_digest(tree.root), at=stamp(self._clock())
-        )
-        checkpoint = checkpoint.signed(self._signer)
-        signature = None if checkpoint.signature is None else from_base64url(checkpoint.signature)
-        return _NewCheckpoint(
-            checkpoint,
-            (checkpoint.size, end, tree.root, b"".join(tree.peaks), checkpoint.at, checkpoint.key_id, signature),
+    async def _grow(self, kept: Checkpoint | None, witness: AnchorFile | None) -> _Growth:
+        """Read the records since the newest checkpoint that both the ledger and its witness have."""
+        newest = await self._database.read(lambda connection: newest_checkpoint(connection, self._name))
+        if kept is not None and kept.ledger != self._name:
+            raise LedgerContinuityError(
+                f"the ledger {self._name!r} does not continue the checkpoint in {_place(witness)}, which is of the "
+                f"ledger {kept.ledger!r}; name another witness"
+            )
+        start = newest if newest is None or kept is None else await self._read_up_to(min(newest.size, kept.size))
+        end = await self._reader.end()
+        first = BEFORE_ALL + 1 if start is None or not start.size else start.position
+        rows = await self._database.read(lambda connection: connection.rows(_INDEX, first, end))
+        return await asyncio.to_thread(self._fold, start, newest, kept, rows, witness)
+
+    def _fold(
+        self,
+        start: Checkpoint | None,
+        newest: Checkpoint | None,
+        kept: Checkpoint | None,
+        rows: Sequence[Row],
+        witness: AnchorFile | None,
+    ) -> _Growth:
+        """Fold the records since ``start``, and compare them with the checkpoints that follow it."""
+        size, digest, position = 0, EMPTY_DIGEST, 0
+        if start is not None and start.size:
+            size, digest, position = start.size, parse_digest(start.digest), start.position
+            if not rows or rows[0]["position"] != position:
+                raise self._gap_error(start, None)
+            rows = rows[1:]
+        due = [(newest, None), (kept, witness)]
+        new: list[Row] = []
+        self._compare(due, size, digest)
+        for row in rows:
+            size, digest, position = size + 1, fold(digest, _leaf(row)), row["position"]
+            if newest is None or size > newest.size:
+                new.append(row)
+            self._compare(due, size, digest)
+        for checkpoint, source in due:
+            if checkpoint is not None and checkpoint.size > size:
+                raise self._gap_error(checkpoint, source)
+        return _Growth(newest, new, size, position, digest)
+
+    def _compare(self, due: Sequence[tuple[Checkpoint | None, AnchorFile | None]], size: int, digest: bytes) -> None:
+        for checkpoint, source in due:
+            if checkpoint is not None and checkpoint.size == size and parse_digest(checkpoint.digest) != digest:
+                raise self._gap_error(checkpoint, source)
+
+    def _gap_error(self, checkpoint: Checkpoint, witness: AnchorFile | None) -> LedgerContinuityError:
+        remedy = "restore the ledger with all of its files"
+        if witness is not None:
+            remedy += ", or, where it begins anew on purpose, put that file away as evidence"
+        return LedgerContinuityError(
+            f"the ledger {self._name!r} at {self._database.where!r} does not continue the checkpoint at "
+            f"{quantity(checkpoint.size, 'record')} of {checkpoint.at} in {_place(witness)}: records were removed or "
+            f"changed, or this is another ledger; {remedy}"
         )
 
     async def all(self) -> list[Checkpoint]:
@@ -252,72 +332,50 @@ class Checkpoints:
         checkpoints, damaged = [], []
         for row in await self._database.read(lambda connection: connection.rows(_ALL)):
             try:
-                checkpoints.append(self._to_checkpoint(row))
-            except (ValueError, TypeError, AttributeError):  # SQLite keeps whatever is put into a column
+                checkpoints.append(to_checkpoint(self._name, row))
+            except DamagedRowError:
                 damaged.append(f"the ledger's row of the checkpoint at {str(row['size'])[:20]} records is damaged")
         return checkpoints, damaged
 
-    async def _prove_consistency(self, old_size: int, checkpoint: Checkpoint) -> list[bytes]:
-        """Return the proof that the checkpoint extends the ledger of ``old_size`` records."""
-        leaves = await self._database.read(lambda connection: _read_leaves(connection, checkpoint.size))
-        return consistency_proof([leaf_hash(leaf) for _, _, leaf in leaves], old_size)
+    async def dating(self, verifier: HeadVerifier | None) -> list[Checkpoint]:
+        """Return the newest checkpoint in the ledger if it is proved."""
+        return await self._database.read(lambda connection: proved_checkpoints(connection, self._name, verifier))
 
-    async def count_covered(self, task_id: str, checkpoints: Iterable[Checkpoint]) -> int | None:
-        """Return how many records of a task the newest checkpoint covers; None if it does not match the ledger."""
-        own = [checkpoint for checkpoint in checkpoints if checkpoint.ledger == self._name]
-        newest = max(own, key=lambda checkpoint: checkpoint.size, default=None)
-        if newest is None or newest.size == 0:
-            return 0
+    async def matches(self, checkpoint: Checkpoint) -> bool:
+        """Return whether the ledger has the records that a checkpoint covers."""
+
+        def work(connection: Connection) -> bool:
+            size, digest = 0, EMPTY_DIGEST
+            for row in connection.rows(_INDEX, BEFORE_ALL + 1, checkpoint.position):
+                size, digest = size + 1, fold(digest, _leaf(row))
+            return (size, format_digest(digest)) == (checkpoint.size, checkpoint.digest)
+
         try:
-            leaves = await self._database.read(lambda connection: _read_leaves(connection, newest.size))
+            return await self._database.read(work)
         except DamagedRowError:
-            return None
-        if len(leaves) < newest.size or format_digest(Frontier.of(leaf for _, _, leaf in leaves).root) != newest.root:
-            return None
-        return sum(task == task_id for _, task, _ in leaves)
+            return False
 
-    async def prove_inclusion(self, records: Iterable[AuditRecord], checkpoint: Checkpoint) -> list[InclusionProof]:
-        """Return the inclusion proof for the last record of each task that the checkpoint covers."""
-        leaves = await self._database.read(lambda connection: _read_leaves(connection, checkpoint.size))
-        index_of = {position: index for index, (position, _, _) in enumerate(leaves)}
-        last_records = {record.members["taskId"]: record for record in records if record.position in index_of}
-        indexes = [index_of[record.position] for record in last_records.values()]
-        proofs = inclusion_proofs([leaf_hash(leaf) for _, _, leaf in leaves], indexes)
-        return [
-            InclusionProof(
-                task_id=task_id,
-                sequence=record.members["sequence"],
-                index=index,
-                size=checkpoint.size,
-                path=tuple(format_digest(node) for node in proof),
-            )
-            for (task_id, record), index, proof in zip(last_records.items(), indexes, proofs, strict=True)
-        ]
+    async def _read_up_to(self, size: int) -> Checkpoint | None:
+        """Return the newest checkpoint in the ledger of at most this size."""
+        rows = await self._database.read(lambda connection: connection.rows(_UP_TO, size))
+        return to_checkpoint(self._name, rows[0]) if rows else None
 
-    def _restore_frontier(self, newest: Row) -> tuple[Frontier, int]:
-        """Return the tree of the newest checkpoint, and the position of its last record."""
-        peaks = newest["peaks"]
-        try:
-            tree = Frontier(
-                newest["size"], [peaks[offset : offset + HASH_BYTES] for offset in range(0, len(peaks), HASH_BYTES)]
-            )
-            checkpoint = self._to_checkpoint(newest)
-            check = checkpoint.check(self._signer) if self._signer is not None else SignatureCheck.GOOD
-            problem = f"its signature does not count: {check}" if check is not SignatureCheck.GOOD else None
-            if problem is None and format_digest(tree.root) != checkpoint.root:
-                problem = "its tree has another root"
-            if not isinstance(newest["position"], int):
-                problem = "its position is not a number"
-        except (ValueError, TypeError, AttributeError) as error:  # SQLite keeps whatever is put into a column
-            problem = str(error)
-        if problem is not None:
+    async def _read_kept(self, witness: AnchorFile | None) -> Checkpoint | None:
+        kept = await asyncio.to_thread(witness.checkpoints) if witness is not None else []
+        return max(kept, key=lambda checkpoint: checkpoint.size, default=None)
+
+    def _check_newest(self, newest: Checkpoint, verifier: HeadVerifier, kept: Checkpoint | None) -> None:
+        """Raise an error unless the ledger's newest checkpoint is signed, so that another may continue it."""
+        check = newest.check(verifier, kept.made_at if kept is not None and kept.size < newest.size else None)
+        if check is not SignatureCheck.GOOD:
             raise LedgerError(
-                f"the ledger's checkpoint at {newest['size']} records was changed ({problem}), so no checkpoint can "
-                "follow it: run `baton audit verify --all`"
+                f"the ledger's checkpoint at {newest.size} records was changed (its signature does not count: "
+                f"{check}), so no checkpoint can follow it: run `baton audit verify --all`"
             )
-        return tree, newest["position"]
 
-    def _check_signatures(self, records: Sequence[Row], verifier: HeadVerifier, *, unsigned: bool) -> None:
+    def _check_signatures(
+        self, records: Sequence[Row], verifier: HeadVerifier, dated: Sequence[Checkpoint], *, unsigned: bool
+    ) -> None:
         """Raise an error if a record lacks a valid signature; ``unsigned`` allows records without one."""
         signed_rows = []
         for row in records:
@@ -325,25 +383,13 @@ class Checkpoints:
                 signed_rows.append(row)
             elif not unsigned:
                 raise _unproved_error(row, "unsigned", "; use --unsigned to cover it anyway")
-        for row, check in zip(signed_rows, check_heads(self._name, signed_rows, verifier), strict=True):
+        for row, check in zip(signed_rows, check_heads(self._name, signed_rows, verifier, dated), strict=True):
             if check is not SignatureCheck.GOOD:
                 raise _unproved_error(row, f"its signature by the key {row['key_id']!r} does not count: {check}", "")
 
-    async def _get_by_size(self, size: int) -> Checkpoint:
-        rows = await self._database.read(lambda connection: connection.rows(_OF_SIZE, size))
-        if not rows:
-            raise LedgerError(f"the ledger refused a checkpoint at {size} records but has none of this size")
-        return self._to_checkpoint(rows[0])
 
-    def _to_checkpoint(self, row: Row) -> Checkpoint:
-        return Checkpoint(
-            ledger=self._name,
-            size=row["size"],
-            root=format_digest(row["root"]),
-            at=row["at"],
-            key_id=row["key_id"],
-            signature=None if row["signature"] is None else to_base64url(row["signature"]),
-        )
+def _place(witness: AnchorFile | None) -> str:
+    return "its own table" if witness is None else f"the witness {str(witness.path)!r}"
 
 
 def _unproved_error(row: Row, problem: str, remedy: str) -> LedgerError:
@@ -357,11 +403,6 @@ def _leaf(row: Row) -> bytes:
     """Return `AuditRecord.leaf` for a row of the index."""
     record_hash, signature = hashes(row)
     return record_hash + (signature or b"")
-
-
-def _read_leaves(connection: Connection, size: int) -> list[tuple[int, str, bytes]]:
-    """Return the position, task and leaf of each of the first ``size`` records."""
-    return [(row["position"], row["task_id"], _leaf(row)) for row in connection.rows(_RANKS, size)]
 
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
@@ -443,30 +484,28 @@ class Exporter:
     checkpoints: Checkpoints
     name: str
     signer: HeadSigner | None
-    clock: Callable[[], datetime]
+    clock: Clock
 
     async def export_tasks(
         self, path: Path, task_ids: Sequence[str], keys: Sequence[Mapping[str, Any]], verifier: HeadVerifier | None
     ) -> Manifest:
-        """Write the chains of these tasks, with proofs that the newest checkpoint covers them."""
+        """Write the chains of these tasks."""
+        dating = await self.checkpoints.dating(verifier)
         records: list[AuditRecord] = []
         heads = []
         for task_id in dict.fromkeys(task_ids):
             chain = await self.reader.task(task_id)
             if not chain:
                 raise LedgerError(f"the ledger {self.name!r} has no records of task {task_id!r}; check the id")
-            _refuse_invalid(verify_chain(chain, ledger=self.name, task_id=task_id, verifier=verifier))
+            report = verify_chain(chain, ledger=self.name, task_id=task_id, verifier=verifier, checkpoints=dating)
+            _refuse_invalid(report)
             heads.append(ChainHead.of(chain[-1]))
             records += chain
         records.sort(key=lambda record: record.position)
-        newest = (await self.checkpoints.all())[-1:]
-        proofs = await self.checkpoints.prove_inclusion(records, newest[0]) if newest else []
         manifest = self._manifest(
             [index_line(record.hash, record.position, record.signature) for record in records],
             heads=heads,
             keys=keys,
-            checkpoints=newest,
-            proofs=proofs,
         )
         await asyncio.to_thread(_write_bundle, path, manifest, self.signer, records)
         return manifest

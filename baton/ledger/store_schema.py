@@ -21,9 +21,19 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from baton.ledger.chain import Claim, HeadVerifier, SignatureCheck, head_statement
+from baton.ledger.chain import Claim, HeadVerifier, SignatureCheck, head_statement, to_base64url
+from baton.ledger.proof import Checkpoint, latest
 from baton.ledger.records import AuditRecord, Claims, LedgerError, LedgerSchemaError
-from baton.ledger.store_database import APPEND_ONLY, Connection, Database, Row, SqliteDatabase, scalar
+from baton.ledger.store_database import (
+    APPEND_ONLY,
+    Connection,
+    DamagedRowError,
+    Database,
+    Row,
+    SqliteDatabase,
+    scalar,
+)
+from baton.wire.json_values import format_digest
 from baton.wire.zstandard import load_dictionary, zstd
 
 _SEGMENT_HOLDS = (
@@ -93,8 +103,7 @@ def _create_table_statements(dialect: str) -> list[str]:
         f"""CREATE TABLE handoff_audit_checkpoint (
             size BIGINT NOT NULL PRIMARY KEY,
             position BIGINT NOT NULL,
-            root {data} NOT NULL,
-            peaks {data} NOT NULL,
+            digest {data} NOT NULL,
             at TEXT NOT NULL,
             key_id TEXT,
             signature {data})""",
@@ -372,7 +381,7 @@ HASH_AT = "SELECT record_hash FROM handoff_audit WHERE task_id = ? AND sequence 
 """The hash of one record of a task's chain."""
 
 NEWEST_SIGNED = (
-    "SELECT task_id, sequence, record_hash, recorded_at, key_id, signature FROM handoff_audit "
+    "SELECT position, task_id, sequence, record_hash, recorded_at, key_id, signature FROM handoff_audit "
     "WHERE key_id IS NOT NULL ORDER BY position DESC LIMIT ?"
 )
 """The newest records that name a key."""
@@ -401,14 +410,52 @@ class StoredRecord:
         )
 
 
-def check_heads(ledger: str, rows: Sequence[Row], verifier: HeadVerifier) -> list[SignatureCheck]:
-    """Check the signature in each row of the index."""
-    claims = [_make_claim(ledger, row) for row in rows]
+CHECKPOINT_COLUMNS = "size, position, digest, at, key_id, signature"
+_NEWEST_CHECKPOINT = f"SELECT {CHECKPOINT_COLUMNS} FROM handoff_audit_checkpoint ORDER BY size DESC LIMIT 1"  # noqa: S608
+
+
+def to_checkpoint(ledger: str, row: Row) -> Checkpoint:
+    """Return the unverified checkpoint of a row."""
+    try:
+        return Checkpoint(
+            ledger=ledger,
+            size=row["size"],
+            position=row["position"],
+            digest=format_digest(row["digest"]),
+            at=row["at"],
+            key_id=row["key_id"],
+            signature=None if row["signature"] is None else to_base64url(row["signature"]),
+        )
+    except (ValueError, TypeError, AttributeError) as error:  # SQLite keeps whatever is put into a column
+        raise DamagedRowError(f"the ledger's checkpoint at {str(row['size'])[:20]} records") from error
+
+
+def newest_checkpoint(connection: Connection, ledger: str) -> Checkpoint | None:
+    """Return the newest checkpoint in the ledger, unverified."""
+    rows = connection.rows(_NEWEST_CHECKPOINT)
+    return to_checkpoint(ledger, rows[0]) if rows else None
+
+
+def proved_checkpoints(connection: Connection, ledger: str, verifier: HeadVerifier | None) -> list[Checkpoint]:
+    """Return the newest checkpoint in the ledger if its signature is good: it dates the records behind it."""
+    try:
+        newest = newest_checkpoint(connection, ledger)
+    except DamagedRowError:
+        return []
+    proved = newest is not None and verifier is not None and newest.check(verifier) is SignatureCheck.GOOD
+    return [newest] if newest is not None and proved else []
+
+
+def check_heads(
+    ledger: str, rows: Sequence[Row], verifier: HeadVerifier, checkpoints: Sequence[Checkpoint] = ()
+) -> list[SignatureCheck]:
+    """Check the signature in each row of the index; the records behind these checkpoints are not older than them."""
+    claims = [_make_claim(ledger, row, checkpoints) for row in rows]
     checks = iter(verifier.check([claim for claim in claims if claim is not None]))
     return [SignatureCheck.BAD if claim is None else next(checks) for claim in claims]
 
 
-def _make_claim(ledger: str, row: Row) -> Claim | None:
+def _make_claim(ledger: str, row: Row, checkpoints: Sequence[Checkpoint]) -> Claim | None:
     """Return the signature in a row for checking; None if the row has values of wrong types."""
     task_id, sequence, record_hash, recorded_at = (
         row[name] for name in ("task_id", "sequence", "record_hash", "recorded_at")
@@ -427,6 +474,9 @@ def _make_claim(ledger: str, row: Row) -> Claim | None:
         moment = datetime.fromisoformat(recorded_at)
     except ValueError:
         return None
+    for checkpoint in checkpoints:
+        if checkpoint.position < row["position"]:
+            moment = latest(moment, checkpoint.made_at)
     return Claim(key_id, head_statement(ledger, task_id, sequence, record_hash, row["key_id"]), signature, moment)
 
 

@@ -23,7 +23,7 @@ from baton.ledger.records import (
     next_record,
 )
 from baton.ledger.store_database import Connection, DamagedRowError, Database, Row, hashes, scalar
-from baton.ledger.store_schema import HASH_AT, StoredRecord, check_heads, insert
+from baton.ledger.store_schema import HASH_AT, StoredRecord, check_heads, insert, proved_checkpoints
 from baton.wire.json_values import format_digest, parse_digest, sha256
 
 MAX_BATCH = 256
@@ -32,7 +32,7 @@ MAX_CACHED_ENDS = 4_096
 """The maximum number of chain ends that a writer caches."""
 _KEYS_PER_QUERY = 500
 
-_COLUMNS = "task_id, event_key, sequence, record_hash, recorded_at, message_hash, key_id, signature"
+_COLUMNS = "position, task_id, event_key, sequence, record_hash, recorded_at, message_hash, key_id, signature"
 _LAST = f"SELECT {_COLUMNS} FROM handoff_audit WHERE task_id = ? ORDER BY sequence DESC LIMIT 1"  # noqa: S608
 _SAME = f"SELECT {_COLUMNS} FROM handoff_audit WHERE (task_id, event_key) IN (VALUES "  # noqa: S608 - our own names
 
@@ -223,10 +223,11 @@ class Writer:
                 link = ChainLink(self._name, task_id, row["sequence"], row["record_hash"], row["recorded_at"])
                 plan.links[task_id] = link
                 rows.append(row)
-        plan.refused = self._find_untrusted(rows)
+        if rows:
+            plan.refused = self._find_untrusted(connection, rows)
         return plan
 
-    def _find_untrusted(self, rows: Sequence[Row]) -> dict[str, str]:
+    def _find_untrusted(self, connection: Connection, rows: Sequence[Row]) -> dict[str, str]:
         """Return, by task, why a row cannot be trusted as the end of its chain or as the answer to an append."""
         if self._signer is None:
             return {
@@ -238,7 +239,8 @@ class Writer:
                 if row["signature"] is not None or row["key_id"] is not None
             }
         _ = self._signer.key_id  # raises an error for a keyring without a signing key
-        checks = check_heads(self._name, rows, self._signer)
+        dated = proved_checkpoints(connection, self._name, self._signer)
+        checks = check_heads(self._name, rows, self._signer, dated)
         return {
             row["task_id"]: f"its record {row['sequence']} is not proved by the keys of this writer "
             f"(the signature by {row['key_id']!r}: {check}); give it the deployment's keyring (BATON_KEYS), or find "

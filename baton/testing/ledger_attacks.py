@@ -8,12 +8,12 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from baton.keys.store_keyring import Keyring
+from baton.keys.store_keyring import Key, Keyring, Purpose
 from baton.ledger.chain import ChainHead, head_statement
 from baton.ledger.records import AuditEntry, AuditRecord, ChainLink, LedgerError, next_record
 from baton.ledger.store import Ledger, LedgerOptions
@@ -31,6 +31,8 @@ class Target:
 
     file: Path
     record: AuditRecord
+    retired: Key
+    """A stolen key, which the deployment no longer signs with."""
 
     @property
     def key_id(self) -> str | None:
@@ -106,6 +108,16 @@ def forge_a_task(target: Target) -> None:
     _add(target.file, _forge(genesis, target.key_id, os.urandom(64)))
 
 
+def continue_with_a_retired_key(target: Target) -> None:
+    """Add a record that continues the chain, signed with a retired key and dated before the retirement."""
+    _add(target.file, _forge_backdated(target, target.record.link))
+
+
+def forge_a_task_with_a_retired_key(target: Target) -> None:
+    """Add such a record as the first of a nonexistent task."""
+    _add(target.file, _forge_backdated(target, ChainLink.genesis(target.record.link.ledger, "forged")))
+
+
 def cut_the_last_record(target: Target) -> None:
     """Delete the last record, and the checkpoints."""
     _delete(target.file, "task_id = ? AND sequence = ?", *target.place)
@@ -148,6 +160,8 @@ LEDGER_ATTACKS: Mapping[str, Attack] = {
         forge_with_an_old_signature,
         forge_without_a_signature,
         forge_a_task,
+        continue_with_a_retired_key,
+        forge_a_task_with_a_retired_key,
         cut_the_last_record,
         cut_the_task,
         edit_a_message,
@@ -162,7 +176,10 @@ LEDGER_ATTACKS: Mapping[str, Attack] = {
 async def verdicts(
     file: Path, keyring: Keyring, attack: Attack | None = None, *, name: str = "baton", task_id: str | None = None
 ) -> dict[str, str]:
-    """Attack a copy of a ledger and return the verdict of each command. All records are read into memory."""
+    """Attack a copy of a ledger and return the verdict of each command. All records are read into memory.
+
+    Before the attack the copy gets a checkpoint, two days after its last record, as a worker makes one a minute.
+    """
     with tempfile.TemporaryDirectory(prefix="baton-attack-") as folder:
         copy = Path(folder) / "ledger.db"
         with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(copy)) as target:
@@ -174,10 +191,16 @@ async def verdicts(
         if not candidates:
             raise ValueError(f"the ledger {str(file)!r} has no records to attack")
         record = candidates[-1]
+        last_at = datetime.fromisoformat(str(records[-1].members["recordedAt"]))
+        retired = replace(Key.generate(Purpose.SIGN, last_at), retired_at=last_at)
+        keyring = Keyring([*keyring.all_keys(), retired])
+        options = LedgerOptions(name=name, signer=keyring.signer())
+        async with Ledger(copy, replace(options, clock=lambda: last_at + timedelta(days=2))) as ledger:
+            await ledger.checkpoint(unsigned=True, whole=False)
         # The heads of all chains, as kept outside the ledger.
         heads = [ChainHead.of(newest) for newest in {item.members["taskId"]: item for item in records}.values()]
         if attack is not None:
-            attack(Target(copy, record))
+            attack(Target(copy, record, retired))
         async with Ledger(copy, options) as ledger:
             attacked_task = str(record.members["taskId"])
             return await _run_commands(ledger, keyring, attacked_task, heads, Path(folder) / "bundle.zst")
@@ -238,7 +261,18 @@ async def table(file: Path, keyring: Keyring, *, name: str = "baton") -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def _forge(link: ChainLink, key_id: str | None, signature: bytes | None, *, event: str = "forged") -> AuditRecord:
+def _forge_backdated(target: Target, link: ChainLink) -> AuditRecord:
+    """Return a record by the retired key that is not younger than the key's retirement."""
+    key = target.retired
+    record = _forge(link, key.id, b"", at=key.created_at)
+    return record.signed(
+        key.private.sign(head_statement(link.ledger, link.task_id, link.sequence + 1, record.hash, key.id))
+    )
+
+
+def _forge(
+    link: ChainLink, key_id: str | None, signature: bytes | None, *, event: str = "forged", at: datetime | None = None
+) -> AuditRecord:
     entry = AuditEntry(
         kind="handoff",
         task_id=link.task_id,
@@ -247,7 +281,7 @@ def _forge(link: ChainLink, key_id: str | None, signature: bytes | None, *, even
         timestamp=datetime.now(UTC),
         message={"forged": True},
     )
-    record = next_record(entry, link, recorded_at=datetime.now(UTC), key_id=key_id)
+    record = next_record(entry, link, recorded_at=at or datetime.now(UTC), key_id=key_id)
     return record if signature is None else record.signed(signature)
 
 

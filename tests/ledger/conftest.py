@@ -1,7 +1,9 @@
 """Ledgers in files, opened for a test."""
 
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,3 +27,18 @@ def path(tmp_path: Path) -> Path:
 async def ledger(path: Path, options: LedgerOptions) -> AsyncIterator[Ledger]:
     async with Ledger(path, options) as opened:
         yield opened
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record every statement that SQLite executes."""
+    statements: list[str] = []
+    connect = sqlite3.connect
+
+    def traced(*args: Any, **options: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*args, **options)
+        connection.set_trace_callback(statements.append)
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", traced)
+    return statements

@@ -1,5 +1,7 @@
 """Shorthands for verification in tests."""
 
+from datetime import datetime
+
 from baton.ledger.chain import ChainHead, ChainReport, HeadVerifier, Verdict
 from baton.ledger.proof import Checkpoint, LedgerReport, LedgerWalk, verify_chain
 from baton.ledger.records import AuditRecord, stamp
@@ -41,7 +43,8 @@ def walked(
     return walk.finish()
 
 
-def checkpoint_of(records: list[AuditRecord], key: Key | None = KEY) -> Checkpoint:
+def checkpoint_of(records: list[AuditRecord], key: Key | None = KEY, at: datetime = NOW) -> Checkpoint:
     """Return the checkpoint of a ledger with exactly these records."""
-    checkpoint = Checkpoint(ledger=LEDGER, size=len(records), root=walked(records).root, at=stamp(NOW))
+    digest, position = walked(records).digest, records[-1].position
+    checkpoint = Checkpoint(ledger=LEDGER, size=len(records), position=position, digest=digest, at=stamp(at))
     return checkpoint.signed(key)

@@ -269,7 +269,7 @@ class TestKeys:
         report = verify(records, verifier=PublicKeys.of(old, retired={"2025": NOW + timedelta(hours=1)}))
 
         assert (report.verdict, report.flaw, report.sequence) == (INVALID, Flaw.KEY, 4)
-        assert "(or its writer's clock was ahead: it says 2026-11-22T" in str(report.reason)
+        assert "2026-11-22T" in str(report.reason)
 
     def test_a_retired_key_cannot_backdate_records(self) -> None:
         """A time older than the previous record's shows a later insertion (P7)."""

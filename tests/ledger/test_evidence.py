@@ -10,7 +10,6 @@ from baton.ledger.evidence import (
     BUNDLE,
     EvidenceFile,
     EvidenceReport,
-    InclusionProof,
     Manifest,
     index_digest,
     index_line,
@@ -18,12 +17,12 @@ from baton.ledger.evidence import (
     record_lines,
     verify_evidence,
 )
-from baton.ledger.proof import Checkpoint, inclusion_proofs, leaf_hash, root_of
 from baton.ledger.records import AuditRecord, EvidenceError
 from baton.wire.json_values import format_digest, parse_digest
 from tests.ledger import attacks
 from tests.ledger import chain_attacks as chains
 from tests.ledger.material import KEY, KEYS, LEDGER, NOW, TASK, Key, chain, head
+from tests.ledger.proving import checkpoint_of
 
 VALID, UNANCHORED, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNANCHORED, Verdict.UNVERIFIED, Verdict.INVALID
 
@@ -35,13 +34,7 @@ ALL = [
     )
 ]
 OF_A = [record for record in ALL if record.members["taskId"] == A]
-LEAVES = [leaf_hash(record.leaf) for record in ALL]
-CHECKPOINT = Checkpoint(
-    ledger=LEDGER, size=6, root=format_digest(root_of(LEAVES)), at="2026-11-21T10:00:00.000000Z"
-).signed(KEY)
-PROOF = InclusionProof(
-    task_id=A, sequence=3, index=4, size=6, path=tuple(map(format_digest, inclusion_proofs(LEAVES, [4])[0]))
-)
+CHECKPOINT = checkpoint_of(ALL)
 
 
 def manifest(of: list[AuditRecord], /, **about: object) -> Manifest:
@@ -56,9 +49,13 @@ def file(records: list[AuditRecord], about: Manifest | None = None, signer: Head
 
 
 def of_a(signer: HeadSigner | None = KEY, **about: object) -> list[bytes]:
-    """Return the lines of a bundle of task A, with its head, the checkpoint and the proof."""
-    members = {"heads": (head(OF_A),), "checkpoints": (CHECKPOINT,), "proofs": (PROOF,)} | about
-    return file(OF_A, manifest(OF_A, **members), signer)
+    """Return the lines of a bundle of task A, with its head."""
+    return file(OF_A, manifest(OF_A, **{"heads": (head(OF_A),)} | about), signer)
+
+
+def of_all(**about: object) -> list[bytes]:
+    """Return the lines of a bundle of the whole ledger, with its checkpoint."""
+    return file(ALL, manifest(ALL, **{"checkpoints": (CHECKPOINT,)} | about))
 
 
 def verified(lines: list[bytes], verifier: HeadVerifier | None = KEYS, **more: object) -> EvidenceReport:
@@ -67,15 +64,15 @@ def verified(lines: list[bytes], verifier: HeadVerifier | None = KEYS, **more: o
 
 class TestVerifyEvidence:
     def test_a_bundle_of_one_task_is_valid(self) -> None:
-        """Chain, head, checkpoint and inclusion, with public keys only (P10)."""
+        """Chain and head, with public keys only (P10)."""
         report = verified(of_a())
 
         assert (report.verdict, report.records, report.tasks, report.reasons) == (UNANCHORED, 3, 1, ())
-        assert (report.signed_by, report.witnessed, report.created_at) == (KEY.key_id, (A,), NOW)
+        assert (report.signed_by, report.created_at) == (KEY.key_id, NOW)
 
     def test_a_bundle_of_the_whole_ledger_is_valid(self) -> None:
         """Every chain, and the checkpoint over all of them."""
-        report = verified(file(ALL, manifest(ALL, checkpoints=(CHECKPOINT,))))
+        report = verified(of_all())
 
         assert (report.verdict, report.tasks, report.checkpointed_through) == (UNANCHORED, 2, 6)
 
@@ -83,13 +80,14 @@ class TestVerifyEvidence:
         """There is no contradiction and no proof; the keys in the file are not trusted."""
         report = verified(of_a(keys=({"kty": "OKP", "kid": KEY.key_id},)), None)
 
-        assert (report.verdict, report.signed_by, report.witnessed) == (UNVERIFIED, None, ())
+        assert (report.verdict, report.signed_by) == (UNVERIFIED, None)
 
     def test_an_external_checkpoint_proves_without_keys(self) -> None:
-        """An external checkpoint shows that the record existed then (P5)."""
-        report = verified(of_a(), None, checkpoints=[CHECKPOINT])
+        """An external checkpoint shows that the whole ledger existed then (P5); of one task it shows nothing."""
+        report = verified(of_all(), None, checkpoints=[CHECKPOINT])
 
-        assert (report.verdict, report.witnessed) == (VALID, (A,))
+        assert (report.verdict, report.compared_at) == (VALID, NOW)
+        assert verified(of_a(), checkpoints=[CHECKPOINT]).verdict is UNANCHORED
 
     def test_heads_of_other_tasks_are_ignored(self) -> None:
         """An anchor file has heads of every task; those of other tasks do not make a bundle invalid."""
@@ -130,18 +128,13 @@ class TestVerifyEvidence:
             pytest.param(of_a(heads=(head(OF_A[:2]),)), "does not end with the head", id="an older head"),
             pytest.param(of_a(heads=(head(OF_A), head(ALL))), f"the chain of {B!r}", id="the head of a task left out"),
             pytest.param(
-                of_a(proofs=(PROOF.model_copy(update={"index": 2}),)),
-                "does not cover task",
-                id="a proof of another place",
-            ),
-            pytest.param(
-                of_a(checkpoints=(CHECKPOINT.model_copy(update={"root": "sha256:" + "0" * 64}),)),
+                of_all(checkpoints=(CHECKPOINT.model_copy(update={"digest": "sha256:" + "0" * 64}),)),
                 "does not count",
                 id="a forged checkpoint",
             ),
             pytest.param(
-                of_a(checkpoints=(CHECKPOINT.model_copy(update={"ledger": "other"}).signed(KEY),)),
-                "does not count: it is of the ledger 'other'",
+                of_all(checkpoints=(CHECKPOINT.model_copy(update={"ledger": "other"}).signed(KEY),)),
+                "is of the ledger 'other'",
                 id="a checkpoint of another ledger",
             ),
         ],
@@ -180,12 +173,6 @@ class TestVerifyEvidence:
     def test_a_file_of_another_ledger_is_refused(self) -> None:
         """The verifier gives the ledger's name."""
         assert "not 'production'" in verified(of_a(), ledger="production").reasons[0]
-
-    def test_a_checkpoint_that_contradicts_an_external_one_is_a_fork(self) -> None:
-        """Two genuine signatures over two roots of one size (P4)."""
-        conflicting = CHECKPOINT.model_copy(update={"root": "sha256:" + "1" * 64}).signed(KEY)
-
-        assert any("a fork" in reason for reason in verified(of_a(), checkpoints=[conflicting]).reasons)
 
     @pytest.mark.slow
     def test_no_flipped_bit_of_a_file_is_accepted(self) -> None:

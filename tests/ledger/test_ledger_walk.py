@@ -1,12 +1,13 @@
 """Verification of a whole ledger: chains, checkpoints, anchors."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from baton.ledger.chain import Flaw, Verdict
 from baton.ledger.records import AuditRecord
-from tests.ledger.material import KEY, Key, bare, chain, head
+from tests.ledger.material import KEY, NOW, Key, PublicKeys, bare, chain, head
 from tests.ledger.proving import checkpoint_of, walked
 
 VALID, UNANCHORED, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNANCHORED, Verdict.UNVERIFIED, Verdict.INVALID
@@ -26,7 +27,7 @@ class TestLedgerWalk:
         assert (report.verdict, report.records, report.tasks, report.checkpointed_through) == (UNANCHORED, 9, 3, 0)
 
     def test_a_checkpoint_proves_every_chain_it_covers(self) -> None:
-        """One signature replaces those of the chains (RFC 6962)."""
+        """One signature replaces those of the chains."""
         records = self.ledger(signer=None)
 
         assert walked(records).verdict is UNVERIFIED
@@ -34,7 +35,7 @@ class TestLedgerWalk:
         assert (report.verdict, report.checkpointed_through) == (UNANCHORED, 9)
 
     def test_a_checkpoint_reveals_a_missing_chain(self) -> None:
-        """Deleting all records of a task breaks no other chain, but changes the tree (P3)."""
+        """Deleting all records of a task breaks no other chain, but changes the digest (P3)."""
         records = self.ledger()
         remaining = [record for record in records if record.members["taskId"] != "task-1"]
 
@@ -90,9 +91,9 @@ class TestLedgerWalk:
         assert walked(records, checkpoints=[checkpoint_of(records, Key("somebody-else"))]).verdict is INVALID
 
     def test_contradicting_checkpoints_are_reported(self) -> None:
-        """Two roots of the same size show that somebody saw another ledger (P4)."""
+        """Two digests of the same size show that somebody saw another ledger (P4)."""
         records = self.ledger()
-        conflicting = checkpoint_of(records, None).model_copy(update={"root": "sha256:" + "0" * 64})
+        conflicting = checkpoint_of(records, None).model_copy(update={"digest": "sha256:" + "0" * 64})
 
         assert walked(records, checkpoints=[checkpoint_of(records, None), conflicting]).verdict is INVALID
 
@@ -105,7 +106,7 @@ class TestLedgerWalk:
         assert "is of the ledger 'test'" in walked(records, claimed=[foreign]).reasons[0]
 
     def test_a_changed_signature_under_a_checkpoint_is_detected(self) -> None:
-        """The tree includes signatures, so a replaced one is detected like any other change."""
+        """The digest includes signatures, so a replaced one is detected like any other change."""
         records = self.ledger()
         changed = [*records[:4], replace(records[4], signature=b"x" * 64), *records[5:]]
 
@@ -125,11 +126,24 @@ class TestLedgerWalk:
 
     @pytest.mark.parametrize("at", ["2026-11-21", "yesterday"], ids=["a time that was not signed", "no time"])
     def test_an_edited_checkpoint_is_invalid(self, at: str) -> None:
-        """Time and size are signed with the root."""
+        """Time and size are signed with the digest."""
         records = self.ledger()
         edited = checkpoint_of(records).model_copy(update={"at": at})
 
         assert walked(records, claimed=[edited]).verdict is INVALID
+
+    def test_a_retired_key_cannot_add_to_the_past(self) -> None:
+        """A record behind a checkpoint is not older than it, nor is a later checkpoint (T4)."""
+        old, new = Key("2025"), Key("2026")
+        genuine, forged = chain(2, signer=new), chain(1, task_id="forged", signer=old)
+        keys = PublicKeys.of(old, new, retired={"2025": NOW + timedelta(days=1)})
+        month_later = checkpoint_of(genuine, new, NOW + timedelta(days=30))
+        backdated = checkpoint_of([*genuine, *forged], old, NOW)
+
+        for checkpoints, claimed in (([month_later], []), ([], [month_later]), ([], [month_later, backdated])):
+            report = walked([*genuine, *forged], checkpoints=checkpoints, claimed=claimed, verifier=keys)
+            assert report.verdict is INVALID
+        assert walked([*forged, *genuine], verifier=keys).verdict is UNANCHORED, "a genuine old record stays valid"
 
     def test_an_unreadable_record_is_reported_by_position(self) -> None:
         """An unreadable header in a bundle has no task."""

@@ -106,7 +106,7 @@ ATTEMPTS = [
     pytest.param("UPDATE handoff_audit SET signature = NULL", id="update the index"),
     pytest.param("UPDATE handoff_audit_content SET bytes = x'00'", id="update the content"),
     pytest.param("UPDATE handoff_audit_segment SET segment = 'x'", id="update a segment"),
-    pytest.param("UPDATE handoff_audit_checkpoint SET root = x'00'", id="update a checkpoint"),
+    pytest.param("UPDATE handoff_audit_checkpoint SET digest = x'00'", id="update a checkpoint"),
     pytest.param(f"INSERT OR REPLACE INTO handoff_audit {ROW}", id="replace a record"),
     pytest.param(f"REPLACE INTO handoff_audit {ROW}", id="replace a record, short"),
     pytest.param(
@@ -125,7 +125,7 @@ ATTEMPTS = [
     pytest.param("INSERT OR REPLACE INTO handoff_audit_ledger VALUES (1, 'x')", id="replace the name"),
     pytest.param("INSERT INTO handoff_audit_ledger VALUES (2, 'x')", id="a second name"),
     pytest.param(
-        "INSERT OR REPLACE INTO handoff_audit_checkpoint SELECT size, 0, x'00', x'00', at, key_id, signature "
+        "INSERT OR REPLACE INTO handoff_audit_checkpoint SELECT size, 0, x'00', at, key_id, signature "
         "FROM handoff_audit_checkpoint",
         id="replace a checkpoint",
     ),

@@ -113,7 +113,7 @@ class TestTampering:
 
     @pytest.mark.parametrize(
         "change",
-        ["size = -1", "root = 'x'", "root = x''", "at = x''", "signature = 'x'", "key_id = CAST(x'ff' AS TEXT)"],
+        ["size = -1", "digest = 'x'", "digest = x''", "at = x''", "signature = 'x'", "key_id = CAST(x'ff' AS TEXT)"],
     )
     async def test_a_damaged_checkpoint_is_detected_and_named(
         self, path: Path, options: LedgerOptions, written: list[ChainHead], change: str

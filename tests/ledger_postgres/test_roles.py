@@ -24,7 +24,7 @@ ATTEMPTS = [
     pytest.param("UPDATE handoff_audit SET signature = NULL", id="update the index"),
     pytest.param("UPDATE handoff_audit_content SET bytes = ''", id="update the content"),
     pytest.param("UPDATE handoff_audit_ledger SET name = 'x'", id="rename the ledger"),
-    pytest.param("UPDATE handoff_audit_checkpoint SET root = ''", id="update a checkpoint"),
+    pytest.param("UPDATE handoff_audit_checkpoint SET digest = ''", id="update a checkpoint"),
     pytest.param(
         "INSERT INTO handoff_audit_content SELECT position, codec, '' FROM handoff_audit_content "
         "ON CONFLICT (position) DO UPDATE SET bytes = ''",
@@ -38,7 +38,7 @@ ONLY_THE_WRITER = [
     pytest.param(f"UPDATE {VERSION_TABLE} SET version_num = '2'", id="change the revision"),
     pytest.param("INSERT INTO handoff_audit_segment VALUES (1, 99, 1, 'x', 'x')", id="pretend that records are cold"),
     pytest.param("SET session_replication_role = replica", id="switch triggers off for the session"),
-    pytest.param("INSERT INTO handoff_audit_checkpoint VALUES (9, 9, '', '', 'x')", id="make a checkpoint"),
+    pytest.param("INSERT INTO handoff_audit_checkpoint VALUES (9, 9, '', 'x')", id="make a checkpoint"),
     pytest.param(
         f"INSERT INTO handoff_audit (position, {COLUMNS[1:]} OVERRIDING SYSTEM VALUE SELECT -1, {ROW}",
         id="stand before older records",
