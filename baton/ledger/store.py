@@ -36,6 +36,7 @@ from baton.ledger.store_reader import (
     split_at_flawed,
 )
 from baton.ledger.store_schema import (
+    ERASED_TASKS,
     NEWEST_SIGNED,
     VERSION,
     bind_name,
@@ -278,6 +279,10 @@ class Ledger:
     async def acceptances(self, task_id: str, handoff_id: str) -> list[AuditHeader]:
         """Return the headers of a handoff's acceptances, of every attempt, unverified and in order."""
         return await self._reader.acceptances(task_id, handoff_id)
+
+    async def erased_tasks(self) -> list[str]:
+        """Return the tasks with a record of an erasure, unverified."""
+        return await self._database.read(lambda connection: [row[0] for row in connection.rows(ERASED_TASKS)])
 
     async def newest(self, count: int) -> list[AuditRecord]:
         """Return the last ``count`` records, unverified, the oldest first."""

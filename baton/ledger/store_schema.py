@@ -45,6 +45,7 @@ _FORKS = (
     "OR EXISTS (SELECT 1 FROM handoff_audit WHERE task_id = NEW.task_id AND sequence = NEW.sequence - 1 "
     "AND record_hash <> NEW.previous_hash)"
 )
+_IS_ERASURE = "substr(event_key, 1, 15) = 'erasure/ERASED/'"
 _KEYS = {
     "handoff_audit_ledger": ["one = NEW.one"],
     "handoff_audit": [
@@ -89,6 +90,7 @@ def _create_table_statements(dialect: str) -> list[str]:
             CONSTRAINT handoff_audit_one_successor UNIQUE (task_id, previous_hash),
             CONSTRAINT handoff_audit_each_event_once UNIQUE (task_id, event_key),
             CONSTRAINT handoff_audit_hashes CHECK (length(previous_hash) = 32 AND length(record_hash) = 32))""",
+        f"CREATE INDEX handoff_audit_erasures ON handoff_audit (task_id) WHERE {_IS_ERASURE}",
         f"""CREATE TABLE handoff_audit_content (
             position {number} NOT NULL PRIMARY KEY REFERENCES handoff_audit (position),
             codec SMALLINT NOT NULL,
@@ -379,6 +381,9 @@ def open_database(where: str | Path, *, create: bool = True) -> Database:
 
 HASH_AT = "SELECT record_hash FROM handoff_audit WHERE task_id = ? AND sequence = ?"
 """The hash of one record of a task's chain."""
+
+ERASED_TASKS = f"SELECT DISTINCT task_id FROM handoff_audit WHERE {_IS_ERASURE}"  # noqa: S608 - our own names
+"""The tasks with a record of an erasure, found by an index of these records alone."""
 
 NEWEST_SIGNED = (
     "SELECT position, task_id, sequence, record_hash, recorded_at, key_id, signature FROM handoff_audit "

@@ -1,5 +1,6 @@
 """The vault: personal data encrypted under a key per data subject, and erased by destroying that key."""
 
+import logging
 import sqlite3
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from baton.personal.records import (
     Erased,
     ErasedSubject,
     ErasureMark,
+    ErasureNotice,
     ErasureUnrecordedError,
     FieldName,
     PersonalData,
@@ -36,6 +38,7 @@ from baton.personal.store_file import (
 from baton.personal.store_subjects import Erasure, ErasureList, ErasureRecorder, LocatedSubject, Place, check_proof
 
 _RECORD_BATCH_SIZE = 500
+_log = logging.getLogger(__name__)
 _FIELD: TypeAdapter[str] = TypeAdapter(FieldName)
 
 
@@ -76,7 +79,9 @@ class Vault:
         await self._file.open()
         try:
             # Apply the erasure list to a restored backup before anything is served.
-            await self._reapply_erasures()
+            await self._reapply_listed()
+            if self._options.ledger is not None:
+                await self.reapply_erasures(self._options.ledger)
         except BaseException:
             await self._file.close()
             raise
@@ -145,7 +150,55 @@ class Vault:
         rows = await self._file.read(lambda connection: connection.execute(query).fetchall())
         return sum([len(await self._record(row[0]) or ()) for row in rows])
 
-    async def _reapply_erasures(self) -> None:
+    async def reapply_erasures(self, ledger: ErasureRecorder) -> int:
+        """Erase again whom a restored backup brought back without its erasure list, and return their number.
+
+        Opening the vault does it with the ledger of its options.
+
+        Args:
+            ledger: The ledger that recorded the erasures.
+
+        Raises:
+            VaultError: The ledger says that a person was erased, but the keys of this keyring do not prove it.
+        """
+        recorded_tasks = set(await ledger.erased_tasks())
+
+        def find_held(connection: sqlite3.Connection) -> list[str]:
+            rows = connection.execute("SELECT DISTINCT task_id FROM place") if recorded_tasks else ()
+            return sorted(recorded_tasks.intersection(row[0] for row in rows))
+
+        restored = 0
+        for task_id in await self._file.read(find_held):
+            trace = await ledger.trace(task_id, verifier=self._keyring.public())
+            notices = subjects.recorded_notices(trace)
+            restored += await self._file.write(lambda connection, due=notices: self._reapply(connection, due))
+        if restored:
+            _log.warning("%d people whom the ledger says were erased were in the vault; erased again", restored)
+        return restored
+
+    def _reapply(self, connection: sqlite3.Connection, notices: Mapping[str, tuple[ErasureNotice, bool]]) -> int:
+        """Apply the notices of the ledger, each with whether it is proved, and return how many people they erased."""
+        due = []
+        for pseudonym, (notice, is_proved) in notices.items():
+            index_key = subjects.find_index_key(connection, pseudonym)
+            if index_key is None:
+                continue
+            if not is_proved:
+                raise VaultError(
+                    f"the vault has keys of {pseudonym!r}, and the ledger says that request {notice.erasure_id!r} "
+                    "erased them, but the keys of this keyring do not prove that record: find out who wrote it "
+                    "(`baton audit verify`), or restore the vault with its erasure list"
+                )
+            due.append(subjects.add_proof(notice.model_copy(update={"index_key": index_key}), self._keyring))
+        self._list.append(due)
+        for notice in due:
+            subjects.apply_notice(connection, notice)
+            subjects.add_to_journal(
+                connection, "REAPPLIED", notice.subject, self._options.clock(), request_id=notice.erasure_id
+            )
+        return len(due)
+
+    async def _reapply_listed(self) -> None:
         """Erase again what a restored backup brought back."""
         at = self._options.clock()
 

@@ -5,6 +5,7 @@ e-mail address can be guessed. Keep retired INDEX keys: without its key a name n
 the subject cannot be found to be erased.
 """
 
+import contextlib
 import hashlib
 import hmac
 import os
@@ -20,8 +21,10 @@ import rfc8785
 from pydantic import ValidationError
 
 from baton.artifacts.store import sync_folder
+from baton.errors import HandoffError
 from baton.keys.store_keyring import Key, Keyring, Purpose, UnknownKeyError
-from baton.ledger.entries import erasure_entry
+from baton.ledger.chain import HeadVerifier
+from baton.ledger.entries import Trace, erasure_entry
 from baton.ledger.records import AuditEntry, Kind, stamp
 from baton.personal.records import DataKeyMissingError, Erased, ErasureNotice, VaultError, VaultUnavailableError
 from baton.personal.store_file import WRAPPED_BYTES, Context, KeyPlace, new_key, new_kid, unwrap, wrap
@@ -127,6 +130,32 @@ def find_erased(connection: sqlite3.Connection, keyring: Keyring, pseudonym: str
         return None
     check_proof(notice, keyring)
     return Erased(notice.subject, notice.erasure_id, notice.at)
+
+
+def recorded_notices(trace: Trace) -> dict[str, tuple[ErasureNotice, bool]]:
+    """Return the erasures that a task's records claim, by pseudonym, without a proof; and whether each is proved."""
+    notices = {}
+    proved = {record.position for record in trace.linked[: trace.report.signed_through]}
+    for record in trace.records:
+        with contextlib.suppress(ValueError, HandoffError, TypeError, KeyError):  # verification reports what is damaged
+            header, body = record.fields, record.body
+            if (header.kind, header.status) == (Kind.ERASURE, ERASED):
+                notice = ErasureNotice(
+                    subject=body["subject"],
+                    index_key="-",
+                    erasure_id=header.event_id,
+                    at=header.timestamp,
+                    removed=body["removed"],
+                    actor=header.actor,
+                )
+                notices[notice.subject] = notice, record.position in proved
+    return notices
+
+
+def find_index_key(connection: sqlite3.Connection, pseudonym: str) -> str | None:
+    """Return the INDEX key of a subject that the vault has, or None."""
+    row = connection.execute("SELECT index_key FROM subject WHERE pseudonym = ?", (pseudonym,)).fetchone()
+    return None if row is None else str(row[0])
 
 
 def is_known(connection: sqlite3.Connection, pseudonym: str) -> bool:
@@ -245,6 +274,12 @@ class ErasureRecorder(Protocol):
 
     async def append_all(self, entries: list[AuditEntry]) -> object:
         """Record entries; recording the same entry again has no effect."""
+
+    async def erased_tasks(self) -> list[str]:
+        """Return the tasks with a record of an erasure."""
+
+    async def trace(self, task_id: str, *, verifier: HeadVerifier) -> Trace:
+        """Return the records of a task, with the report on them."""
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ async def open_personal_data(vault: Vault, ledger: Ledger, run: RunRecord, *, by
     """
     if not by.strip() or not why.strip():
         raise ValueError("the opening is recorded: say who opens the data, and why")
+    await vault.reapply_erasures(ledger)
     payload = await vault.without_erased(run.personal_data)
     subjects = read_payload(payload).items()
     fields = {pseudonym: sorted(entry.fields) for pseudonym, entry in subjects if isinstance(entry, SealedSubject)}

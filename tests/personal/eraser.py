@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from baton.keys.store_keyring import Keyring
+from baton.ledger.chain import HeadVerifier
+from baton.ledger.entries import Trace
 from baton.ledger.records import AuditEntry
 from baton.personal.records import SubjectErasedError
 from baton.personal.store import Vault, VaultOptions
@@ -25,6 +27,12 @@ class Deadly:
 
     async def append_all(self, entries: list[AuditEntry]) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
+
+    async def erased_tasks(self) -> list[str]:
+        return []
+
+    async def trace(self, task_id: str, *, verifier: HeadVerifier) -> Trace:
+        raise NotImplementedError
 
 
 async def main(folder: Path, what: str, subject: str, number: int) -> None:

@@ -4,7 +4,7 @@ import secrets
 import shutil
 import sqlite3
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ import pytest
 from baton.artifacts.store import LocalArtifactStore
 from baton.core.verdict import HandoffStatus
 from baton.keys.store_keyring import Keyring
-from baton.ledger.chain import Verdict
-from baton.ledger.entries import handoff_entry
+from baton.ledger.chain import HeadVerifier, Verdict
+from baton.ledger.entries import Trace, erasure_entry, handoff_entry
 from baton.ledger.records import AuditEntry, LedgerUnavailableError
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_evidence import verify_bundle
@@ -277,6 +277,12 @@ class Failing:
             raise LedgerUnavailableError("the ledger is down")
         await self.ledger.append_all(entries)
 
+    async def erased_tasks(self) -> list[str]:
+        return await self.ledger.erased_tasks()
+
+    async def trace(self, task_id: str, *, verifier: HeadVerifier) -> Trace:
+        return await self.ledger.trace(task_id, verifier=verifier)
+
 
 class TestRecords:
     async def test_an_unavailable_ledger_does_not_stop_the_destruction(
@@ -339,6 +345,46 @@ class TestRestore:
             assert [type(value) for value in (await vault.open(payload, TASK)).values()] == [Erased]
             assert await vault.finish_erasures() == 1
             assert await ledger.head(TASK) == head
+
+    async def test_a_vault_restored_without_its_list_is_compared_with_the_ledger(
+        self, path: Path, tmp_path: Path, keyring: Keyring, ledger: Ledger
+    ) -> None:
+        """The ledger knows of the erasure, and nobody is served before it is repeated (C-24)."""
+        async with Vault(path, keyring, VaultOptions(ledger=ledger)) as vault:
+            payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
+            await vault.seal("somebody else", TASK, {"email": "x"})
+            shutil.copy(path, tmp_path / "backup.db")
+            await vault.erase(SUBJECT, "r-1", "dpo")
+        head = await ledger.head(TASK)
+        for opened_with in (ledger, None):
+            shutil.copy(tmp_path / "backup.db", path)
+            vault._list.path.unlink()
+            async with Vault(path, keyring, VaultOptions(ledger=opened_with)) as vault:
+                if opened_with is None:
+                    assert await vault.reapply_erasures(ledger) == 1
+                assert [type(value) for value in (await vault.open(payload, TASK)).values()] == [Erased]
+                with pytest.raises(SubjectErasedError):
+                    await vault.seal(SUBJECT, TASK, {"email": MARKER})
+                await vault.finish_erasures()
+                assert await vault.reapply_erasures(ledger) == 0
+                assert len(await vault.where_is("somebody else")) == 1
+            assert await ledger.head(TASK) == head
+
+    async def test_a_record_that_is_not_proved_erases_nobody_and_is_not_ignored(
+        self, path: Path, tmp_path: Path, keyring: Keyring
+    ) -> None:
+        """Who can write the ledger's file can neither destroy a key nor hide that it was to be destroyed."""
+        async with Vault(path, keyring) as vault:
+            payload = await vault.seal(SUBJECT, TASK, {"email": MARKER})
+            pseudonym = await vault.pseudonym(SUBJECT)
+        async with Ledger(tmp_path / "forged.db", LedgerOptions(policy=SEALED_ONLY)) as forged:
+            entry = erasure_entry("r-1", task_id=TASK, subject=pseudonym, removed={}, timestamp=datetime.now(UTC))
+            await forged.append(entry)
+            with pytest.raises(VaultError, match="'r-1' erased them, but the keys of this keyring do not prove"):
+                await Vault(path, keyring, VaultOptions(ledger=forged)).__aenter__()
+
+        async with Vault(path, keyring) as vault:
+            assert await vault.open(payload, TASK) == {pseudonym: {"email": MARKER}}
 
     async def test_a_forged_list_erases_nothing(self, path: Path, tmp_path: Path, keyring: Keyring) -> None:
         """(d) Only a holder of the keys can erase (C-24)."""
