@@ -5,7 +5,7 @@ import contextlib
 import os
 import signal
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -32,6 +32,7 @@ from baton.devserver import HOST, DevServer, DevServerOptions
 from baton.devserver.processes import held_port
 from baton.errors import BatonError, ServerError
 from baton.keys.store_keyring import DEVELOPMENT_FILE, Keyring
+from baton.keys.store_keys import PublicKeys
 from baton.ledger.cli_sources import (
     Anchors,
     Keys,
@@ -137,15 +138,26 @@ async def report(
 def make_evidence(
     session: Session, ledger: str | None = None, name: str | None = None, keys: Path | None = None
 ) -> Evidence:
-    """Return the ledger of the options and the environment, with the keys and anchors to verify it."""
-    public_keys, own_name, place = Keys.of(keys), ledger_name(name), ledger_place(ledger)
-    options = LedgerOptions(name=own_name, signer=public_keys.signer, artifacts=session.parts.artifacts, create=False)
+    """Return the ledger of the options and the environment, with the keys and anchors to verify it.
+
+    All are read when they are used: the first worker makes them, and keys are rotated.
+    """
+    own_name, place = ledger_name(name), ledger_place(ledger)
+    artifacts = session.parts.artifacts
+
+    def open_ledger() -> Ledger:
+        signer = Keys.of(keys).signer
+        return Ledger(place, LedgerOptions(name=own_name, signer=signer, artifacts=artifacts, create=False))
+
+    def read_keys() -> tuple[PublicKeys | None, Sequence[Mapping[str, Any]]]:
+        public_keys = Keys.of(keys)
+        return public_keys.public, public_keys.as_jwks
 
     def read_anchors() -> tuple[Sequence[ChainHead], Sequence[Any]]:
         anchors = Anchors.of(find_witness(None))
         return anchors.heads, anchors.checkpoints
 
-    return Evidence(lambda: Ledger(place, options), own_name, public_keys.public, public_keys.as_jwks, read_anchors)
+    return Evidence(open_ledger, own_name, read_keys, read_anchors)
 
 
 def make_sources(session: Session, ui: str | None = None, evidence: Evidence | None = None) -> Sources:

@@ -72,9 +72,10 @@ async def evidence(request: Request) -> Response:
     sources, task = get_sources(request), query_param(request, "task")
     ledger, evidence = await sources.ledger(), sources.evidence
     assert evidence is not None  # noqa: S101 - else there is no ledger
+    verifier, keys = await asyncio.to_thread(evidence.read_keys)
     with tempfile.TemporaryDirectory() as folder:
         bundle = Path(folder) / "evidence.zst"
-        await ledger.export(bundle, [task], keys=[*evidence.keys], verifier=evidence.verifier)
+        await ledger.export(bundle, [task], keys=[*keys], verifier=verifier)
         data = await asyncio.to_thread(bundle.read_bytes)
     return file_response(data, f"{task}.zst", media="application/zstd")
 

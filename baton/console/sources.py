@@ -56,8 +56,7 @@ class Evidence:
 
     open: Callable[[], Ledger]  # returns a ledger that is not opened yet
     name: str  # the ledger's name, which is part of its anchors
-    verifier: Any = None  # the public keys, if any
-    keys: Sequence[Mapping[str, Any]] = ()  # the same keys for a bundle
+    read_keys: Callable[[], tuple[Any, Sequence[Mapping[str, Any]]]] = lambda: (None, ())  # public keys, also as JWKs
     read_anchors: Callable[[], tuple[Sequence[ChainHead], Sequence[Any]]] = lambda: ((), ())
 
 
@@ -167,7 +166,8 @@ class Sources:
         """Return the records of a task with their verification report."""
         ledger, evidence = await self.ledger(), self.evidence
         assert evidence is not None  # noqa: S101 - else there is no ledger
-        heads, checkpoints = evidence.read_anchors()
+        heads, checkpoints = await asyncio.to_thread(evidence.read_anchors)
+        verifier, _ = await asyncio.to_thread(evidence.read_keys)
         run_anchors = [
             ChainHead.from_anchor(evidence.name, task_id, anchor)
             for run in runs
@@ -175,7 +175,7 @@ class Sources:
             for anchor in run.anchors
         ]
         return await ledger.trace(
-            task_id, verifier=evidence.verifier, anchors=[*heads, *run_anchors], checkpoints=[*checkpoints]
+            task_id, verifier=verifier, anchors=[*heads, *run_anchors], checkpoints=[*checkpoints]
         )
 
     async def handoff_records(self, run: RunRecord, handoffs: Collection[str]) -> list[AuditRecord]:

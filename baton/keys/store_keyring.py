@@ -304,6 +304,8 @@ class Keyring:
 
     def all_keys(self, purpose: Purpose | None = None) -> list[Key]:
         """Return the keys by purpose: the current one first, then the most recently retired."""
+        if monotonic() - self._checked_at > _RELOAD_SECONDS:
+            self._reload()
         keys = [key for key in self._keys.values() if purpose is None or key.purpose is purpose]
         order = list(Purpose)
         return sorted(

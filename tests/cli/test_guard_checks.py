@@ -1,5 +1,6 @@
 """What `baton doctor` finds of keys and ledger."""
 
+import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from baton.cli import doctor as guard_checks
 from baton.cli.doctor import Mark
 from baton.keys.store_keyring import Key, KeyFile, Keyring, Purpose, write_file
 from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_evidence import AnchorFile
 from tests.ledger.material import entry
 
 
@@ -83,6 +85,20 @@ class TestLedger:
         finding = await guard_checks.check_ledger()
 
         assert (finding.mark, bool(finding.remedy)) == (Mark.FAIL, True)
+
+    async def test_a_ledger_is_compared_with_its_witness(self, folder: Path) -> None:
+        """Deleted, and begun anew."""
+        file = Path(".baton/ledger.db")
+        async with Ledger(file) as ledger, ledger.witnessed(AnchorFile(Path(".baton/witness.jsonl"))):
+            await ledger.append(entry(0))
+        intact = await guard_checks.check_ledger()
+        await asyncio.to_thread(file.unlink)
+        deleted = await guard_checks.check_ledger()
+        async with Ledger(file) as ledger:
+            await ledger.append(entry(1))
+        anew = await guard_checks.check_ledger()
+
+        assert [finding.mark for finding in (intact, deleted, anew)] == [Mark.OK, Mark.FAIL, Mark.FAIL]
 
     async def test_keys_that_did_not_sign_it_fail(self, folder: Path) -> None:
         """A worker started with them would be refused."""

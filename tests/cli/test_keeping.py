@@ -1,5 +1,6 @@
 """`baton keys`: made for their owner only, rotated without losing one, and never shown."""
 
+import asyncio
 import json
 import os
 import stat
@@ -9,13 +10,19 @@ from typing import Any
 
 import pytest
 import typer
+from temporalio.client import Client
 from typer.testing import CliRunner, Result
 
+from baton.cli.dev import make_evidence
+from baton.cli.session import GlobalOptions, Session
+from baton.console.sources import Sources
 from baton.handoff.store_signing import open_sealed, seal
 from baton.keys import cli as keeping
 from baton.keys.store_keyring import Keyring, Purpose
 from baton.keys.store_keys import PublicKeys
-from baton.ledger.chain import to_base64url
+from baton.ledger.chain import Verdict, to_base64url
+from baton.ledger.store import Ledger, LedgerOptions
+from tests.ledger.material import TASK, entry
 
 
 def baton(function: Callable[..., None], *words: str, columns: int = 200, **environment: str) -> Result:
@@ -23,6 +30,10 @@ def baton(function: Callable[..., None], *words: str, columns: int = 200, **envi
     app = typer.Typer()
     app.command()(function)
     return CliRunner().invoke(app, list(words), env={"COLUMNS": str(columns), **environment})
+
+
+async def _no_client() -> Client:
+    raise AssertionError("a trace of the ledger needs no server")
 
 
 @pytest.fixture
@@ -97,6 +108,29 @@ class TestList:
         assert output.exit_code == 1
         assert "baton keys new FILE" in output.output
         assert not (file.parent / ".baton").exists()
+
+
+async def test_a_running_console_verifies_with_the_keys_of_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was started before the first worker made them, and stays open while they are rotated."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BATON_KEYS", raising=False)
+    session = Session(GlobalOptions(artifacts="memory:"))
+    evidence = make_evidence(session)
+    sources = Sources(_no_client, session.parts.artifacts, evidence=evidence)
+    keyring = Keyring.development(tmp_path / ".baton", {})
+    async with Ledger(Path(".baton/ledger.db"), LedgerOptions(signer=keyring.signer())) as ledger:
+        await ledger.append(entry(0))
+        assert (await sources.trace(TASK)).report.signed_through == 1
+        rotated = await asyncio.to_thread(baton, keeping.rotate)
+        assert rotated.exit_code == 0, rotated.output
+        keyring = Keyring.development(tmp_path / ".baton", {})
+    async with Ledger(Path(".baton/ledger.db"), LedgerOptions(signer=keyring.signer())) as ledger:
+        await ledger.append(entry(1))
+
+    report = (await sources.trace(TASK)).report
+    await sources.close()
+
+    assert (report.verdict, report.signed_through) == (Verdict.UNANCHORED, 2)
 
 
 class TestRotate:

@@ -113,7 +113,7 @@ async def sources(
         pass  # it is there, whether a worker wrote to it before or not
     options = LedgerOptions(signer=safeguards.keyring.signer(), create=False)
     evidence = Evidence(
-        lambda: Ledger(safeguards.ledger, options), options.name, safeguards.keyring.public(), [], lambda: ((), ())
+        lambda: Ledger(safeguards.ledger, options), options.name, lambda: (safeguards.keyring.public(), [])
     )
     place = safeguards.vault
     assert place is not None

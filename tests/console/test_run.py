@@ -298,7 +298,7 @@ class TestAudit:
         file = tmp_path / "evidence.zst"
         file.write_bytes(answer.content)
         assert sources.evidence is not None
-        report = verify_bundle(file, ledger=sources.evidence.name, verifier=sources.evidence.verifier)
+        report = verify_bundle(file, ledger=sources.evidence.name, verifier=sources.evidence.read_keys()[0])
 
         assert answer.headers["content-disposition"].startswith("attachment; ")
         assert report.task_ids == (record.task_id,) or list(report.task_ids) == [record.task_id]
