@@ -180,6 +180,8 @@ def verify_evidence(
     try:
         for record in file.records():
             walk.feed(record)
+            if walk.size > manifest.records:
+                break
     except EvidenceError as error:
         reasons.append(str(error))
     reasons += _compare_with_manifest(file, walk)

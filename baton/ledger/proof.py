@@ -302,7 +302,8 @@ class LedgerWalk:
             try:
                 task_id = record.claims.task_id if record.claims else str(record.members["taskId"])
             except ValueError as error:
-                self._reasons.append(f"record {self.size} cannot be read: {record.absence or error}")
+                if len(self._reasons) < MAX_REPORTED:
+                    self._reasons.append(f"record {self.size} cannot be read: {record.absence or error}")
                 return None
         walk = self._get_walk(task_id)
         if task_id in self._flawed:

@@ -107,7 +107,7 @@ class Database(ABC):
         """Run ``work`` and translate the driver's exceptions into `LedgerError`."""
         try:
             return self._run_transaction(work, writing=writing)
-        except (self.driver.Error, OSError) as error:
+        except (self.driver.Error, OSError, UnicodeDecodeError) as error:  # SQLite quotes a damaged schema
             raise self._translate_error(error, writing=writing) from error
 
     def _translate_error(self, error: Exception, *, writing: bool) -> LedgerError:
@@ -274,6 +274,10 @@ class SqliteDatabase(Database):
 
     def _translate_error(self, error: Exception, *, writing: bool) -> LedgerError:
         """Translate an error, and name the missing rights to the file, if any."""
+        if isinstance(error, UnicodeDecodeError):
+            return LedgerUnavailableError(
+                f"the ledger at {self.where!r} cannot be used: its file is damaged; restore it with all of its files"
+            )
         remedy = None if isinstance(error, sqlite3.IntegrityError) else self._missing_rights(writing=writing)
         if remedy is None:
             return super()._translate_error(error, writing=writing)

@@ -407,6 +407,8 @@ def _leaf(row: Row) -> bytes:
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 """The maximum length of a line; it limits the memory that a hostile file takes."""
+MAX_RATIO = 1_000
+"""How many times its size a bundle may unpack to, beyond a line; it limits the time that a hostile file takes."""
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _BLOCK_SIZE = 64 * 1024  # fits into a processor's cache
@@ -437,11 +439,15 @@ def bundle_lines(path: Path) -> Iterator[Iterator[bytes]]:
 
 def _read_lines(file: IO[bytes]) -> Iterator[bytes]:
     plain = file.read(len(_MAGIC)) != _MAGIC
+    room = file.seek(0, os.SEEK_END) * MAX_RATIO + MAX_LINE_BYTES
     file.seek(0)
     reader: Any = file if plain else zstd.ZstdFile(file)
     pieces, size = list[bytes](), 0  # the pieces of one line, which can be long
     try:
         while block := reader.read(_BLOCK_SIZE):
+            room -= len(block)
+            if room < 0:
+                raise EvidenceError(f"it unpacks to more than {MAX_RATIO:,} times its size")
             piece, *lines = block.split(b"\n")
             pieces.append(piece)
             size += len(piece)

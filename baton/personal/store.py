@@ -1,5 +1,6 @@
 """The vault: personal data encrypted under a key per data subject, and erased by destroying that key."""
 
+import functools
 import logging
 import sqlite3
 from collections.abc import Callable, Collection, Mapping
@@ -170,8 +171,8 @@ class Vault:
         restored = 0
         for task_id in await self._file.read(find_held):
             trace = await ledger.trace(task_id, verifier=self._keyring.public())
-            notices = subjects.recorded_notices(trace)
-            restored += await self._file.write(lambda connection, due=notices: self._reapply(connection, due))
+            reapply = functools.partial(self._reapply, notices=subjects.recorded_notices(trace))
+            restored += await self._file.write(reapply)
         if restored:
             _log.warning("%d people whom the ledger says were erased were in the vault; erased again", restored)
         return restored

@@ -303,7 +303,7 @@ class VaultFile:
         """Turn errors of SQLite and the disk into a VaultUnavailableError."""
         try:
             yield
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # SQLite quotes a damaged schema
             raise VaultUnavailableError(
                 f"the vault {str(self.path)!r} cannot be used: {error}; nothing was changed. Check the file, its "
                 "folder and its disk, then try again"

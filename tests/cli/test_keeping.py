@@ -14,7 +14,8 @@ from temporalio.client import Client
 from typer.testing import CliRunner, Result
 
 from baton.cli.dev import make_evidence
-from baton.cli.session import GlobalOptions, Session
+from baton.cli.options import GlobalOptions
+from baton.cli.session import Session
 from baton.console.sources import Sources
 from baton.handoff.store_signing import open_sealed, seal
 from baton.keys import cli as keeping

@@ -75,6 +75,24 @@ class TestVerifyBundle:
         with pytest.raises(EvidenceError, match="a line is longer than"), bundle_lines(path) as lines:
             list(lines)
 
+    def test_a_file_that_unpacks_to_endless_records_is_not_read_to_its_end(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It says that it has this many, and each has the form of a record."""
+        monkeypatch.setattr("baton.ledger.store_evidence.MAX_LINE_BYTES", 1_000)
+        path = tmp_path / "bomb.zst"
+        lines = index_line(bytes(32), 1, None) + b"\n{}\n{}\n"
+        with new_bundle(path) as file:
+            file.writelines(pack(MANIFEST.model_copy(update={"records": 2**50}), []))
+            for _ in range(100):
+                file.write(lines * 1_000)
+
+        report = verify_bundle(path)
+
+        assert report.verdict is Verdict.INVALID
+        assert "it unpacks to more than 1,000 times its size" in report.reasons
+        assert report.records < 100_000
+
 
 class TestNewBundle:
     def test_a_bundle_is_written_atomically(self, bundle: Path) -> None:

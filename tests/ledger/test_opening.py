@@ -1,7 +1,12 @@
 """Opening a database by its address, and what messages show of the address."""
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
+from baton.ledger.records import LedgerUnavailableError
+from baton.ledger.store import Ledger
 from baton.ledger.store_schema import open_database
 
 PASSWORD = "t0psecret"
@@ -52,3 +57,15 @@ def test_a_named_secret_is_not_shown(name: str) -> None:
     """It can also be in the query string."""
     database = open_database(f"postgresql://db:5433/ledger?{name}={PASSWORD}&user=baton")
     assert database.where == "host=db port=5433 user=baton dbname=ledger"
+
+
+async def test_damage_in_the_text_of_the_tables_is_an_error_of_the_ledger(path: Path) -> None:
+    """SQLite quotes the damage in its message, which Python cannot decode."""
+    async with Ledger(path):
+        pass
+    damaged = await asyncio.to_thread(path.read_bytes)
+    damaged = damaged.replace(b"handoff_audit_no_fork UNIQUE", b"handoff_audit_no_fork \x8eNIQUE")
+    await asyncio.to_thread(path.write_bytes, damaged)
+
+    with pytest.raises(LedgerUnavailableError, match="its file is damaged"):
+        await Ledger(path).__aenter__()
