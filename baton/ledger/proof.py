@@ -58,6 +58,7 @@ class Checkpoint(CamelRecord):
         ledger: The ledger's name.
         size: The number of records.
         position: The position of the last record; 0 without records.
+        last_hash: The hash of the last record; `EMPTY_DIGEST` without records.
         digest: The running hash over the records in the ledger's order.
         at: When it was made, in the format of `baton.ledger.records.stamp`.
         key_id: The key that signed, or None.
@@ -67,6 +68,7 @@ class Checkpoint(CamelRecord):
     ledger: str
     size: Count
     position: Count
+    last_hash: Digest
     digest: Digest
     at: str
     key_id: str | None = None

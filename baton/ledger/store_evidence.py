@@ -191,7 +191,7 @@ def _parse_anchor(line: bytes) -> ChainHead | Checkpoint | None:
 _FROM = f"SELECT {CHECKPOINT_COLUMNS} FROM handoff_audit_checkpoint"  # noqa: S608 - our own names
 _ALL = f"{_FROM} ORDER BY size"
 _UP_TO = f"{_FROM} WHERE size <= ? ORDER BY size DESC LIMIT 1"
-_ADD = f"INSERT INTO handoff_audit_checkpoint ({CHECKPOINT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"  # noqa: S608
+_ADD = f"INSERT INTO handoff_audit_checkpoint ({CHECKPOINT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _INDEX = (
     "SELECT position, task_id, sequence, record_hash, recorded_at, key_id, signature FROM handoff_audit "
     "WHERE position >= ? AND position <= ? ORDER BY position"
@@ -206,6 +206,7 @@ class _Growth:
     rows: Sequence[Row]
     size: int
     position: int
+    last_hash: bytes
     digest: bytes
 
 
@@ -245,6 +246,7 @@ class Checkpoints:
                 ledger=self._name,
                 size=growth.size,
                 position=growth.position,
+                last_hash=format_digest(growth.last_hash),
                 digest=format_digest(growth.digest),
                 at=stamp(self._clock()),
             ).signed(self._signer)
@@ -255,8 +257,8 @@ class Checkpoints:
     async def _store(self, checkpoint: Checkpoint) -> Checkpoint:
         """Add a checkpoint to the ledger, and return it, or the one that another process made first."""
         signature = None if checkpoint.signature is None else from_base64url(checkpoint.signature)
-        digest = parse_digest(checkpoint.digest)
-        row = (checkpoint.size, checkpoint.position, digest, checkpoint.at, checkpoint.key_id, signature)
+        hashes = parse_digest(checkpoint.last_hash), parse_digest(checkpoint.digest)
+        row = (checkpoint.size, checkpoint.position, *hashes, checkpoint.at, checkpoint.key_id, signature)
         try:
             await self._database.write(lambda connection: connection.rows(_ADD, *row))
         except LedgerConflictError:
@@ -289,24 +291,26 @@ class Checkpoints:
         witness: AnchorFile | None,
     ) -> _Growth:
         """Fold the records since ``start``, and compare them with the checkpoints that follow it."""
-        size, digest, position = 0, EMPTY_DIGEST, 0
+        size, position, last_hash, digest = 0, 0, EMPTY_DIGEST, EMPTY_DIGEST
         if start is not None and start.size:
-            size, digest, position = start.size, parse_digest(start.digest), start.position
-            if not rows or rows[0]["position"] != position:
+            size, position, digest = start.size, start.position, parse_digest(start.digest)
+            last_hash = parse_digest(start.last_hash)
+            if not rows or (rows[0]["position"], rows[0]["record_hash"]) != (position, last_hash):
                 raise self._gap_error(start, None)
             rows = rows[1:]
         due = [(newest, None), (kept, witness)]
         new: list[Row] = []
         self._compare(due, size, digest)
         for row in rows:
-            size, digest, position = size + 1, fold(digest, _leaf(row)), row["position"]
+            size, position, last_hash = size + 1, row["position"], row["record_hash"]
+            digest = fold(digest, _leaf(row))
             if newest is None or size > newest.size:
                 new.append(row)
             self._compare(due, size, digest)
         for checkpoint, source in due:
             if checkpoint is not None and checkpoint.size > size:
                 raise self._gap_error(checkpoint, source)
-        return _Growth(newest, new, size, position, digest)
+        return _Growth(newest, new, size, position, last_hash, digest)
 
     def _compare(self, due: Sequence[tuple[Checkpoint | None, AnchorFile | None]], size: int, digest: bytes) -> None:
         for checkpoint, source in due:

@@ -51,7 +51,6 @@ _KEYS = {
     "handoff_audit": [
         "position = NEW.position",
         "task_id = NEW.task_id AND sequence = NEW.sequence",
-        "task_id = NEW.task_id AND previous_hash = NEW.previous_hash",
         "task_id = NEW.task_id AND event_key = NEW.event_key",
     ],
     "handoff_audit_content": ["position = NEW.position"],
@@ -69,7 +68,7 @@ def statements(dialect: str) -> list[str]:
 
 def _create_table_statements(dialect: str) -> list[str]:
     sqlite = dialect == "sqlite"
-    position = "INTEGER PRIMARY KEY AUTOINCREMENT" if sqlite else "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
+    position = "INTEGER PRIMARY KEY" if sqlite else "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
     number, data = ("INTEGER", "BLOB") if sqlite else ("BIGINT", "BYTEA")  # an INTEGER key is SQLite's own row id
     return [
         """CREATE TABLE handoff_audit_ledger (
@@ -87,7 +86,6 @@ def _create_table_statements(dialect: str) -> list[str]:
             key_id TEXT,
             signature {data},
             CONSTRAINT handoff_audit_no_fork UNIQUE (task_id, sequence),
-            CONSTRAINT handoff_audit_one_successor UNIQUE (task_id, previous_hash),
             CONSTRAINT handoff_audit_each_event_once UNIQUE (task_id, event_key),
             CONSTRAINT handoff_audit_hashes CHECK (length(previous_hash) = 32 AND length(record_hash) = 32))""",
         f"CREATE INDEX handoff_audit_erasures ON handoff_audit (task_id) WHERE {_IS_ERASURE}",
@@ -105,6 +103,7 @@ def _create_table_statements(dialect: str) -> list[str]:
         f"""CREATE TABLE handoff_audit_checkpoint (
             size BIGINT NOT NULL PRIMARY KEY,
             position BIGINT NOT NULL,
+            last_hash {data} NOT NULL,
             digest {data} NOT NULL,
             at TEXT NOT NULL,
             key_id TEXT,
@@ -415,7 +414,7 @@ class StoredRecord:
         )
 
 
-CHECKPOINT_COLUMNS = "size, position, digest, at, key_id, signature"
+CHECKPOINT_COLUMNS = "size, position, last_hash, digest, at, key_id, signature"
 _NEWEST_CHECKPOINT = f"SELECT {CHECKPOINT_COLUMNS} FROM handoff_audit_checkpoint ORDER BY size DESC LIMIT 1"  # noqa: S608
 
 
@@ -426,6 +425,7 @@ def to_checkpoint(ledger: str, row: Row) -> Checkpoint:
             ledger=ledger,
             size=row["size"],
             position=row["position"],
+            last_hash=format_digest(row["last_hash"]),
             digest=format_digest(row["digest"]),
             at=row["at"],
             key_id=row["key_id"],

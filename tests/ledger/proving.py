@@ -5,6 +5,7 @@ from datetime import datetime
 from baton.ledger.chain import ChainHead, ChainReport, HeadVerifier, Verdict
 from baton.ledger.proof import Checkpoint, LedgerReport, LedgerWalk, verify_chain
 from baton.ledger.records import AuditRecord, stamp
+from baton.wire.json_values import format_digest
 from tests.ledger.material import KEY, KEYS, LEDGER, NOW, TASK, Key
 
 VALID, UNANCHORED, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNANCHORED, Verdict.UNVERIFIED, Verdict.INVALID
@@ -45,6 +46,12 @@ def walked(
 
 def checkpoint_of(records: list[AuditRecord], key: Key | None = KEY, at: datetime = NOW) -> Checkpoint:
     """Return the checkpoint of a ledger with exactly these records."""
-    digest, position = walked(records).digest, records[-1].position
-    checkpoint = Checkpoint(ledger=LEDGER, size=len(records), position=position, digest=digest, at=stamp(at))
+    checkpoint = Checkpoint(
+        ledger=LEDGER,
+        size=len(records),
+        position=records[-1].position,
+        last_hash=format_digest(records[-1].hash),
+        digest=walked(records).digest,
+        at=stamp(at),
+    )
     return checkpoint.signed(key)

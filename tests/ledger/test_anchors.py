@@ -22,7 +22,7 @@ if sys.platform != "win32":
 def checkpoint(size: int) -> Checkpoint:
     """Return the checkpoint of a ledger of this size."""
     digest = format_digest(bytes([size]) * 32)
-    return Checkpoint(ledger=LEDGER, size=size, position=size, digest=digest, at=stamp(NOW))
+    return Checkpoint(ledger=LEDGER, size=size, position=size, last_hash=digest, digest=digest, at=stamp(NOW))
 
 
 @pytest.fixture

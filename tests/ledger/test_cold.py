@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 import sys
 from collections.abc import Callable, Coroutine, Iterator
@@ -57,6 +58,10 @@ async def aged(path: Path, options: LedgerOptions) -> list[ChainHead]:
     return heads
 
 
+def file_size(path: Path) -> int:
+    return path.stat().st_size
+
+
 @pytest.fixture
 def later(options: LedgerOptions) -> LedgerOptions:
     """Return options with a clock 31 days ahead."""
@@ -76,6 +81,16 @@ class TestMove:
         assert [(segment.first_position, segment.last_position, segment.records) for segment in moved] == [(1, 8, 8)]
         assert moved_again == []
         assert content_rows(path) == 4
+
+    async def test_the_file_becomes_smaller(self, path: Path, later: LedgerOptions) -> None:
+        """Whoever archives for want of space gets it."""
+        async with Ledger(path, replace(later, clock=lambda: NOW)) as ledger:
+            await ledger.append_all([entry(number, message={"text": os.urandom(8_000).hex()}) for number in range(50)])
+        before = file_size(path)
+        async with Ledger(path, later) as ledger:
+            await ledger.move_to_cold()
+
+        assert file_size(path) < before / 4
 
     async def test_a_record_of_a_fast_clock_moves_with_later_records(self, path: Path, options: LedgerOptions) -> None:
         """Otherwise it would keep all later records in the hot tier."""

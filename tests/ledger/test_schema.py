@@ -125,7 +125,7 @@ ATTEMPTS = [
     pytest.param("INSERT OR REPLACE INTO handoff_audit_ledger VALUES (1, 'x')", id="replace the name"),
     pytest.param("INSERT INTO handoff_audit_ledger VALUES (2, 'x')", id="a second name"),
     pytest.param(
-        "INSERT OR REPLACE INTO handoff_audit_checkpoint SELECT size, 0, x'00', at, key_id, signature "
+        "INSERT OR REPLACE INTO handoff_audit_checkpoint SELECT size, 0, x'00', x'00', at, key_id, signature "
         "FROM handoff_audit_checkpoint",
         id="replace a checkpoint",
     ),

@@ -265,6 +265,25 @@ class TestUnavailable:
         async with Ledger(urls.writer, LedgerOptions(create=False)) as auditors:
             assert (await auditors.verify_all(verifier=KEYS)).records == 1
 
+    async def test_doctor_reports_a_ledger_cut_below_its_own_checkpoint(
+        self, urls: Urls, options: LedgerOptions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        """Without a file beside it that knows more."""
+        async with Ledger(urls.writer, options) as ledger:
+            await ledger.append_all([entry(0), entry(1)])
+        await checkpoint(urls, options)
+        monkeypatch.setenv("BATON_LEDGER", urls.writer)
+        monkeypatch.chdir(tmp_path)
+        intact = await guard_checks.check_ledger()
+        await execute(
+            urls.owner,
+            "ALTER TABLE handoff_audit DISABLE TRIGGER USER; ALTER TABLE handoff_audit_content DISABLE TRIGGER USER; "
+            "DELETE FROM handoff_audit_content WHERE position = 2; DELETE FROM handoff_audit WHERE position = 2",
+        )
+        cut = await guard_checks.check_ledger()
+
+        assert [finding.mark for finding in (intact, cut)] == [Mark.OK, Mark.FAIL]
+
     async def test_connecting_to_a_hanging_server_times_out(self) -> None:
         """The address can set the timeout."""
         # A folder whose name is short enough for a socket's.

@@ -38,7 +38,7 @@ ONLY_THE_WRITER = [
     pytest.param(f"UPDATE {VERSION_TABLE} SET version_num = '2'", id="change the revision"),
     pytest.param("INSERT INTO handoff_audit_segment VALUES (1, 99, 1, 'x', 'x')", id="pretend that records are cold"),
     pytest.param("SET session_replication_role = replica", id="switch triggers off for the session"),
-    pytest.param("INSERT INTO handoff_audit_checkpoint VALUES (9, 9, '', 'x')", id="make a checkpoint"),
+    pytest.param("INSERT INTO handoff_audit_checkpoint VALUES (9, 9, '', '', 'x')", id="make a checkpoint"),
     pytest.param(
         f"INSERT INTO handoff_audit (position, {COLUMNS[1:]} OVERRIDING SYSTEM VALUE SELECT -1, {ROW}",
         id="stand before older records",
