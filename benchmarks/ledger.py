@@ -69,8 +69,8 @@ async def verification(rig: Rig, effort: Effort) -> Findings:
     """Measure how many records a core verifies in a second, as an auditor does and as the ledger itself does.
 
     The auditor has a bundle of the whole ledger, the public key and the signed checkpoint that was kept outside: every
-    message and every header is hashed, every chain followed, the tree over records and signatures compared with the
-    signed root. Without a checkpoint every signature is verified as well, on all processors.
+    message and every header is hashed, every chain followed, the hash over records and signatures compared with the
+    signed one. Without a checkpoint every signature is verified as well, on all processors.
     """
     records = _QUICK_RECORDS if effort.quick else _VERIFIED
     rounds = 1 if effort.quick else 5

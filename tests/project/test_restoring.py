@@ -1,5 +1,6 @@
 """The commands of docs/operations.md that restore a backup, typed as they stand there."""
 
+import os
 import re
 import shutil
 import sqlite3
@@ -36,6 +37,9 @@ class TestRestore:
         (script,) = re.findall(r"--entrypoint sh worker -euc '(.+?)' <artifacts\.tar", STEPS, re.DOTALL)
         worked, volume = tmp_path / "worked", tmp_path / "volume"
         worked.mkdir()
+        witness = tmp_path / "witness" / "witness.jsonl"
+        witness.parent.mkdir()
+        witness.write_text("of records that the backup lacks", encoding="utf-8")
         (worked / "vault.db.erasures").write_text("ann\n", encoding="utf-8")
         record(worked / "ledger.db", "a").close()
         backup = subprocess.run(["tar", "--create", "--file=-", "."], cwd=worked, capture_output=True, check=True)
@@ -47,11 +51,17 @@ class TestRestore:
         assert (volume / "ledger.db-wal").stat().st_size > 0
 
         subprocess.run(
-            ["sh", "-euc", script.replace("/var/lib/baton", str(volume))], input=backup.stdout, check=True, cwd=tmp_path
+            ["sh", "-euc", script.replace("/var/lib/baton", str(volume))],
+            input=backup.stdout,
+            check=True,
+            cwd=tmp_path,
+            env={**os.environ, "BATON_WITNESS": str(witness)},
         )
 
         assert records(volume / "ledger.db") == {"a"}
         assert (volume / "vault.db.erasures").read_text(encoding="utf-8") == "ann\nbob\n"
+        [kept] = witness.parent.iterdir()
+        assert kept.name.startswith("witness.jsonl-"), "it is evidence, and no worker starts beside it"
 
     def test_it_begins_with_an_image_and_with_nothing_that_writes(self) -> None:
         """Another machine has no image, and only `worker` is built; here, workers would write into what is replaced."""
