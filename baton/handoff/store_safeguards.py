@@ -91,7 +91,7 @@ class Safeguards:
         """Open ledger and vault; unfinished erasures are completed first.
 
         Raises:
-            LedgerError: The ledger cannot be opened.
+            LedgerError: The ledger cannot be opened, or does not continue its witness.
             KeyringError: A key is missing.
             VaultError: The vault cannot be opened.
         """

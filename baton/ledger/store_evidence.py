@@ -320,7 +320,9 @@ class Checkpoints:
     def _gap_error(self, checkpoint: Checkpoint, witness: AnchorFile | None) -> LedgerContinuityError:
         remedy = "restore the ledger with all of its files"
         if witness is not None:
-            remedy += ", or, where it begins anew on purpose, put that file away as evidence"
+            remedy += (
+                "; where it begins anew on purpose, put that file away as evidence, or name another (BATON_WITNESS)"
+            )
         return LedgerContinuityError(
             f"the ledger {self._name!r} at {self._database.where!r} does not continue the checkpoint at "
             f"{quantity(checkpoint.size, 'record')} of {checkpoint.at} in {_place(witness)}: records were removed or "
