@@ -424,7 +424,7 @@ class Ledger:
         keys: Sequence[Mapping[str, Any]] = (),
         verifier: HeadVerifier | None = None,
     ) -> Manifest:
-        """Write an evidence bundle: records, heads, checkpoint, proofs and public keys in one file.
+        """Write an evidence bundle: records, heads, checkpoint and public keys in one file.
 
         `verify_bundle` checks it without the ledger.
 

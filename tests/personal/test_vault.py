@@ -336,6 +336,16 @@ class TestFile:
             await Vault(tmp_path / "none.db", keyring, VaultOptions(create=False)).__aenter__()
         assert journal_mode_of(tmp_path / "ledger" / "ledger.db") == "wal"
 
+    async def test_damage_in_the_text_of_its_tables_is_an_error(self, path: Path, keyring: Keyring) -> None:
+        """SQLite quotes the damage in its message, which Python cannot decode."""
+        async with Vault(path, keyring):
+            pass
+        data = await asyncio.to_thread(path.read_bytes)
+        await asyncio.to_thread(path.write_bytes, data.replace(b"CREATE TABLE journal (", b"CREATE TABLE journal \x8e"))
+
+        with pytest.raises(VaultUnavailableError, match="cannot be used"):
+            await Vault(path, keyring).__aenter__()
+
     async def test_workers_that_start_together_create_one_vault(self, tmp_path: Path, keyring: Keyring) -> None:
         """The tables are created in one transaction, so no worker sees only some."""
         for number in range(30):
