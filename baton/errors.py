@@ -20,6 +20,7 @@ BatonError                    catch this for any error of Baton itself
 │   ├── MalformedMessageError     received bytes are not unambiguous JSON
 │   └── RoutingError              no agent fits the target
 ├── HistoryError              an event history lacks what was requested
+│   └── UnreadableRunError        a run has malformed records, which anybody may have started it with
 ├── PayloadError              a payload cannot be decoded: it is damaged or too large
 │   └── NewerPayloadError         it was written by a newer Baton
 └── ServerError               no Temporal server could be found, started or reached
@@ -176,6 +177,10 @@ class AgentError(BatonError):
 
 class HistoryError(BatonError):
     """An event history lacks what was requested."""
+
+
+class UnreadableRunError(HistoryError):
+    """A run has malformed records, which anybody may have started it with; lists name it and go on."""
 
 
 class PayloadError(BatonError):

@@ -29,7 +29,7 @@ from baton.cli.options import ExitCode
 from baton.cli.output import make_table, plain
 from baton.cli.session import KEYS_FOLDER, Session, command
 from baton.cli.supervision import installed_version
-from baton.errors import ArtifactError, BatonError, HistoryError, ServerError
+from baton.errors import ArtifactError, BatonError, HistoryError, ServerError, UnreadableRunError
 from baton.handoff.client_inbox import ASKING_RUNS, WAITING_RUNS
 from baton.keys.store_keyring import Keyring, KeyringError, Purpose, is_production
 from baton.ledger.chain import ChainHead, HeadSigner
@@ -83,6 +83,7 @@ _MAX_CONCURRENT_CALLS = 8
 _MIN_SUSPICIOUS_ATTEMPTS = 3  # a killed worker costs one attempt, and a second one killed at the same time another
 _MIN_FREE_BYTES = 100_000_000
 _MAX_READ_RUNS = 5
+_MALFORMED_REMEDY = "somebody started it with records that Baton does not write; find out who may start workflows here"
 
 
 @command
@@ -348,17 +349,24 @@ async def _check_pinned_runs(client: Client, task_queue: str) -> Finding | None:
 
 
 async def check_payloads(client: Client) -> Finding:
-    """Check that this machine can decode the payloads of the newest run, preferably an open one."""
-    newest = await list_runs(client, RunFilter(children=True), 1)
+    """Check that this machine can decode the payloads of the newest run, and that the newest few are well-formed."""
+    newest = await list_runs(client, RunFilter(children=True), _MAX_READ_RUNS)
     if not newest:
         return Finding("runs", Mark.OK, "none yet")
-    [run] = newest
+    run = newest[0]
     _, events = await history(client, run.workflow_id, run.run_id)
     try:
         await decode_payloads(events, client.data_converter)
     except HistoryError as error:
         remedy = "set BATON_KEYS and BATON_ARTIFACTS to the workers' keys and store"
         return Finding("runs", Mark.FAIL, f"run {run.workflow_id!r}: {error}", remedy)
+    for listed in newest:
+        try:
+            await read_run(client, listed.workflow_id, listed.run_id)
+        except UnreadableRunError as error:
+            return Finding("runs", Mark.WARN, str(error), _MALFORMED_REMEDY)
+        except HistoryError:  # of other keys, or of no pipeline
+            continue
     return Finding("runs", Mark.OK, f"the payloads of {run.workflow_id!r} can be read")
 
 

@@ -27,13 +27,16 @@ class ExitCode(IntEnum):
     """No Temporal server answers, or it denies access."""
     UNVERIFIED = 4
     """A record was proved neither valid nor invalid."""
+    UNREADABLE = 5
+    """A run has malformed records; everything else was read, and nothing else is wrong."""
     INTERRUPTED = 130
     """Ctrl-C."""
 
 
 EXIT_CODES_HELP = (
     "Exit codes: 0 success; 1 the operation failed, was refused or denied, or its target does not exist; "
-    "2 wrong usage; 3 no server answers; 4 unverified (no proof either way); 130 Ctrl-C."
+    "2 wrong usage; 3 no server answers; 4 unverified (no proof either way); 5 a run has malformed "
+    "records, all else was read; 130 Ctrl-C."
 )
 """The last lines of `--help`."""
 

@@ -28,7 +28,7 @@ from baton.cli.options import ExitCode, GlobalOptions, expand_option_groups
 from baton.cli.output import json_text, make_console, plain
 from baton.client import Connection, connect
 from baton.codec.encryption import is_encryption_enabled
-from baton.errors import BatonError, MalformedMessageError, ServerError
+from baton.errors import BatonError, MalformedMessageError, ServerError, UnreadableRunError
 from baton.handoff.pending import name_refusal
 from baton.keys.store_keyring import Keyring
 from baton.pipelines.activity_context import WorkerParts
@@ -232,6 +232,8 @@ def describe_error(error: Exception) -> tuple[ExitCode, str] | None:
     """Return the exit code and the message for an expected error, or None for a bug."""
     if isinstance(error, ServerError):
         return ExitCode.UNREACHABLE, str(error)
+    if isinstance(error, UnreadableRunError):
+        return ExitCode.UNREADABLE, str(error)
     if isinstance(error, BatonError):
         return ExitCode.FAILURE, str(error)
     if isinstance(error, WorkflowAlreadyStartedError):

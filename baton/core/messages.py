@@ -1,8 +1,6 @@
 """Messages between client, workflow and stage: records with a published JSON Schema."""
 
 import json
-import re
-from ast import literal_eval
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Self, TypeVar, overload
@@ -12,8 +10,9 @@ from pydantic import BaseModel, Field, JsonValue, StringConstraints, field_valid
 from baton.budget.records import Budget
 from baton.core.baton import Baton, BatonPatch, BatonT
 from baton.core.exhibits import Exhibit
-from baton.core.history import Outcome, Spend
+from baton.core.history import Outcome, Spend, StepKind
 from baton.core.inputs import INPUT_NAME, MAX_INPUTS, encode_inputs
+from baton.core.past import RolledBack, check_carried, check_outcome, check_personal_data
 from baton.core.verdict import Verdict
 from baton.wire.json_values import Json, canonical_json, digest, pae
 from baton.wire.records import CompactRecord, Integer, Name, Statement, Timestamp
@@ -97,6 +96,25 @@ class PipelineInput(CompactRecord):
     def _encode_inputs(cls, inputs: Any) -> Any:
         return encode_inputs(inputs, tagged=True) if isinstance(inputs, Mapping) else inputs
 
+    def check_past(self) -> None:
+        """Check what continue-as-new and fork set, as far as others than its owner use it.
+
+        Raises:
+            ValidationError: It is malformed, so neither Baton nor anybody with Baton's form of it has written it.
+        """
+        check_personal_data(self.personal_data)
+        check_carried(self.carried)
+        for outcome in self.outcomes:
+            check_outcome(outcome)
+            if outcome.failure is None and (form := _VALUES.get(outcome.kind)) is not None:
+                form.model_validate(outcome.value, strict=False)
+
+    def without_past(self) -> Self:
+        """Return the input with nothing but what services set."""
+        return self.model_copy(
+            update={"personal_data": {}, "outcomes": [], "edit": None, "origin": None, "continued": 0, "carried": {}}
+        )
+
     def first_baton(self, kind: type[Baton] = Baton) -> Baton:
         """Return the first baton of the pipeline."""
         if not issubclass(kind, Baton):
@@ -105,7 +123,7 @@ class PipelineInput(CompactRecord):
         return kind.from_json_object(members)
 
     @property
-    def roll_backs(self) -> "list[RolledBack]":
+    def roll_backs(self) -> list[RolledBack]:
         """The roll-backs of the runs that this one continues, oldest first."""
         operators: Any = self.carried.get("operators", {})
         return [RolledBack.model_validate(roll_back) for roll_back in operators.get("roll_backs", [])]
@@ -530,51 +548,5 @@ class Decided(CompactRecord):
         return form.model_validate_json(json.dumps(self.answer))
 
 
-class RolledBack(CompactRecord):
-    """A roll-back or other reset, read from the histories of the old and the new run.
-
-    Attributes:
-        to: The step before which the run resumed; empty for a reset by Temporal's own tools.
-        by: Who rolled it back.
-        why: The reason.
-        from_run_id: The abandoned run.
-        stopped_children: Workflow ids of terminated child pipelines of the abandoned run.
-        left: What the abandoned part was charged; it stays charged.
-        topped_up_micro_usd: What people added to the budget in the abandoned part; it stays added.
-    """
-
-    to: str = ""
-    by: str = ""
-    why: str = ""
-    from_run_id: str = ""
-    stopped_children: list[str] = Field(default_factory=list)
-    left: Spend = Spend()
-    topped_up_micro_usd: Integer = Field(default=0, ge=0)
-
-    @property
-    def note(self) -> str:
-        """One sentence for operators; also the reset reason that the server stores."""
-        return f"rolled back to before {self.to!r} by {self.by}: {self.why}" if self.to else f"reset: {self.why}"
-
-    @classmethod
-    def from_reason(cls, reason: str, **further: Any) -> Self:
-        """Return the roll-back described by a reset reason."""
-        match = _ROLL_BACK.fullmatch(reason)
-        if match is None:
-            return cls(why=reason, **further)
-        return cls(to=literal_eval(match[1]), by=match[2], why=match[3], **further)
-
-
-_ROLL_BACK = re.compile(
-    r"""rolled back to before ('(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*") by (.+?): (.*)""", re.DOTALL
-)
-
-
-class RollBacks(CompactRecord):
-    """The roll-backs of a run, in order: the result of the activity `ROLLED_BACK`.
-
-    Attributes:
-        made: The roll-backs that are new to the run.
-    """
-
-    made: list[RolledBack]
+_VALUES: Mapping[StepKind, type[BaseModel]] = {StepKind.APPROVAL: Decided, StepKind.CHILD: PipelineResult}
+"""The form of an outcome's value, by the kind of its step; that of other kinds is the pipeline's own."""

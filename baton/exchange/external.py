@@ -15,7 +15,7 @@ from baton.core.verdict import Code
 from baton.exchange.records import MAX_REMEMBERED, Acknowledgement, Reply, message_digest
 from baton.handoff.records import Handoff
 from baton.wire.json_values import digest
-from baton.wire.records import CompactRecord, Count, Digest, Instant, Name, OpenRecord, Timestamp, Uuid4
+from baton.wire.records import CompactRecord, Count, Digest, Instant, Name, OpenRecord, Record, Timestamp, Uuid4
 
 MOVE = "handoff_outside"
 """Update: a sealed `AgentAction`, the only argument; it returns the updated `OutsideHandoff`."""
@@ -179,6 +179,13 @@ class OutsideResult(CompactRecord):
             at=end.at,
         )
         return cls(answer=answer, patch=end.patch, report=end.report, holder=end.holder)
+
+
+class OutsideState(Record):
+    """The state that `ExternalHandoffs` carries over."""
+
+    waiting: list[OutsideHandoff] = Field(default_factory=list)
+    done: list[OutsideHandoff] = Field(default_factory=list)
 
 
 class ExternalHandoffs:

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
-from pydantic import JsonValue, ValidationError
+from pydantic import Base64Bytes, Field, JsonValue, ValidationError
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
@@ -49,10 +49,21 @@ from baton.handoff.validation import ReceiverRequirements
 from baton.pipelines.workflow import CHAIN, Pipeline
 from baton.pipelines.workflow_steps import publish
 from baton.wire.json_values import Json, digest
+from baton.wire.records import Integer, Record
 from baton.wire.text import describe_faults
 
 MAX_COMPLETED_SUBTASKS = 20
 """How many of the newest finished steps a handoff lists; the ledger has all."""
+
+
+class ExchangeState(Record):
+    """The state that an exchange carries over; messages are base64."""
+
+    outbox: list[SentHandoff] = Field(default_factory=list)
+    answers: list[Base64Bytes] = Field(default_factory=list)
+    intake: list[Acknowledgement] = Field(default_factory=list)
+    queue: list[Base64Bytes] = Field(default_factory=list)
+    dropped: Integer = 0
 
 
 class Outgoing:
@@ -63,7 +74,7 @@ class Outgoing:
         self._agent, self._version = agent, version
         self._execution_id: str | None = None
         self._parent: str | None = None
-        carried = pipeline.carried(CHAIN)
+        carried = pipeline.carried(CHAIN, Trail)
         self._trail = Trail.from_json_object(carried) if carried else Trail(hops=0, recent=[])
         pipeline.carries[CHAIN] = self.carried
 
@@ -188,7 +199,7 @@ class Exchange:
             ask: Asks a person about a handoff without an answer; `pipeline.ask` puts it into the pipeline's
                 inbox. Without it the step fails.
         """
-        carried = pipeline.carried("exchange")
+        carried = pipeline.carried("exchange", ExchangeState)
         self.pipeline = pipeline
         self._calls = pipeline._calls
         self.outgoing = Outgoing(pipeline, agent or workflow.info().workflow_type, version)

@@ -30,6 +30,7 @@ from baton.exchange.external import (
     ExternalHandoffs,
     OutsideHandoff,
     OutsideResult,
+    OutsideState,
     outside_address,
 )
 from baton.exchange.records import OpenedMessage
@@ -73,7 +74,7 @@ class Outside:
         """Attach to an exchange, in the workflow's `__init__`."""
         self._exchange = exchange
         self._calls = exchange._calls
-        self._open = ExternalHandoffs(exchange.pipeline.carried("outside"))
+        self._open = ExternalHandoffs(exchange.pipeline.carried("outside", OutsideState))
         exchange.pipeline.carries["outside"] = self._open.carried
         self._waiting: dict[str, _OpenHandoff] = {}
         self._active_moves = 0

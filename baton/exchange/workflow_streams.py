@@ -9,7 +9,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import Base64Bytes, Field, JsonValue, ValidationError
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
@@ -28,7 +28,7 @@ from baton.exchange.workflow_messages import (
 from baton.handoff.validation import ReceiverRequirements
 from baton.wire.json_values import Json, digest, find_unwritable
 from baton.wire.names import HANDOFF_CHUNK
-from baton.wire.records import Count, Digest, Instant, OpenRecord, Uuid4
+from baton.wire.records import Count, Digest, Instant, OpenRecord, Record, Uuid4
 from baton.wire.text import describe_faults
 
 MAX_AHEAD = 1_000
@@ -197,6 +197,16 @@ MAX_STREAMS = 100
 _MAX_FAULT_LENGTH = 500
 
 
+class StreamState(Record):
+    """The state that streams carry over; messages are base64."""
+
+    chunks: dict[str, list[Chunk]] = Field(default_factory=dict)
+    ended: dict[str, list[Chunk]] = Field(default_factory=dict)
+    broken: dict[str, tuple[str | None, list[str]]] = Field(default_factory=dict)
+    answered: dict[str, tuple[str, Acknowledgement]] = Field(default_factory=dict)
+    opening: list[Base64Bytes] = Field(default_factory=list)
+
+
 class Streams:
     """A pipeline's streamed handoffs."""
 
@@ -204,7 +214,7 @@ class Streams:
         """Attach to an exchange, in the workflow's `__init__`."""
         self._exchange = exchange
         self._calls = exchange._calls
-        carried = exchange.pipeline.carried("streams")
+        carried = exchange.pipeline.carried("streams", StreamState)
         self._streams: dict[str, ChunkStream] = {}
         # Ended streams stay, because the code of a continued run receives them again.
         self._ended = set(carried.get("ended", ()))

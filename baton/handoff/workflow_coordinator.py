@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 from temporalio import workflow
 
 from baton.budget.records import OnExhaustion
@@ -20,13 +20,14 @@ from baton.compression.workflow import Conversation
 from baton.contract.validation import is_expired
 from baton.contract.workflow import ContractIssuer
 from baton.core.baton import Baton
-from baton.core.history import Outcome
+from baton.core.history import Outcome, Spend
 from baton.core.messages import PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.core.patching import patch_effect
 from baton.core.state import PipelineState
 from baton.core.verdict import Code, Disposition, Verdict, disposition_of
 from baton.errors import BudgetExhaustedError, PatchError, PipelineError, StageFailedError
-from baton.handoff.records import Handoff, Sender
+from baton.handoff.pending import HandoffDecision
+from baton.handoff.records import CompletedSubtask, Handoff, Sender, ToolCall, Turn
 from baton.handoff.relay import HandoffTerms, Relay
 from baton.handoff.sealed import SealError
 from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError, execute_stage, wait_for_storage
@@ -37,6 +38,7 @@ from baton.pipelines.workflow_handlers import RunHandlers
 from baton.telemetry.metrics import RECEIVER_FAILED, ROLLBACKS
 from baton.wire.money import MAX_USD, MICRO_PER_USD, to_usd
 from baton.wire.names import SEALS
+from baton.wire.records import Integer, Record
 
 _UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
@@ -63,6 +65,33 @@ def nth_id(number: int) -> str:
     """Return the run's n-th id for a handoff, a random UUID."""
     hashed = hashlib.sha256(f"baton handoff {workflow.random_seed()} {number}".encode()).digest()
     return str(UUID(bytes=hashed[:16], version=4))
+
+
+class _RelayState(Record):
+    sender: Sender
+    parent: str | None
+    completed: list[CompletedSubtask]
+    tool_calls: list[ToolCall]
+    personal_data: dict[str, JsonValue]
+
+
+class _Told(Record):
+    about: str
+    decision: HandoffDecision
+
+
+class HandoffState(Record):
+    """The state that a coordinator carries over."""
+
+    turns: list[Turn] = Field(default_factory=list)
+    summary: str = ""
+    upstream: Spend = Spend()
+    released: dict[str, str] = Field(default_factory=dict)
+    on_record: bool | None = None
+    decided: list[HandoffDecision] = Field(default_factory=list)
+    asked: Integer = 0
+    told: list[_Told] = Field(default_factory=list)
+    relay: _RelayState | None = None
 
 
 class HandoffCoordinator:

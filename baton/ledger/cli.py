@@ -266,7 +266,8 @@ async def verify(
     if it answers, and --anchors. A bundle is verified offline, with the public keys and --anchors. Exit codes: 0 if
     every record is proved and each chain's end was compared (valid); 4 if an end was not compared (valid,
     completeness not checked; --allow-unanchored makes it 0) or a record is not proved (unverified); 1 if something
-    is wrong (invalid), with the first bad record. With --run the task defaults to the run's.
+    is wrong (invalid), with the first bad record; 5 if the verdict is valid and the heads of a run were not compared,
+    because its records are malformed. With --run the task defaults to the run's.
     """
     if ((target or run) is None) is not everything:
         raise typer.BadParameter("name a task, a bundle or --run, or use --all", param_hint="TASK|BUNDLE")
@@ -277,8 +278,8 @@ async def verify(
         run_task, heads = await read_run_heads(session, run, ledger_name(name))
         target, loaded_anchors = target or run_task, loaded_anchors.with_heads(heads)
     elif everything and not no_runs:
-        loaded_anchors = loaded_anchors.with_heads(await read_heads(session, ledger_name(name)))
-    report, page = (
+        loaded_anchors = loaded_anchors.with_runs(await read_heads(session, ledger_name(name)))
+    report, page, malformed = (
         _verify_bundle(bundle, ledger_name(name), loaded_keys, loaded_anchors)
         if bundle is not None
         else await _verify_ledger(
@@ -290,7 +291,8 @@ async def verify(
     else:
         session.show(page)
     accepted = allow_unanchored and report.verdict is Verdict.UNANCHORED
-    raise typer.Exit(ExitCode.OK if accepted else _EXITS[report.verdict])
+    code = ExitCode.OK if accepted else _EXITS[report.verdict]
+    raise typer.Exit(ExitCode.UNREADABLE if malformed and code is ExitCode.OK else code)
 
 
 @command
@@ -330,14 +332,15 @@ async def export(
     session.say(f"check it with `baton audit verify {output} --keys FILE`", "dim")
 
 
-Verification = tuple[ChainReport | LedgerReport, RenderableType]
+Verification = tuple[ChainReport | LedgerReport, RenderableType, Sequence[str]]
+"""The report, its page, and the workflow ids of runs whose malformed histories were not compared."""
 
 
 def _verify_bundle(bundle: Path, ledger: str, keys: Keys, anchors: Anchors) -> Verification:
     report = verify_bundle(
         bundle, verifier=keys.public, ledger=ledger, anchors=anchors.heads, checkpoints=anchors.checkpoints
     )
-    return report, bundle_page(report, str(bundle))
+    return report, bundle_page(report, str(bundle)), ()
 
 
 async def _verify_ledger(
@@ -358,16 +361,16 @@ async def _verify_ledger(
             if run_task not in (None, task_id):
                 raise LedgerError(f"the run is of task {run_task!r}, so its heads prove nothing about task {task_id!r}")
             if runs:
-                anchors = anchors.with_heads(await read_heads(session, ledger_name(name), task_id))
+                anchors = anchors.with_runs(await read_heads(session, ledger_name(name), task_id))
             chain = await audit_ledger.verify(
                 task_id, verifier=keys.public, anchors=anchors.heads, checkpoints=anchors.checkpoints
             )
-            return chain, chain_page(chain)
+            return chain, chain_page(chain), anchors.malformed
         with session.progress("verifying the ledger"):
             report = await audit_ledger.verify_all(
                 verifier=keys.public, anchors=anchors.heads, checkpoints=anchors.checkpoints
             )
-        return report, ledger_page(report, audit_ledger.where)
+        return report, ledger_page(report, audit_ledger.where), anchors.malformed
 
 
 @command

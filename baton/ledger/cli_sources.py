@@ -15,7 +15,7 @@ from temporalio.service import RPCError
 
 from baton.cli.session import KEYS_FOLDER, Session, Target
 from baton.client import read_run
-from baton.errors import BatonError, HistoryError, ServerError
+from baton.errors import BatonError, HistoryError, ServerError, UnreadableRunError
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_keys import PublicKeys
 from baton.ledger.chain import ChainHead, HeadSigner
@@ -38,6 +38,7 @@ DEFAULT_WITNESS = ".baton/witness.jsonl"
 _PANEL = "Ledger"
 _MAX_RUNS = 100_000
 _MAX_CONCURRENT = 8  # histories
+_MAX_NAMED_RUNS = 5
 
 LedgerOption = Annotated[
     str | None,
@@ -101,6 +102,7 @@ class Anchors:
 
     heads: tuple[ChainHead, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
+    malformed: tuple[str, ...] = ()  # workflow ids of runs whose histories could not be read for heads
 
     @classmethod
     def of(cls, file: Path | None) -> "Anchors":
@@ -113,6 +115,10 @@ class Anchors:
     def with_heads(self, heads: Iterable[ChainHead]) -> "Anchors":
         """Return the anchors with more heads."""
         return replace(self, heads=(*self.heads, *heads))
+
+    def with_runs(self, runs: "Anchors") -> "Anchors":
+        """Return the anchors with those in the histories of runs."""
+        return replace(self, heads=(*self.heads, *runs.heads), malformed=(*self.malformed, *runs.malformed))
 
     def has_task(self, task_id: str) -> bool:
         """Return whether there is a head of this task, which the ledger must have then."""
@@ -205,7 +211,7 @@ def find_witness(anchors: Path | None) -> Path | None:
     return file if configured or file.exists() else None
 
 
-async def read_heads(session: Session, ledger: str, task_id: str | None = None) -> list[ChainHead]:
+async def read_heads(session: Session, ledger: str, task_id: str | None = None) -> Anchors:
     """Return the heads in the histories of all runs on the server, or of one task's runs."""
     try:
         client = await session.client()
@@ -216,28 +222,30 @@ async def read_heads(session: Session, ledger: str, task_id: str | None = None) 
     except (BatonError, RPCError) as error:
         reason = "no server answers" if isinstance(error, ServerError) else str(error)
         session.note(f"{reason}, so the heads in the histories of runs were not compared")
-        return []
+        return Anchors()
     if len(runs) == _MAX_RUNS:
         session.note(f"only the heads in the histories of the newest {_MAX_RUNS:,} runs were compared")
-    if unread_runs := results.count(None):
-        session.note(
-            f"{quantity(unread_runs, 'run')} could not be read, so the heads in their histories were not compared"
-        )
-    return [head for heads in results for head in heads or ()]
+    unread = [(run, result) for run, result in zip(runs, results, strict=True) if isinstance(result, BatonError)]
+    for run, error in unread[:_MAX_NAMED_RUNS]:
+        session.note(f"the heads in the history of run {run.workflow_id!r} were not compared: {error}")
+    if unread[_MAX_NAMED_RUNS:]:
+        session.note(f"and those of {quantity(len(unread) - _MAX_NAMED_RUNS, 'run')} more")
+    malformed = tuple(run.workflow_id for run, error in unread if isinstance(error, UnreadableRunError))
+    return Anchors(tuple(head for heads in results if isinstance(heads, list) for head in heads), malformed=malformed)
 
 
 async def _read_listed_heads(
     client: Client, run: ListedRun, ledger: str, semaphore: asyncio.Semaphore
-) -> list[ChainHead] | None:
+) -> list[ChainHead] | BatonError:
     async with semaphore:
         try:
             record = await read_run(client, run.workflow_id, run.run_id)
             task_id = record.task_id or run.task_id
             return parse_anchors(ledger, task_id, record.anchors) if task_id is not None else []
-        except HistoryError:  # not a pipeline, or already deleted
-            return []
-        except BatonError:  # encrypted with other keys, or with malformed anchors
-            return None
+        except BatonError as error:
+            if isinstance(error, UnreadableRunError) or not isinstance(error, HistoryError):
+                return error  # malformed, encrypted with other keys, or with malformed anchors
+            return []  # not a pipeline, or already deleted
 
 
 async def read_run_heads(session: Session, run: str, ledger: str) -> tuple[str, list[ChainHead]]:

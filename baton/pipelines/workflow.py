@@ -31,7 +31,7 @@ from baton.errors import ApprovalDeniedError, PatchError, PipelineError, StageFa
 from baton.handoff.pending import HandoffDecision, PendingHandoff
 from baton.handoff.relay import HandoffTerms
 from baton.handoff.workflow_attempt import OutgoingHandoff
-from baton.handoff.workflow_coordinator import HandoffCoordinator
+from baton.handoff.workflow_coordinator import HandoffCoordinator, HandoffState
 from baton.pipelines.workflow_approvals import ApprovalRequest, ApprovalTerms, Then
 from baton.pipelines.workflow_dispatch import (
     StepLimit,
@@ -54,6 +54,7 @@ from baton.pipelines.workflow_steps import (
     workflow_type,
 )
 from baton.wire.json_values import Json, find_unwritable
+from baton.wire.records import Record
 
 CHAIN = "chain"
 """The key in `Pipeline.carries` of the chain of handoffs between pipelines that brought the task here."""
@@ -140,7 +141,7 @@ class Pipeline:
             partial(self._handoffs.escalation.record_interventions, self.task_id),
         )
         self._handlers.restore(start)
-        self._handoffs.restore(self.carried("handoffs"))
+        self._handoffs.restore(self.carried("handoffs", HandoffState))
 
     @property
     def baton(self) -> Baton:
@@ -435,10 +436,14 @@ class Pipeline:
         publish(outcome)
         return self._handoffs.merge_personal_data(result)
 
-    def carried(self, name: str) -> dict[str, Any]:
-        """Return what ``carries[name]`` returned in the previous run; empty in a first run."""
-        state = self._start.carried.get(name)
-        return state if isinstance(state, dict) else {}
+    def carried(self, name: str, form: type[Record] | None = None) -> dict[str, Any]:
+        """Return what ``carries[name]`` returned in the previous run; empty in a first run.
+
+        Args:
+            name: The state's name.
+            form: The state's form. A state that does not fit makes the input unusable, and is returned as empty.
+        """
+        return self._run_input.carried(name, form)
 
     @contextmanager
     def defer_continue_as_new(self) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from baton.pipelines.workflow_handlers import RunHandlers
 from baton.pipelines.workflow_visibility import is_closed, upsert_memo
 from baton.wire.json_values import has_lone_surrogate
 from baton.wire.names import FIT, MEMO_FIELDS, MEMO_OUTCOME
+from baton.wire.records import Record
 from baton.wire.text import describe_faults, describe_recorded_faults, list_faults
 
 _UNUSABLE = "(unusable input)"
@@ -66,6 +68,11 @@ class RunInput:
                 f'the pipeline was started with {actual}; expected JSON: an object with a goal, such as {{"goal": "…"}}'
             )
             start = PipelineInput(goal=_UNUSABLE)
+        try:
+            start.check_past()
+        except ValidationError as error:
+            self._fault = PipelineError(f"the pipeline cannot start from this input: {describe_faults(error)}")
+            start = start.without_past()
         self.start = start
 
     def task_id(self) -> str:
@@ -92,6 +99,19 @@ class RunInput:
                 why += f". Its baton type is {kind.__name__}; additional fields need `baton_type=…`"
             self._fault = PipelineError(f"the pipeline cannot start from this input: {why}")
             return kind(goal=_UNUSABLE)
+
+    def carried(self, name: str, form: type[Record] | None) -> dict[str, Any]:
+        """Return carried state of a form; the input is unusable if it does not fit."""
+        state: Any = self.start.carried.get(name, {})
+        try:
+            if form is not None and state:
+                form.model_validate_json(json.dumps(state), by_alias=True, by_name=False)
+        except ValidationError as error:
+            self._fault = PipelineError(
+                f"the pipeline cannot start from this input: carried.{name} is malformed: {describe_faults(error)}"
+            )
+            return {}
+        return dict(state)
 
     def relay(self, task_id: str, terms: HandoffTerms) -> Relay | None:
         """Return the relay, if this worker signs handoffs and the input is usable."""

@@ -10,6 +10,7 @@ from baton.cli.options import ExitCode
 from baton.cli.output import STATUS_STYLES, fit_columns, format_age, make_table, plain
 from baton.cli.session import Session, command
 from baton.core.history import Spend
+from baton.errors import HistoryError, UnreadableRunError
 from baton.runs.client_bill import GroupBy, pair_sums, read_charges, read_export, sum_charges
 from baton.runs.client_list import STATUSES, ListedRun, RunFilter, list_runs, with_details
 from baton.wire.money import format_usd
@@ -119,7 +120,8 @@ async def bill(
 
     Retries, refused attempts, children and runs rolled back are included. Reads the history of every run that the
     server still has. With --reconcile, each model (or day, by --group-by day) is compared with a provider's CSV export;
-    the exit code is 1 if an amount differs by more than a cent and by more than one percent.
+    the exit code is 1 if an amount differs by more than a cent and by more than one percent. Runs that cannot be read
+    are named; it is 5 if one has malformed records and all else is well.
     """
     start = _parse_since(since)
     by = group_by or (GroupBy.PIPELINE if reconcile is None else GroupBy.MODEL)
@@ -128,15 +130,21 @@ async def bill(
     provider_sums = None if reconcile is None else read_export(reconcile, by)
     client = await session.client()
     with session.progress("reading histories"):
-        run_sums = sum_charges(await read_charges(client, start, unread=session.note), by)
+        unread: list[tuple[str, HistoryError]] = []
+        run_sums = sum_charges(await read_charges(client, start, unread=lambda *run: unread.append(run)), by)
+    for workflow_id, error in unread:
+        session.note(f"run {workflow_id!r} is not in the bill: {error}")
+    malformed = any(isinstance(error, UnreadableRunError) for _, error in unread)
     if provider_sums is None:
         _print_sums(session, by, run_sums)
+        if malformed:
+            raise typer.Exit(ExitCode.UNREADABLE)
         return
     rows = pair_sums(run_sums, provider_sums)
     differing = [name for name, recorded, provider in rows if _differ(recorded, provider)]
     _print_pairs(session, by, rows, differing)
-    if differing:
-        raise typer.Exit(ExitCode.FAILURE)
+    if differing or malformed:
+        raise typer.Exit(ExitCode.FAILURE if differing else ExitCode.UNREADABLE)
 
 
 def _differ(recorded: Spend, provider: Spend) -> bool:

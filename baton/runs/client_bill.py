@@ -52,11 +52,12 @@ class Charged:
 
 
 async def read_charges(
-    client: Client, since: datetime | None = None, *, unread: Callable[[str], None] = lambda _: None
+    client: Client, since: datetime | None = None, *, unread: Callable[[str, HistoryError], None] = lambda *_: None
 ) -> list[Charged]:
     """Return the charges of all runs of the namespace, children and rolled-back runs included.
 
     Reads each run's own history, and counts each bill once. Runs that the server no longer has are missing.
+    ``unread`` is called with the workflow id of a run that cannot be read, and the reason.
     """
     query = f"{ATTRIBUTE_PIPELINE} IS NOT NULL"
     if since is not None:
@@ -69,7 +70,7 @@ async def read_charges(
         except RPCError:  # its retention has ended meanwhile
             continue
         except HistoryError as error:
-            unread(f"run {execution.id!r} is not in the bill: {error}")
+            unread(execution.id, error)
             continue
         for bill in run.bills:
             key = (execution.id, bill.event, bill.at)

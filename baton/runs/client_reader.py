@@ -1,5 +1,6 @@
 """Rebuilds a `RunRecord` from a workflow's event history, with no worker: steps, costs, the baton after every stage."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -14,9 +15,10 @@ from baton.budget.billing import Bill, billed_before
 from baton.compression.rules import COMPRESS, Compressed
 from baton.core.baton import Baton
 from baton.core.history import CompensationRecord, Outcome, Spend, StepKind, find_spend, find_top_up
-from baton.core.messages import Missing, PipelineInput, PipelineResult, RollBacks, StageInput, StageReturn
+from baton.core.messages import Missing, PipelineInput, PipelineResult, StageInput, StageReturn
+from baton.core.past import RollBacks
 from baton.core.state import PipelineState
-from baton.errors import HistoryError, PatchError
+from baton.errors import BatonError, HistoryError, PatchError, UnreadableRunError
 from baton.handoff.pending import HandoffDecision
 from baton.runs.client_events import (
     APPROVAL_TIMER,
@@ -41,6 +43,7 @@ from baton.runs.client_events import (
 from baton.runs.client_executions import describe, history
 from baton.runs.client_record import Note, Reset, RunRecord, RunStatus, Step, StepStatus, find_streams
 from baton.wire.names import HANDOFF_CHUNK, ROLLED_BACK, WAIT_FOR_WORKER
+from baton.wire.text import describe_faults
 
 
 async def read_run(client: Client, workflow_id: str, run_id: str | None = None) -> RunRecord:
@@ -56,6 +59,7 @@ async def read_run(client: Client, workflow_id: str, run_id: str | None = None) 
 
     Raises:
         HistoryError: The workflow is not a pipeline.
+        UnreadableRunError: It is, but the run's records are malformed.
         temporalio.service.RPCError: There is no such workflow, or the server is unreachable.
     """
     run_id, events = await history(client, workflow_id, run_id)
@@ -90,12 +94,45 @@ async def rebuild(workflow_id: str, run_id: str, events: Sequence[HistoryEvent],
 
     Raises:
         HistoryError: The events are not those of a pipeline.
+        UnreadableRunError: They are, but the run's records are malformed.
     """
     texts = await decode_payloads(events, converter)
     events = await decode_failures(events, converter)
-    start = parse_record(PipelineInput, texts.get(events[0].event_id)) if events else None
-    if start is None:
+    start = _parse_start(workflow_id, texts.get(events[0].event_id) if events else None)
+    try:
+        return _rebuild(workflow_id, run_id, start, events, texts)
+    except HistoryError:
+        raise
+    except (BatonError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise UnreadableRunError(
+            f"the run of workflow {workflow_id!r} cannot be read: its records contradict each other "
+            f"({type(error).__name__}: {str(error)[:_MAX_FAULT_LENGTH]})"
+        ) from error
+
+
+_MAX_FAULT_LENGTH = 300
+
+
+def _parse_start(workflow_id: str, text: bytes | None) -> PipelineInput:
+    """Return the input that a run was started with."""
+    try:
+        start = PipelineInput.model_validate_json(text or b"")
+        start.check_past()
+        return start
+    except ValidationError as error:
+        faults = describe_faults(error, "input")
+    try:
+        members = json.loads(text or b"")
+    except (ValueError, RecursionError):
+        members = None
+    if not isinstance(members, dict) or not members.keys() & PipelineInput.model_fields.keys():
         raise HistoryError(f"workflow {workflow_id!r} was not started with a PipelineInput; it is not a Baton pipeline")
+    raise UnreadableRunError(f"workflow {workflow_id!r} was started with a malformed PipelineInput: {faults}")
+
+
+def _rebuild(
+    workflow_id: str, run_id: str, start: PipelineInput, events: Sequence[HistoryEvent], texts: dict[int, bytes]
+) -> RunRecord:
     started = events[0].workflow_execution_started_event_attributes
     try:
         state = PipelineState(first_baton(start, events, texts))

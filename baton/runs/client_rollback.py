@@ -16,8 +16,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.core.history import Spend, StepKind
-from baton.core.messages import RollBacks, RolledBack
 from baton.core.operations import Fact, Operation, Preview
+from baton.core.past import RollBacks, RolledBack
 from baton.errors import HistoryError, PipelineError
 from baton.exchange.records import HANDOFF, HANDOFF_ANSWER
 from baton.handoff.pending import name_refusal

@@ -15,7 +15,7 @@ from baton.artifacts import records as artifacts
 from baton.cli.schema import SCHEMAS, schema_of
 from baton.contract.records import Explanation, HandoffContract, LeftOut, SessionEvent
 from baton.core import baton, history, messages
-from baton.core.messages import RollBacks, RolledBack
+from baton.core.past import RollBacks, RolledBack
 from baton.handoff import pending
 from baton.report.records import HandoffReport
 from baton.wire.records import CompactRecord, Record
