@@ -32,9 +32,10 @@ from baton.artifacts.activity import put_when_possible
 from baton.artifacts.store import ArtifactStore
 from baton.codec.encryption import CompressionCodec, EncryptionCodec, MissingKeyError, is_encrypted
 from baton.codec.failures import BoundedFailureConverter, EncodedFailureConverter
+from baton.core.past import SealCheck
 from baton.errors import ArtifactCorruptError, ArtifactError, NewerPayloadError, PayloadError, PayloadTooLargeError
 from baton.handoff.sealed import SealedAction, SealError, UnverifiedHandoff
-from baton.handoff.store_signing import open_sealed, seal_json
+from baton.handoff.store_signing import check_past, open_sealed, seal_json, seal_past
 from baton.keys.store_keyring import Keyring, KeySource
 from baton.wire.json_values import count_containers
 from baton.wire.text import describe_faults
@@ -125,6 +126,12 @@ SEALED = b"sealed-handoff"
 """Its value after sealing, and for a forwarded handoff, which is never sealed again."""
 UNSEALED_MOVE, SEALED_MOVE = b"move", b"sealed-move"
 """The same two values for an external agent's move."""
+UNSEALED_PAST, SEALED_PAST = b"past", b"sealed-past"
+"""The same two values for the input of a run that has a past."""
+SEAL = "baton-seal"
+"""The metadata member with the seal of a past; the data stay as they are, for readers in other languages."""
+SEAL_CHECK = "baton-seal-check"
+"""The metadata member with what came of verifying that seal, from codec to converter."""
 FAULT = "baton-fault"
 """The metadata member with the reason why a move's seal is invalid, from codec to converter; empty if it is valid."""
 
@@ -141,7 +148,10 @@ class _JsonConverter(PydanticJSONPlainPayloadConverter):
         """Return the payload of a value, marked if it is a handoff."""
         sealed = getattr(type(value), "__baton_sealed__", None)
         if sealed is None:
-            return super().to_payload(value)
+            payload = super().to_payload(value)
+            if payload is not None and getattr(type(value), "__baton_start__", False) and value.has_past:
+                payload.metadata[RECORD] = UNSEALED_PAST
+            return payload
         if sealed:  # unset members stay absent, because null would change the message
             data = value.__pydantic_serializer__.to_json(value, exclude_unset=True)
             record = UNSEALED_MOVE if getattr(type(value), "__baton_move__", False) else UNSEALED
@@ -154,9 +164,14 @@ class _JsonConverter(PydanticJSONPlainPayloadConverter):
         if payload.metadata.get(RECORD) == SEALED_MOVE:
             fault = payload.metadata.get(FAULT)
             return SealedAction(payload.data, None if fault is None else fault.decode())
-        if type_hint is UnverifiedHandoff or RECORD in payload.metadata:
+        is_past = payload.metadata.get(RECORD) in (UNSEALED_PAST, SEALED_PAST)
+        if type_hint is UnverifiedHandoff or (RECORD in payload.metadata and not is_past):
             return UnverifiedHandoff(payload.data)
-        return super().from_payload(payload, type_hint)
+        value = super().from_payload(payload, type_hint)
+        check = payload.metadata.get(SEAL_CHECK) if payload.metadata.get(RECORD) == SEALED_PAST else None
+        if check is not None and getattr(type(value), "__baton_start__", False):
+            return value.with_seal(SealCheck.model_validate_json(check))
+        return value
 
 
 _SEALED_AS = {UNSEALED: SEALED, UNSEALED_MOVE: SEALED_MOVE}
@@ -247,6 +262,12 @@ def warn_of_clear_text(converter: DataConverter) -> None:
         codec.clear_text = ClearText()
 
 
+def can_seal(converter: DataConverter) -> bool:
+    """Return whether this is Baton's converter, with keys that seal what it writes."""
+    codec = converter.payload_codec
+    return isinstance(codec, _Codec) and codec.has_keys
+
+
 def binds_workflow(converter: DataConverter) -> bool:
     """Return whether this is Baton's converter with encryption, which binds payloads to their workflow only."""
     return isinstance(converter, _DataConverter) and isinstance(converter.payload_codec, _EncryptingCodec)
@@ -278,6 +299,11 @@ class _Codec(CompressionCodec):
         self._compress = compress
         self._keys = keys
 
+    @property
+    def has_keys(self) -> bool:
+        """Whether there are keys now."""
+        return self._keys.find() is not None
+
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Encode payloads for storage."""
         return [self._store(payload) for payload in payloads]
@@ -289,6 +315,9 @@ class _Codec(CompressionCodec):
     def _store(self, payload: Payload) -> Payload:
         if payload.metadata.get(RECORD) in _SEALED_AS and (keyring := self._keys.find()) is not None:
             payload = _seal(payload, keyring, self.namespace)
+        if payload.metadata.get(RECORD) == UNSEALED_PAST and (keyring := self._keys.find()) is not None:
+            metadata = {**payload.metadata, RECORD: SEALED_PAST, SEAL: seal_past(payload.data, keyring)}
+            payload = Payload(metadata=metadata, data=payload.data, external_payloads=payload.external_payloads)
         return self._encode(payload) if self._compress else payload
 
     def _read(self, payload: Payload) -> Payload:
@@ -315,7 +344,9 @@ class _Codec(CompressionCodec):
         return self._encryption
 
     def _check_seal(self, payload: Payload) -> Payload:
-        """Verify the seal of a move, and put the result into the metadata."""
+        """Verify the seal of a move or a past, and put the result into the metadata."""
+        if payload.metadata.get(RECORD) == SEALED_PAST:
+            return self._check_past(payload)
         if payload.metadata.get(RECORD) != SEALED_MOVE:
             return payload
         metadata = {name: value for name, value in payload.metadata.items() if name != FAULT}
@@ -326,6 +357,15 @@ class _Codec(CompressionCodec):
                 metadata[FAULT] = b""
             except SealError as error:
                 metadata[FAULT] = str(error).encode()
+        return Payload(metadata=metadata, data=payload.data, external_payloads=payload.external_payloads)
+
+    def _check_past(self, payload: Payload) -> Payload:
+        keyring = self._keys.find()
+        if keyring is None:
+            check = SealCheck(fault="there is no keyring to verify it", unknown_key=True)
+        else:
+            check = check_past(payload.data, payload.metadata.get(SEAL, b""), keyring)
+        metadata = {**payload.metadata, SEAL_CHECK: check.model_dump_json().encode()}
         return Payload(metadata=metadata, data=payload.data, external_payloads=payload.external_payloads)
 
 

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Self, TypeVar, overload
 
-from pydantic import BaseModel, Field, JsonValue, StringConstraints, field_validator
+from pydantic import BaseModel, Field, JsonValue, PrivateAttr, StringConstraints, field_validator
 
 from baton.budget.records import Budget
 from baton.core.baton import Baton, BatonPatch, BatonT
 from baton.core.exhibits import Exhibit
 from baton.core.history import Outcome, Spend, StepKind
 from baton.core.inputs import INPUT_NAME, MAX_INPUTS, encode_inputs
-from baton.core.past import RolledBack, check_carried, check_outcome, check_personal_data
+from baton.core.past import Heir, RolledBack, SealCheck, check_carried, check_outcome, check_personal_data
 from baton.core.verdict import Verdict
 from baton.wire.json_values import Json, canonical_json, digest, pae
 from baton.wire.records import CompactRecord, Integer, Name, Statement, Timestamp
@@ -68,6 +68,7 @@ class PipelineInput(CompactRecord):
         continued: How often the run continued as new.
         carried: Other state of the run that this one continues: open exchanges, the conversation, the last sender. In a
             child, the chain of handoffs between pipelines that brought the task to its parent.
+        heir: The run that may start from this past (`outcomes` to `carried`); whoever writes one sets it.
 
     Example:
         >>> PipelineInput(goal="Add OAuth2 login").first_baton().current_state
@@ -90,6 +91,25 @@ class PipelineInput(CompactRecord):
     origin: Origin | None = None
     continued: Integer = Field(default=0, ge=0)
     carried: dict[str, JsonValue] = Field(default_factory=dict)
+    heir: Heir | None = None
+
+    __baton_start__: ClassVar[bool] = True
+    _seal: SealCheck | None = PrivateAttr(default=None)
+
+    @property
+    def has_past(self) -> bool:
+        """Whether the run starts from more than a service may give it."""
+        return bool(self.outcomes or self.edit is not None or self.origin or self.continued or self.carried)
+
+    @property
+    def seal(self) -> SealCheck | None:
+        """What came of verifying the past's seal when the input was received; None if it has none."""
+        return self._seal
+
+    def with_seal(self, seal: SealCheck) -> Self:
+        """Return the input as received under a seal."""
+        self._seal = seal
+        return self
 
     @field_validator("inputs", mode="before")
     @classmethod
@@ -112,7 +132,10 @@ class PipelineInput(CompactRecord):
     def without_past(self) -> Self:
         """Return the input with nothing but what services set."""
         return self.model_copy(
-            update={"personal_data": {}, "outcomes": [], "edit": None, "origin": None, "continued": 0, "carried": {}}
+            update={
+                **{"personal_data": {}, "outcomes": [], "carried": {}, "continued": 0},
+                **{"edit": None, "origin": None, "heir": None},
+            }
         )
 
     def first_baton(self, kind: type[Baton] = Baton) -> Baton:
@@ -187,6 +210,17 @@ class Waiting(CompactRecord):
     who: list[str] = Field(default_factory=list)
     proof: bool = False
     votes: list[Vote] = Field(default_factory=list)
+
+    @property
+    def terms(self) -> str:
+        """The digest of who decides and what they fill in, as a restored approval must have them."""
+        return digest({"answer": self.answer, "needs": self.needs, "who": self.who, "proof": self.proof})
+
+    @property
+    def asked(self) -> str:
+        """The digest of all that is shown and asked, without the baton and the question's id."""
+        shown = [{"title": item.title, "form": item.form, "digest": item.digest} for item in self.shows]
+        return digest({"approval": self.name, "asks": self.asks, "shows": shown, "terms": self.terms})
 
     def digest_with(self, baton: str) -> str:
         """Return the digest of everything shown and asked, given the digest of the baton."""
@@ -529,6 +563,8 @@ class Decided(CompactRecord):
         answer: The filled-in form as JSON, with a yes only; `answer_as` returns it typed.
         missing: How many more people have to approve; above zero only in the reply to one of several approvers.
         votes: Each person's decision in order, if several had to approve or a decision was signed.
+        asked: The digest of what was shown and asked, without the baton (`Waiting.asked`).
+        terms: The digest of who had to decide and how (`Waiting.terms`).
     """
 
     approval: Name
@@ -542,6 +578,8 @@ class Decided(CompactRecord):
     answer: Json = None
     missing: Integer = Field(default=0, ge=0)
     votes: list[Vote] = Field(default_factory=list)
+    asked: str = ""
+    terms: str = ""
 
     def answer_as(self, form: type[FormT]) -> FormT:
         """Return the filled-in form as the model that was passed to `Pipeline.approve`."""

@@ -1,7 +1,8 @@
-"""What a run has behind it besides its outcomes: roll-backs, and the state that it carries over.
+"""What a run starts from besides its goal, baton, parameters and inputs: recorded steps, carried state, an edit.
 
 A past crosses into a run with its input (`baton.core.messages.PipelineInput`), where anybody may have written it. So it
-is parsed like the rest of the input, and what reads runs can rely on it.
+is parsed like the rest of the input, and what reads runs can rely on its form. Whoever writes one names its `Heir`, the
+run that may start from it, and its payload is sealed when it leaves; `SealCheck` is what came of verifying that.
 """
 
 import re
@@ -12,7 +13,36 @@ from typing import Annotated, Any, Self
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 
 from baton.core.history import HistoryEntry, Outcome, Spend, StepKind
-from baton.wire.records import CompactRecord, Integer, Record
+from baton.wire.records import CompactRecord, Integer, Record, Timestamp
+
+
+class Heir(CompactRecord):
+    """The only run that may start from a past.
+
+    Attributes:
+        namespace: Its namespace.
+        workflow_id: Its workflow.
+        run_id: The first run of the chain that it continues, or its parent's run. No client can set either. Absent in a
+            fork, whose run has to start right after.
+    """
+
+    namespace: str
+    workflow_id: str
+    run_id: str | None = None
+
+
+class SealCheck(CompactRecord):
+    """What came of verifying the seal of a past.
+
+    Attributes:
+        fault: Why the seal does not hold, in words that follow "its past"; empty if it holds.
+        unknown_key: Whether it could not be verified here: another worker may have the key.
+        at: When it was sealed.
+    """
+
+    fault: str = ""
+    unknown_key: bool = False
+    at: Timestamp | None = None
 
 
 class RolledBack(CompactRecord):

@@ -30,6 +30,10 @@ class SealError(HandoffError):
     """
 
 
+class UnknownSealKeyError(SealError):
+    """A seal names a key that is not known here; another worker may have it."""
+
+
 class _NotFromJson:
     """A type that pydantic never builds from JSON with its fields."""
 

@@ -7,14 +7,25 @@ the algorithm; the name of the algorithm in the message must agree with it, and 
 
 import hmac
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any
 
 import rfc8785
 from rfc8785 import CanonicalizationError
 
+from baton.core.past import SealCheck
 from baton.errors import MalformedMessageError
-from baton.handoff.sealed import ED25519, HMAC_SHA256, KEY_ID, NAMESPACE, SIGNATURE, SealError, VerifiedHandoff
+from baton.handoff.sealed import (
+    ED25519,
+    HMAC_SHA256,
+    KEY_ID,
+    NAMESPACE,
+    SIGNATURE,
+    SealError,
+    UnknownSealKeyError,
+    VerifiedHandoff,
+)
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_keys import RETIRED_GRACE, Key, PublicKey, PublicKeys, Purpose, UnknownKeyError
 from baton.ledger.chain import from_base64url, to_base64url
@@ -39,6 +50,32 @@ def seal_json(raw: bytes, keyring: Keyring, namespace: str | None = None) -> byt
     key = keyring.current(keyring.seal_with)
     message = _read_object(raw, "the message cannot be sealed")
     return _append_signature(canonical_json(_signed_body(message, key.id, namespace)), key)
+
+
+def seal_past(data: bytes, keyring: Keyring) -> bytes:
+    """Return the seal of an input with a past: a sealed record of its digest and the time."""
+    members = {_PAST: _digest(data), "timestamp": datetime.now(UTC).isoformat()}
+    return seal(members, keyring)
+
+
+def check_past(data: bytes, seal: bytes, keyring: Keyring) -> SealCheck:
+    """Verify the seal of an input with a past; it never raises."""
+    try:
+        opened = open_sealed(seal, keyring).message
+    except UnknownSealKeyError as error:
+        return SealCheck(fault=str(error), unknown_key=True)
+    except SealError as error:
+        return SealCheck(fault=str(error))
+    if opened.get(_PAST) != _digest(data):
+        return SealCheck(fault="it was changed after it was sealed")
+    return SealCheck(at=datetime.fromisoformat(opened["timestamp"]))
+
+
+_PAST = "past"  # no handoff has such a member, so neither can stand for the other
+
+
+def _digest(data: bytes) -> str:
+    return f"sha256:{sha256(data).hexdigest()}"
 
 
 def open_sealed(raw: bytes, keys: Keyring | PublicKeys, namespace: str | None = None) -> VerifiedHandoff:
@@ -67,7 +104,7 @@ def open_sealed(raw: bytes, keys: Keyring | PublicKeys, namespace: str | None = 
         raise SealError("it does not say which key sealed it: it has no member 'keyId' that is a string")
     key = _find_key(keys, purpose, key_id)
     if key is None:
-        raise SealError(_unknown_key_text(keys, purpose, key_id))
+        raise UnknownSealKeyError(_unknown_key_text(keys, purpose, key_id))
     body = canonical_json({member: value for member, value in message.items() if member != SIGNATURE})
     if not _verify(key, body, signature):
         raise SealError(

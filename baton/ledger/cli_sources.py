@@ -226,11 +226,11 @@ async def read_heads(session: Session, ledger: str, task_id: str | None = None) 
     if len(runs) == _MAX_RUNS:
         session.note(f"only the heads in the histories of the newest {_MAX_RUNS:,} runs were compared")
     unread = [(run, result) for run, result in zip(runs, results, strict=True) if isinstance(result, BatonError)]
-    for run, error in unread[:_MAX_NAMED_RUNS]:
-        session.note(f"the heads in the history of run {run.workflow_id!r} were not compared: {error}")
+    for run, why in unread[:_MAX_NAMED_RUNS]:
+        session.note(f"the heads in the history of run {run.workflow_id!r} were not compared: {why}")
     if unread[_MAX_NAMED_RUNS:]:
         session.note(f"and those of {quantity(len(unread) - _MAX_NAMED_RUNS, 'run')} more")
-    malformed = tuple(run.workflow_id for run, error in unread if isinstance(error, UnreadableRunError))
+    malformed = tuple(run.workflow_id for run, why in unread if isinstance(why, UnreadableRunError))
     return Anchors(tuple(head for heads in results if isinstance(heads, list) for head in heads), malformed=malformed)
 
 

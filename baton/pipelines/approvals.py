@@ -186,7 +186,8 @@ class Docket:
             return _decided(decision.approval, id, digest, vote, missing=needs - len(votes))
         recorded = votes if len(votes) > 1 or needs > 1 or vote.signature else []
         who = _join_names(votes) if vote.approved else vote.who
-        question.decided = _decided(decision.approval, id, digest, vote, who=who, votes=recorded)
+        asked = {"asked": question.waiting.asked, "terms": question.waiting.terms}
+        question.decided = _decided(decision.approval, id, digest, vote, who=who, votes=recorded, **asked)
         return question.decided
 
     def expire(self, question: str, default: bool, within: timedelta, at: datetime, baton: str) -> Decided:
@@ -197,7 +198,8 @@ class Docket:
             votes = f"; {len(current.votes)} of {current.needs} had approved" if current.needs > 1 else ""
             why = f"no decision within {within}{votes}"
             vote = Vote(who=_DEADLINE, approved=default, why=why, at=at, via=_DEADLINE)
-            expired.decided = _decided(current.name, question, current.digest, vote, votes=current.votes)
+            asked = {"asked": expired.waiting.asked, "terms": expired.waiting.terms}
+            expired.decided = _decided(current.name, question, current.digest, vote, votes=current.votes, **asked)
         return expired.decided
 
     def _current(self, question: _Question, baton: str) -> Waiting:
@@ -263,6 +265,35 @@ class ApprovedStages:
             f"{titles} approved stage {stage!r} with other params or inputs; pass those of `then`, or ask again",
             unused[0][0],
         )
+
+
+def restored_fault(decided: Decided, now: Waiting, default: bool, *, same_texts: bool) -> str | None:
+    """Return why a recorded decision does not answer the question that the code asks now, or None.
+
+    Args:
+        decided: The recorded decision.
+        now: The question.
+        default: What counts at its deadline.
+        same_texts: Whether all that is shown must be the same, and not only who decides and how.
+    """
+    if decided.approval != now.name:
+        return f"it was made about {decided.approval!r}"
+    if decided.terms != now.terms:
+        return "who may decide, how many must, the proof or the form has changed"
+    if same_texts and decided.asked != now.asked:
+        return "what is asked or shown has changed"
+    if decided.via == _DEADLINE:
+        return None if decided.approved is default else "the decision at the deadline is another one now"
+    votes = _votes_of(decided)
+    if now.proof and not all(vote.key and vote.signature for vote in votes):
+        return "not every vote is signed"
+    has_group = any(name.startswith(GROUP_PREFIX) for name in now.who)
+    if now.who and not has_group and not all(_is_named(vote.who, now.who) for vote in votes):
+        return "somebody who may not decide voted"
+    people = {normalize_name(vote.who) for vote in votes if vote.approved}
+    if decided.approved and (len(people) < now.needs or not all(vote.approved for vote in votes)):
+        return f"{len(people)} of {now.needs} people approved"
+    return None
 
 
 def normalize_name(name: str) -> str:

@@ -325,7 +325,14 @@ class Pipeline:
         seq, recorded = await self._steps.begin(approval, StepKind.APPROVAL)
         if recorded is not None:
             decided = Decided.model_validate(recorded.value, strict=False)
-            self._handlers.approvals.close(decided)
+            # The texts of a continued run may name the time; those of a fork must be what the people saw.
+            continued = self._start.continued > 0
+            fault = self._handlers.approvals.restore(decided, request, seq, same_texts=not continued)
+            if fault is not None:
+                await self._recorded.suspend(
+                    f"step {seq} is the approval {approval!r}, and its recorded decision does not "
+                    f"answer what the code asks now: {fault}"
+                )
         else:
             handlers = self._handlers
             question = handlers.approvals.open(request, seq)

@@ -16,7 +16,14 @@ from baton.core.inputs import encode_inputs, encode_params
 from baton.core.messages import Decided, Decision, Waiting
 from baton.core.stages import HasSpec, spec_of
 from baton.handoff.pending import NULL_DECISION, name_refusal
-from baton.pipelines.approvals import CHECK_DECISION, NOT_ALLOWED, ApprovedStages, Docket, parse_form
+from baton.pipelines.approvals import (
+    CHECK_DECISION,
+    NOT_ALLOWED,
+    ApprovedStages,
+    Docket,
+    parse_form,
+    restored_fault,
+)
 from baton.pipelines.workflow_visibility import untyped_handler
 from baton.wire.json_values import Json
 from baton.wire.names import DECIDE, QUERY_SHOWN
@@ -144,9 +151,11 @@ class Approvals:
             await workflow.sleep(_MIN_TIMER, summary=f"step {seq}: {request.title} decided"[:200])
         return decided
 
-    def close(self, decided: Decided) -> None:
-        """Store the outcome of a question, also one of an earlier run."""
+    def restore(self, decided: Decided, request: ApprovalRequest, seq: int, *, same_texts: bool) -> str | None:
+        """Store the outcome of a question of an earlier run; return why it does not answer what is asked now."""
+        now = request.waiting(decided.question, seq)
         self._docket.close(decided)
+        return restored_fault(decided, now, request.default, same_texts=same_texts)
 
     def bind(self, request: ApprovalRequest, decided: Decided) -> None:
         """Let the approved stage run once with the arguments that were shown."""

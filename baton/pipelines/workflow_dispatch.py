@@ -19,6 +19,7 @@ from baton.budget.workflow import BudgetAccount
 from baton.core.baton import Baton
 from baton.core.history import Spend, find_top_up
 from baton.core.messages import PipelineInput, PipelineResult, StageReturn
+from baton.core.past import Heir
 from baton.core.patching import unknown_decisions
 from baton.errors import PatchError, StageFailedError
 from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError, reason_of, spend_of
@@ -142,11 +143,15 @@ async def run_child(
     kind: str, seq: int, step: str, start: PipelineInput, task_queue: str | None, *, searchable: bool
 ) -> PipelineResult:
     """Run a child pipeline to its end; if its parent ends first, the child is asked to cancel."""
+    info, child_id = workflow.info(), _child_id(seq, step)
+    if start.has_past:
+        heir = Heir(namespace=info.namespace, workflow_id=child_id, run_id=info.run_id)
+        start = start.model_copy(update={"heir": heir})
     try:
         result: PipelineResult = await workflow.execute_child_workflow(
             kind,
             start,
-            id=_child_id(seq, step),
+            id=child_id,
             result_type=PipelineResult,
             task_queue=check_task_queue(task_queue),
             parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,

@@ -18,6 +18,7 @@ from baton.core.baton import Baton
 from baton.core.fit import Fit
 from baton.core.history import CANCELED_WITH_RUN, Outcome, StepKind
 from baton.core.messages import PipelineInput, StageResult, Waiting
+from baton.core.past import Heir, SealCheck
 from baton.core.state import PipelineState
 from baton.errors import PayloadTooLargeError, PipelineError, RecordedBatonError, StageFailedError
 from baton.handoff.relay import HandoffTerms, Relay
@@ -25,7 +26,7 @@ from baton.handoff.workflow_coordinator import relay_for
 from baton.pipelines.workflow_handlers import RunHandlers
 from baton.pipelines.workflow_visibility import is_closed, upsert_memo
 from baton.wire.json_values import has_lone_surrogate
-from baton.wire.names import FIT, MEMO_FIELDS, MEMO_OUTCOME
+from baton.wire.names import FIT, MEMO_FIELDS, MEMO_OUTCOME, SEALS
 from baton.wire.records import Record
 from baton.wire.text import describe_faults, describe_recorded_faults, list_faults
 
@@ -73,6 +74,9 @@ class RunInput:
         except ValidationError as error:
             self._fault = PipelineError(f"the pipeline cannot start from this input: {describe_faults(error)}")
             start = start.without_past()
+        if why := _past_fault(start, self.fit):
+            self._fault = self._fault or PipelineError(why)
+            start = start.without_past()
         self.start = start
 
     def task_id(self) -> str:
@@ -97,7 +101,7 @@ class RunInput:
             why = describe_faults(error)
             if any(fault["type"] == "extra_forbidden" for fault in list_faults(error)):
                 why += f". Its baton type is {kind.__name__}; additional fields need `baton_type=…`"
-            self._fault = PipelineError(f"the pipeline cannot start from this input: {why}")
+            self._fault = self._fault or PipelineError(f"the pipeline cannot start from this input: {why}")
             return kind(goal=_UNUSABLE)
 
     def carried(self, name: str, form: type[Record] | None) -> dict[str, Any]:
@@ -107,7 +111,7 @@ class RunInput:
             if form is not None and state:
                 form.model_validate_json(json.dumps(state), by_alias=True, by_name=False)
         except ValidationError as error:
-            self._fault = PipelineError(
+            self._fault = self._fault or PipelineError(
                 f"the pipeline cannot start from this input: carried.{name} is malformed: {describe_faults(error)}"
             )
             return {}
@@ -133,6 +137,50 @@ def remedy(start: PipelineInput) -> str:
     """Return what to do about code that does not fit a run."""
     again = "" if start.continued else "; or fork at an earlier step"
     return f"The run continues once workers have code that fits{again}"
+
+
+FORK_WINDOW = timedelta(minutes=5)
+"""How far a fork's start may be from the time of its seal; after that its past cannot be sent to the same id again."""
+_REPLAYED = "ReplayNamespace"  # the SDK's Replayer has neither the run's namespace nor its id
+_SENTENCE = (
+    "the run was given a past (recorded steps, carried state or an edit), and {}. Only a worker, or `baton fork` with "
+    "the deployment's keys, may write one; others start a run with goal, baton, params and inputs"
+)
+
+
+def _past_fault(start: PipelineInput, fit: Fit) -> str:
+    """Return why a run may not have its past, empty if it may; suspend the run where its workers cannot know."""
+    info = workflow.info()
+    if not start.has_past or SEALS not in workflow.extern_functions() or info.namespace == _REPLAYED:
+        return ""
+    seal = start.seal
+    if seal is None:
+        # A run that another one continues, or that has gone on, began before its workers had safeguards.
+        if info.continued_run_id is not None or workflow.unsafe.is_replaying():
+            fit.suspend(_SENTENCE.format("it is not sealed: it was written while safeguards were off"))
+        return _SENTENCE.format("it is not sealed")
+    if seal.unknown_key:
+        fault = f"its seal cannot be verified: {seal.fault}"
+        fit.suspend(f"{_SENTENCE.format(fault)}. The run continues once workers have the key")
+        return fault
+    fault = seal.fault or _heir_fault(start.heir, seal)
+    return _SENTENCE.format(fault) if fault else ""
+
+
+def _heir_fault(heir: Heir | None, seal: SealCheck) -> str:
+    """Return why a past was not written for this run; empty if it was."""
+    info = workflow.info()
+    if heir is None or (heir.namespace, heir.workflow_id) != (info.namespace, info.workflow_id):
+        return "it was written for another run"
+    if heir.run_id is None:
+        if seal.at is not None and abs(info.workflow_start_time - seal.at) <= FORK_WINDOW:
+            return ""
+        return (
+            f"it was sealed at {seal.at}, more than {FORK_WINDOW} from this run's start: fork again, from a machine "
+            "whose clock is right"
+        )
+    writers = [info.first_execution_run_id, info.parent.run_id if info.parent else None]
+    return "" if heir.run_id in writers else "it was written for another run"
 
 
 def publish_fields(initial: Baton) -> None:
@@ -187,7 +235,7 @@ class RecordedOutcomes:
         if outcome is None:
             return None
         if (outcome.name, outcome.kind) != (name, kind):
-            await self._suspend(
+            await self.suspend(
                 f"step {seq} was recorded as {outcome.kind.value} {outcome.name!r}, but the code asks for "
                 f"{kind.value} {name!r}; the code before this step has changed"
             )
@@ -202,7 +250,7 @@ class RecordedOutcomes:
             try:
                 await workflow.wait_condition(lambda: len(self._state.outcomes) == outcome.order, timeout=_PATIENCE)
             except TimeoutError:
-                await self._suspend(why)
+                await self.suspend(why)
             finally:
                 del self._fit.waiting[seq]
         await self._restore(outcome)
@@ -263,6 +311,7 @@ class RecordedOutcomes:
                 **self._account.carried(self._state.outcomes),
             },
             "budget": self._account.budget if self._account.limited else None,
+            "heir": Heir(namespace=info.namespace, workflow_id=info.workflow_id, run_id=info.first_execution_run_id),
         }
         next_start = self._start.model_copy(update=update)
         try:
@@ -285,9 +334,10 @@ class RecordedOutcomes:
             self._state.restore(outcome)
         except RecordedBatonError as error:
             kind = type(self._state.initial).__name__
-            await self._suspend(f"the baton after step {outcome.seq} ({outcome.name!r}) does not fit {kind}: {error}")
+            await self.suspend(f"the baton after step {outcome.seq} ({outcome.name!r}) does not fit {kind}: {error}")
 
-    async def _suspend(self, why: str) -> NoReturn:
+    async def suspend(self, why: str) -> NoReturn:
+        """Suspend the run because its code does not fit its outcomes; this never returns to that code."""
         await suspend(self._fit, f"{why}. {remedy(self._start)}")
 
 

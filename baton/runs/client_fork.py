@@ -19,9 +19,11 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.budget.billing import forked_budget
+from baton.codec.conversion import can_seal
 from baton.core.history import CANCELED_WITH_RUN, Outcome, StepKind
 from baton.core.messages import Origin, PipelineInput
 from baton.core.operations import Fact, Operation, Preview
+from baton.core.past import Heir
 from baton.core.patching import patch_effect
 from baton.core.state import PipelineState
 from baton.errors import HistoryError, PatchError, PipelineError
@@ -66,6 +68,7 @@ class Fork(Operation[ForkPreview, WorkflowHandle[Any, Any]]):
     """Start a new run that takes over everything before a step, optionally with an edited baton.
 
     Earlier steps are not executed again: the pipeline's code gets their recorded outcomes. The old run is unchanged.
+    Workers with safeguards take such a past only under a seal, so the client needs the deployment's keys.
 
     `preview` and `commit` raise `HistoryError` if there is no such step, and `PatchError` if the patch does not fit the
     baton. `commit` also raises `PatchError` if a worker reports that the patch breaks a rule of the pipeline (nothing
@@ -107,6 +110,12 @@ class Fork(Operation[ForkPreview, WorkflowHandle[Any, Any]]):
         if refusal := name_refusal(by):
             raise PipelineError(refusal)
         client, run, patch = self.client, preview.run, self.patch
+        if any(stage_input.handoff_id for stage_input in run.inputs) and not can_seal(client.data_converter):
+            raise PipelineError(
+                f"run {self.workflow_id!r} has safeguards, so a fork's past must be sealed, and this client has no "
+                "keys: set BATON_KEYS to the workers' keyring, or pass BatonPlugin(keyring=…) in a program; nothing "
+                "was started"
+            )
         start = forked_input(run, preview.step, patch=patch, by=by, why=why, source=preview.source)
         execution = await describe(client, self.workflow_id, self.run_id)
         same_workers = self.task_queue in (None, execution.task_queue) and pinned_build(execution) is None
@@ -116,9 +125,9 @@ class Fork(Operation[ForkPreview, WorkflowHandle[Any, Any]]):
             if findings := await _ask_code(client, run, baton, patch):
                 raise PatchError(findings)
         queue = self.task_queue or execution.task_queue
-        handle: WorkflowHandle[Any, Any] = await client.start_workflow(
-            run.pipeline, start, id=self.new_id or f"{self.workflow_id}-fork-{uuid4().hex[:8]}", task_queue=queue
-        )
+        new_id = self.new_id or f"{self.workflow_id}-fork-{uuid4().hex[:8]}"
+        start = start.model_copy(update={"heir": Heir(namespace=client.namespace, workflow_id=new_id)})
+        handle: WorkflowHandle[Any, Any] = await client.start_workflow(run.pipeline, start, id=new_id, task_queue=queue)
         if start.outcomes and await has_pollers(client, queue):
             await _check_outcomes_fit(client, handle)
         return handle

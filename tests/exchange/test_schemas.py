@@ -15,7 +15,7 @@ from baton.artifacts import records as artifacts
 from baton.cli.schema import SCHEMAS, schema_of
 from baton.contract.records import Explanation, HandoffContract, LeftOut, SessionEvent
 from baton.core import baton, history, messages
-from baton.core.past import RollBacks, RolledBack
+from baton.core.past import Heir, RollBacks, RolledBack, SealCheck
 from baton.handoff import pending
 from baton.report.records import HandoffReport
 from baton.wire.records import CompactRecord, Record
@@ -93,7 +93,8 @@ class TestSchema:
         """A new record cannot be forgotten; the reader's own `AnyBaton` is none."""
         # Not sent as such, or published elsewhere.
         bases = {Record, CompactRecord, baton.AnyBaton, HandoffContract, SessionEvent, RolledBack, RollBacks}
-        bases |= {messages.Missing}  # from worker to workflow only
+        bases |= {messages.Missing, SealCheck}  # within a worker only
+        bases |= {Heir}  # in the schema of the input
         record_types = {
             kind
             for module in (artifacts, baton, history, messages, pending)

@@ -106,8 +106,9 @@ async def test_a_malformed_input_ends_its_run_and_is_named_to_readers(client: Cl
 
 
 @pytest.mark.parametrize("owner", OWNED)
-async def test_a_malformed_state_is_refused_by_its_owner(client: Client, owner: str) -> None:
-    """Before any step; readers, which do not use these members, read the run."""
+async def test_a_malformed_state_is_refused_by_its_owner(own_server: DevServer, owner: str) -> None:
+    """Also where no seal is needed, before any step; readers, which do not use these members, read the run."""
+    client = await Client.connect(own_server.address, plugins=[BatonPlugin(safeguards="off")])
     async with pipeline_worker(client, [StreamsIn], []) as worker:
         handle = await start_raw(client, "StreamsIn", {"carried": {owner: OWNED[owner]}}, worker.task_queue)
         assert f"cannot start from this input: carried.{owner}" in await reason(handle)
