@@ -37,6 +37,7 @@ from baton.artifacts.store import open_store
 from baton.client import connect
 from baton.compression.store_tokens import best_counter
 from baton.contract.registry import OutputSchema, OutputSchemas
+from baton.core.stages import same_name
 from baton.errors import ArtifactError, BatonError, ServerError
 from baton.handoff.store_safeguards import SafeguardSettings
 from baton.keys.store_keyring import Keyring, KeyringError
@@ -362,20 +363,42 @@ def discover(source: str) -> Served:
     return served
 
 
-def collect_served(modules: Iterable[ModuleType]) -> Served:
-    """Return the pipelines, stages and output schemas that modules define or import."""
-    pipelines: dict[str, type] = {}
-    stages: dict[str, Callable[..., Any]] = {}
+def collect_served(modules: Sequence[ModuleType]) -> Served:
+    """Return the pipelines, stages and output schemas that modules define or import.
+
+    Raises:
+        SettingError: Two pipelines or two stages have the same name, and one would do the other's work.
+    """
+    stages: dict[str, Stage[Any, Any]] = {}
     schemas: list[OutputSchema] = []
+    for value in _values(modules):
+        if isinstance(value, Stage):
+            name = value.spec.name
+            if (first := stages.setdefault(name, value)) is not value:
+                raise SettingError(same_name(name, first, value))
+        elif isinstance(value, OutputSchema) and value not in schemas:
+            schemas.append(value)
+    return Served([*collect_pipelines(modules).values()], [*stages.values()], schemas)
+
+
+def collect_pipelines(modules: Iterable[ModuleType]) -> dict[str, type]:
+    """Return the pipelines that modules define or import, by their workflow types.
+
+    Raises:
+        SettingError: Two pipelines have the same name.
+    """
+    pipelines: dict[str, type] = {}
+    for value in filter(is_pipeline, _values(modules)):
+        name = workflow_type(value)
+        if (first := pipelines.setdefault(name, value)) is not value:
+            places = " and ".join(f"{kind.__module__}.{kind.__qualname__}" for kind in (first, value))
+            raise SettingError(f"two pipelines are named {name!r}, {places}: rename one by `name=…`")
+    return pipelines
+
+
+def _values(modules: Iterable[ModuleType]) -> Iterator[Any]:
     for module in modules:
-        for value in vars(module).values():
-            if is_pipeline(value):
-                pipelines.setdefault(workflow_type(value), value)
-            elif isinstance(value, Stage):
-                stages.setdefault(value.spec.name, value)
-            elif isinstance(value, OutputSchema) and value not in schemas:
-                schemas.append(value)
-    return Served([*pipelines.values()], [*stages.values()], schemas)
+        yield from vars(module).values()
 
 
 def _import_source(source: str) -> list[ModuleType]:

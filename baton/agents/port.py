@@ -274,6 +274,7 @@ def agent_stage(
     terms.setdefault("retries", _RETRIES)
     terms.setdefault("stream", getattr(agent, "stream", False) is True)
     result = stage(name=name or agent.name, tools=runner.tool_names, **terms)(run)
+    result.origin = f"{type(agent).__module__}.{type(agent).__qualname__}"
     return result
 
 

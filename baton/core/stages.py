@@ -164,6 +164,15 @@ def spec_of(stage: object) -> StageSpec:
     return stage.spec
 
 
+def same_name(name: str, *stages: object) -> str:
+    """Return why stages of one name cannot be told apart, with where each was written."""
+    origins = " and ".join(str(getattr(stage, "origin", stage)) for stage in stages)
+    return (
+        f"two stages are named {name!r}, {origins}, and a worker can have only one of them: rename one by `name=…`, or "
+        "make the stage once, at the top level of a module, if both are the same"
+    )
+
+
 def name_set(names: Iterable[str], argument: str) -> frozenset[str]:
     """Return names as a set; a single string is an error, because it would become a set of letters."""
     if isinstance(names, str):

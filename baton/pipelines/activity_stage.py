@@ -92,7 +92,7 @@ class Stage(Generic[ArgumentT, AnswerT]):
     Attributes:
         spec: The stage's name and terms.
         baton_type: The baton type of the function.
-        origin: The qualified name of the function, `module.name`.
+        origin: The qualified name of the function, `module.name`, or of the agent's class.
     """
 
     __test__ = False  # pytest must not collect a stage that is named `test`

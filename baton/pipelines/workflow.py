@@ -25,7 +25,7 @@ from baton.core.messages import (
     StageReturn,
 )
 from baton.core.patching import PatchRules, patch_effect, shorten_findings
-from baton.core.stages import Calls, HasSpec, StageSpec, name_set, spec_of, step
+from baton.core.stages import Calls, HasSpec, StageSpec, name_set, same_name, spec_of, step
 from baton.core.state import DEFAULT_STRATEGIES, MergeStrategy, PipelineState
 from baton.errors import ApprovalDeniedError, PatchError, PipelineError, StageFailedError
 from baton.handoff.pending import HandoffDecision, PendingHandoff
@@ -131,7 +131,7 @@ class Pipeline:
         continue_if_long = partial(self._recorded.continue_if_long, limits, self.task_id, self.carries)
         self._calls = Calls()
         self._limit = StepLimit()
-        self._origins: dict[str, str] = {}
+        self._stages: dict[str, HasSpec] = {}
         self._steps = Steps(
             self._run_input,
             self._handlers,
@@ -517,12 +517,8 @@ class Pipeline:
     def _spec_of(self, stage: HasSpec) -> StageSpec:
         """Return the stage's spec; two stages may not share a name."""
         spec = spec_of(stage)
-        origin: str | None = getattr(stage, "origin", None)
-        if origin is not None and (first := self._origins.setdefault(spec.name, origin)) != origin:
-            raise ValueError(
-                f"two stages are named {spec.name!r}, {first} and {origin}, and a worker can have only one of "
-                "them: rename one with @stage(name=…)"
-            )
+        if (first := self._stages.setdefault(spec.name, stage)) is not stage:
+            raise ValueError(same_name(spec.name, first, stage))
         return spec
 
     def _base(self) -> tuple[Baton, int]:

@@ -26,7 +26,7 @@ from baton.plugin import BatonPlugin
 from baton.runs.client_events import decode_payloads
 from baton.runs.client_list import RunFilter, list_runs
 from baton.wire.text import quantity
-from baton.worker import collect_served, with_submodules
+from baton.worker import SettingError, collect_pipelines, with_submodules
 
 _CODE_FAULT = "the code "  # the prefix of problems that only other code can fix
 _DURABLE_MODULE = "baton.agents.pydantic_ai_durable"  # its pipelines only load with its worker plugin
@@ -161,7 +161,10 @@ def _load_workflows(path: Path, modules: list[str]) -> dict[str, type]:
             raise typer.BadParameter(
                 f"{name!r} cannot be imported from {str(path)!r}: {kind}: {error}", param_hint="--module"
             ) from error
-    workflows = collect_served(loaded).by_type
+    try:
+        workflows = collect_pipelines(loaded)
+    except SettingError as error:
+        raise typer.BadParameter(str(error), param_hint="--module") from error
     if not workflows:
         raise typer.BadParameter(f"there is no @workflow.defn class in {', '.join(modules)}", param_hint="--module")
     return workflows

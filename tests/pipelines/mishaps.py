@@ -19,6 +19,8 @@ from baton.pipelines.workflow_compensation import Compensations
 
 with workflow.unsafe.imports_passed_through():
     from tests.pipelines.stages import (
+        FIRST_NAMESAKES,
+        NAMESAKES,
         SOON,
         answer,
         careful,
@@ -28,7 +30,6 @@ with workflow.unsafe.imports_passed_through():
         document,
         fail,
         forgets,
-        other,
         plan,
         rest,
         review,
@@ -129,7 +130,7 @@ class Rounds:
 
 @workflow.defn
 class Careless:
-    """Runs a stage that forgets an `await`, or two stages of one name; parameter: `which`."""
+    """Runs a stage that forgets an `await`, or two stages of one name; parameter: `which` of them."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -137,10 +138,11 @@ class Careless:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        if start.params["which"] == "two":
+        which: Any = start.params["which"]
+        if which in NAMESAKES:
             with suppress(StageFailedError):
-                await self.pipeline.stage(forgets)
-            await self.pipeline.stage(other)
+                await self.pipeline.stage(FIRST_NAMESAKES[which])
+            await self.pipeline.stage(NAMESAKES[which])
         await self.pipeline.stage(forgets)
         return self.pipeline.result()
 

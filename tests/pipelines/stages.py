@@ -10,6 +10,7 @@ from pydantic import Field, JsonValue
 from temporalio import activity
 
 from baton import Baton, BatonPatch, Retries, Spend, StageContext, StageResult, stage
+from baton.agents import AgentAnswer, AgentWork, agent_stage
 
 SOON = timedelta(milliseconds=20)
 AT_ONCE = Retries(attempts=3, first=SOON, factor=1.0)
@@ -207,6 +208,20 @@ async def other(baton: Baton) -> BatonPatch:
     """Do something else under the same stage name."""
     return BatonPatch()
 
+
+class Nobody:
+    """An agent that does nothing."""
+
+    name = "forgets"
+
+    async def run(self, work: AgentWork) -> AgentAnswer:
+        """Do nothing."""
+        return AgentAnswer()
+
+
+NAMESAKES = {"functions": other, "agents": agent_stage(Nobody())}
+"""Stages of one name, by what they are made of."""
+FIRST_NAMESAKES = {"functions": forgets, "agents": agent_stage(Nobody())}
 
 STAGES: list[Any] = [
     forgets,

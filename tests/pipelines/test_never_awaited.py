@@ -1,13 +1,17 @@
 """A step that is called and never awaited fails the run."""
 
+from types import ModuleType
 from typing import Any
 
 import pytest
 from temporalio.client import WorkflowFailureError
 from temporalio.worker import Worker
 
+from baton import Pipeline, pipeline
 from baton.testing import assert_replays
+from baton.worker import SettingError, collect_served
 from tests.pipelines.mishaps import Careless, NeverAwaits, NeverHandsOn
+from tests.pipelines.stages import FIRST_NAMESAKES, NAMESAKES
 from tests.support import failure, start
 
 CALLS = [
@@ -24,6 +28,11 @@ CALLS = [
     (NeverHandsOn, "send", "Streams.send(Receiver(workflow_id='nobody'"),
     (NeverHandsOn, "receive a stream", "Streams.receive(ReceiverRequirements("),
 ]
+
+
+@pipeline(name="Careless")
+async def careless(p: Pipeline) -> None:
+    """Do nothing, under a name that another has."""
 
 
 @pytest.mark.parametrize(("pipeline", "which", "call"), CALLS)
@@ -55,8 +64,36 @@ async def test_a_stage_that_never_awaits_its_context_fails(worker: Worker) -> No
     assert "secret" not in message
 
 
-async def test_two_stages_of_one_name_are_an_error(worker: Worker) -> None:
-    """A worker has one of them, which would run twice."""
-    message = await failure(await start(worker, Careless.run, which="two"))
+@pytest.mark.parametrize(
+    ("which", "origins"),
+    [
+        ("functions", "tests.pipelines.stages.forgets and tests.pipelines.stages.other"),
+        ("agents", "tests.pipelines.stages.Nobody and tests.pipelines.stages.Nobody"),
+    ],
+)
+async def test_two_stages_of_one_name_are_an_error(worker: Worker, which: str, origins: str) -> None:
+    """A worker has one of them, which would do the other's work too."""
+    message = await failure(await start(worker, Careless.run, which=which))
 
-    assert "two stages are named 'forgets', tests.pipelines.stages.forgets and tests.pipelines.stages.other" in message
+    assert f"two stages are named 'forgets', {origins}" in message
+
+
+def test_a_worker_does_not_choose_between_two_of_one_name() -> None:
+    """In one module or in two; the same stage imported twice is one."""
+    one, two = ModuleType("one"), ModuleType("two")
+    vars(one).update(first=NAMESAKES["agents"], again=NAMESAKES["agents"])
+    vars(two).update(first=NAMESAKES["agents"])
+    assert collect_served([one, two]).stages == [NAMESAKES["agents"]]
+
+    vars(two).update(second=FIRST_NAMESAKES["agents"])
+    with pytest.raises(SettingError, match="two stages are named 'forgets'"):
+        collect_served([one, two])
+
+
+def test_nor_between_two_pipelines_of_one_name() -> None:
+    """Their runs would run the code of the other."""
+    one, two = ModuleType("one"), ModuleType("two")
+    vars(one).update(first=Careless)
+    vars(two).update(first=careless)
+    with pytest.raises(SettingError, match="two pipelines are named 'Careless'"):
+        collect_served([one, two])
