@@ -51,6 +51,7 @@ from baton.agents.tools import AgentTool, render_result, wire_name
 from baton.contract.compiler import compile_contract
 from baton.contract.draft import ContractRequest, render_contract
 from baton.contract.records import MAX_TASK_LENGTH, ToolDeniedError
+from baton.contract.registry import tool_key
 from baton.contract.validation import validate_contract
 from baton.errors import AgentError, PatchError
 from baton.pipelines.activity_stream import StageStream
@@ -129,11 +130,11 @@ class GuardedCopies:
         )
 
     def forbidden_tools(self) -> dict[str, str]:
-        """Return the forbidden tools: the names for the model, and those in the contract."""
+        """Return the forbidden tools: the keys of the names for the model, and the names in the contract."""
         context = self._work.context
         names = self._graph.tool_names | context.spec.tools | self._work.withheld | self._mcp_tools
-        names |= frozenset(context.contract.forbidden_tools if context.contract else ())
-        return {wire_name(name): name for name in names if not context.tools.allows(name)}
+        names |= context.forbidden_tools
+        return {tool_key(wire_name(name)): name for name in names if not context.tools.allows(name)}
 
     def foreign_tools(self, agent: Agent[Any]) -> frozenset[str]:
         """Return the forbidden tools that were added to a copy during the run, as a tool may do to its agent."""
@@ -224,10 +225,11 @@ class RecordingHooks(RunHooks[Any]):
         if not usage and self._work.context.stream.wanted:  # many servers do not measure streamed answers
             usage = self._meter.estimate_usage(self._prompt, response.output)
         self._meter.charge(usage, _model_name(agent))
-        forbidden = {name: name for name in self._copies.foreign_tools(agent)} | self._copies.forbidden_tools()
+        forbidden = {tool_key(name): name for name in self._copies.foreign_tools(agent)}
+        forbidden |= self._copies.forbidden_tools()
         for name in calls:
-            if name in forbidden:
-                self._work.context.tools.check(forbidden[name])
+            if (forbidden_name := forbidden.get(tool_key(name))) is not None:
+                self._work.context.tools.check(forbidden_name)
         if calls:
             self._meter.check_limits()
         if all(isinstance(item, ResponseReasoningItem) or _is_empty(item) for item in response.output):
@@ -296,7 +298,7 @@ def _render_run_contract(work: AgentWork, receiver: str, tools: frozenset[str]) 
         created_at=datetime.now(UTC),
         capability=allowed,
         granted=allowed,
-        forbidden=frozenset(contract.forbidden_tools if contract else ()),
+        forbidden=work.context.forbidden_tools,
     )
     compiled = compile_contract(context.session.events, request, estimator=context.parts.counter)
     events = context.session.events

@@ -21,7 +21,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from baton.agents.answers import AgentAnswer, AnswerForm, answer_instructions, answer_schema, read_answer, to_json_value
 from baton.agents.tools import AgentTool, build_tools, wire_name
 from baton.contract.records import OutputSchemaRef
-from baton.contract.registry import OutputSchemas, tool_keys
+from baton.contract.registry import OutputSchemas, tool_key, tool_keys
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
 from baton.core.messages import StageResult
@@ -124,13 +124,11 @@ class AgentWork:
         Raises:
             ToolDeniedError: A tool is forbidden; the denial is recorded.
         """
-        contract = self.context.contract
-        forbidden = self.withheld | frozenset(contract.forbidden_tools if contract else ())
-        spellings = {spelling: name for name in forbidden for spelling in (name, wire_name(name))}
-        offered = {tool.wire_name for tool in self.tools}
+        forbidden = self.withheld | self.context.forbidden_tools
+        spellings = {tool_key(spelling): name for name in forbidden for spelling in (name, wire_name(name))}
         for name in names:
-            if name in spellings and name not in offered:
-                self.context.tools.check(spellings[name])
+            if (forbidden_name := spellings.get(tool_key(name))) is not None:
+                self.context.tools.check(forbidden_name)
 
     def read(self, answer: str | Mapping[str, Any]) -> AgentAnswer:
         """Parse the agent's last text, or the object it returned.
@@ -348,8 +346,7 @@ def _find_read_mode(context: StageContext[Any], agent: Agent, tool_names: Iterab
     """Return how an agent reads what the handoff names; None if there is nothing to read or it is forbidden."""
     if not context.readable():
         return None
-    forbidden = {*context.spec.forbids, *(context.contract.forbidden_tools if context.contract else ())}
-    if tool_keys([READ_ARTIFACT]) & (tool_keys(tool_names) | tool_keys(forbidden)):
+    if tool_key(READ_ARTIFACT) in tool_keys(tool_names) | tool_keys(context.forbidden_tools):
         return None
     return agent.reads if isinstance(agent, ReadsArtifacts) else "tool"
 
@@ -386,9 +383,9 @@ def _check_agent(agent: object) -> None:
 
 def _check_tool_names(own_tools: Iterable[AgentTool], framework_tools: Iterable[str], agent: str) -> None:
     """Refuse tools that a model could not tell apart."""
-    spellings = {wire_name(name): name for name in framework_tools}
+    spellings = {tool_key(wire_name(name)): name for name in framework_tools}
     for tool in own_tools:
-        if (other := spellings.get(tool.wire_name)) is not None:
+        if (other := spellings.get(tool_key(tool.wire_name))) is not None:
             raise ValueError(
                 f"the tool {tool.name!r} of the stage and {other!r}, which agent {agent!r} brings, are both "
                 f"{tool.wire_name!r} to a model; rename one"

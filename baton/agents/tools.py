@@ -13,6 +13,7 @@ from typing import Any, Self
 from pydantic import TypeAdapter, ValidationError, validate_call
 from pydantic_core import to_jsonable_python
 
+from baton.contract.registry import tool_key
 from baton.pipelines.activity_context import StageContext
 from baton.wire.json_values import repair_text
 
@@ -148,8 +149,6 @@ def build_tools(functions: Iterable[Callable[..., Any] | AgentTool]) -> tuple[Ag
     tools: dict[str, AgentTool] = {}
     for function in functions:
         tool = function if isinstance(function, AgentTool) else AgentTool.of(function)
-        if (other := tools.setdefault(tool.wire_name, tool)) is not tool:
-            raise ValueError(
-                f"the tools {other.name!r} and {tool.name!r} are both {tool.wire_name!r} to a model; rename one"
-            )
+        if (other := tools.setdefault(tool_key(tool.wire_name), tool)) is not tool:
+            raise ValueError(f"the tools {other.name!r} and {tool.name!r} are one to a model or a contract; rename one")
     return tuple(tools.values())

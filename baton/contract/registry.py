@@ -1,12 +1,11 @@
 """The registries of agents and output schemas, and the names of tools.
 
-Names that differ only in case, outer blanks or compatibility characters are the same tool: forbidding `email.send` must
-also forbid `Email.Send`.
+Names that look alike to a person or are one to a provider are the same tool: forbidding `git.log` also forbids
+`Git_Log` and `mcp__git.log`, and the spelling with a soft hyphen or a Cyrillic letter.
 """
 
 import difflib
 import re
-import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -17,14 +16,17 @@ from pydantic import BaseModel, BeforeValidator
 
 from baton.contract.records import OutputSchemaRef, UnknownAgentError, UnknownSchemaError
 from baton.wire.records import AgentVersion, CompactRecord, Name, newest_first
+from baton.wire.text import fold_appearance
 
 _PATTERN = re.compile(r"[*?\[\]{}|^$]")
+_MCP_PREFIX = "mcp__"
 
 
 @lru_cache(maxsize=4096)
 def tool_key(name: str) -> str:
-    """Return the key by which tool names are compared: NFKC, stripped, case-folded."""
-    return unicodedata.normalize("NFKC", name).strip().casefold()
+    """Return the key by which tool names are compared: the letters and digits that a reader sees, without `mcp__`."""
+    folded = fold_appearance(name).strip()
+    return "".join(filter(str.isalnum, folded.removeprefix(_MCP_PREFIX))) or folded
 
 
 def tool_keys(names: Iterable[str]) -> frozenset[str]:
@@ -32,12 +34,21 @@ def tool_keys(names: Iterable[str]) -> frozenset[str]:
     return frozenset(map(tool_key, names))
 
 
-def tool_set(names: Iterable[str], list_name: str, known_tools: Iterable[str] = ()) -> frozenset[str]:
-    """Return tool names as a set; reject strings, patterns, blank names and likely misspellings."""
+def tool_set(
+    names: Iterable[str], list_name: str, known_tools: Iterable[str] = (), *, complete: bool = False
+) -> frozenset[str]:
+    """Return tool names as a set; reject strings, patterns, blank names and likely misspellings of known tools.
+
+    Args:
+        names: The names.
+        list_name: What they are, for messages.
+        known_tools: Tools that exist.
+        complete: Whether no others exist, so that any other name is an error.
+    """
     if isinstance(names, str):
         raise TypeError(f"{list_name}={names!r} is one string; write {list_name}=frozenset({{{names!r}}})")
     tools = frozenset(names)
-    keys = tool_keys(known_tools)
+    known = {tool_key(tool): tool for tool in sorted(known_tools)}
     for name in sorted(tools, key=str):
         if not isinstance(name, str):
             raise TypeError(f"{list_name}: {name!r} is not a tool name; expected a string")
@@ -45,14 +56,31 @@ def tool_set(names: Iterable[str], list_name: str, known_tools: Iterable[str] = 
             raise ValueError(f"{list_name}: {name!r} is blank; expected a tool name")
         if _PATTERN.search(name):
             raise ValueError(f"{list_name}: {name!r} is a pattern; list each tool by name")
-        matches = difflib.get_close_matches(tool_key(name), keys, n=1, cutoff=0.85)
-        if matches and tool_key(name) not in keys:
-            raise ValueError(f"{list_name}: there is no tool {name!r}; did you mean {matches[0]!r}?")
+        key = tool_key(name)
+        matches = difflib.get_close_matches(key, known, n=1, cutoff=0.85)
+        if key not in known and (matches or complete):
+            hint = f"did you mean {known[matches[0]]!r}?" if matches else f"there are {_name_some(known.values())}"
+            raise ValueError(f"{list_name}: there is no tool {name!r}; {hint}")
     return tools
+
+
+def check_distinct_tools(names: Iterable[str], list_name: str) -> None:
+    """Raise `ValueError` for two names of one tool, between which no contract could tell."""
+    spellings: dict[str, str] = {}
+    for name in sorted(names):
+        if (other := spellings.setdefault(tool_key(name), name)) != name:
+            raise ValueError(f"{list_name}: {other!r} and {name!r} are the same name of a tool; rename one")
 
 
 T = TypeVar("T")
 _MAX_NAMED = 5
+
+
+def _name_some(names: Iterable[str]) -> str:
+    """Return the first names, and how many more there are."""
+    ordered = sorted(names)
+    omitted = f" and {len(ordered) - _MAX_NAMED} more" if len(ordered) > _MAX_NAMED else ""
+    return ", ".join(ordered[:_MAX_NAMED]) + omitted if ordered else "none"
 
 
 class Registry(Generic[T]):
@@ -83,9 +111,7 @@ class Registry(Generic[T]):
         """Return the item with this exact name and version."""
         if name not in self._items:
             matches = difflib.get_close_matches(name, self._items, n=3)
-            names = sorted(self._items)
-            omitted = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-            available = ", ".join(names[:_MAX_NAMED]) + omitted if names else "none"
+            available = _name_some(self._items)
             hint = f"did you mean {' or '.join(map(repr, matches))}?" if matches else f"there are {available}"
             raise self._error(f"there is no {self._kind} {name!r}; {hint}")
         versions = self._items[name]

@@ -51,7 +51,7 @@ class ContractTerms:
 
     Raises:
         TypeError: A list of tools is a string.
-        ValueError: A tool name is a pattern, blank, or a misspelling of a registered agent's tool.
+        ValueError: A tool name is a pattern or blank, or no agent of the registry has the tool.
 
     Example:
         >>> ContractTerms(forbidden=frozenset({"email.send"})).max_tokens
@@ -68,11 +68,12 @@ class ContractTerms:
 
     def __post_init__(self) -> None:
         """Check the lists of tools: a name that matches no tool would forbid nothing."""
+        registered = self.agents is not None
         known_tools = {tool for entry in (self.agents.entries if self.agents else ()) for tool in entry.tools}
         lists = {"granted": self.granted, "forbidden": self.forbidden}
         for name, names in lists.items():
             if names is not None:
-                object.__setattr__(self, name, tool_set(names, name, known_tools))
+                object.__setattr__(self, name, tool_set(names, name, known_tools, complete=registered))
 
 
 def find_trace_id(start: PipelineInput, task_id: str) -> str:

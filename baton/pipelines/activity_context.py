@@ -242,6 +242,11 @@ class StageContext(Generic[BatonT]):
         """What the stage's agent may see and do; None in a pipeline without contracts."""
         return None if self.given.contract is None else HandoffContract.from_json_object(self.given.contract)
 
+    @property
+    def forbidden_tools(self) -> frozenset[str]:
+        """The tools that the stage or its contract forbids."""
+        return self.spec.forbids | frozenset(self.contract.forbidden_tools if self.contract else ())
+
     @cached_property
     def session(self) -> SessionLog:
         """Records session events, from which later contracts are compiled."""
@@ -261,7 +266,7 @@ class StageContext(Generic[BatonT]):
         tool that it forbids.
         """
         allowed = (self.spec.tools or None) if self.contract is None else frozenset(self.contract.allowed_tools)
-        toolbox = Toolbox(allowed, self.session, self.handoff_id, self._record_denial, forbidden=self.spec.forbids)
+        toolbox = Toolbox(allowed, self.session, self.handoff_id, self._record_denial, forbidden=self.forbidden_tools)
         return self._share("tools", toolbox)
 
     @cached_property

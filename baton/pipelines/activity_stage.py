@@ -18,7 +18,7 @@ from pydantic import JsonValue, ValidationError
 from temporalio import activity
 
 from baton.codec.failures import leaf_errors
-from baton.contract.registry import tool_set
+from baton.contract.registry import check_distinct_tools, tool_set
 from baton.contract.store import output_check
 from baton.contract.validation import expiry_findings
 from baton.core.baton import Baton, BatonPatch
@@ -113,6 +113,8 @@ class Stage(Generic[ArgumentT, AnswerT]):
                 "forbids": tool_set(spec.forbids, "forbids", spec.tools),
             }
         )
+
+        check_distinct_tools(self.spec.tools, "tools")
 
         @activity.defn(name=spec.name)
         async def run(message: StageInput) -> StageReturn:

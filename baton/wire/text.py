@@ -241,6 +241,14 @@ def _disguise_pattern(words: str) -> str:
 _DELIMITER = re.compile(rf"(?:{_disguise_pattern('end of')}{_GAP})?+{_disguise_pattern('context from previous agent')}")
 
 
+def fold_appearance(text: str) -> str:
+    """Return a text without what a reader overlooks: case, accents, look-alikes and invisible characters."""
+    if text.isascii():
+        return _INVISIBLE.sub("", text).casefold()
+    visible = _INVISIBLE.sub("", unicodedata.normalize("NFKD", text))
+    return "".join(sign for sign in fold_lookalikes(visible) if not unicodedata.combining(sign)).casefold()
+
+
 def single_line(text: str) -> str:
     """Return ``text`` as one line that does not start a Markdown block."""
     if text.isascii() and text.isprintable():

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field, JsonValue
 from temporalio import activity
 
-from baton import Baton, BatonPatch, Retries, Spend, StageContext, StageResult, stage
+from baton import Baton, BatonPatch, Retries, Spend, Stage, StageContext, StageResult, stage
 from baton.agents import AgentAnswer, AgentWork, agent_stage
 
 SOON = timedelta(milliseconds=20)
@@ -219,9 +219,9 @@ class Nobody:
         return AgentAnswer()
 
 
-NAMESAKES = {"functions": other, "agents": agent_stage(Nobody())}
+NAMESAKES: dict[str, Stage[Any, Any]] = {"functions": other, "agents": agent_stage(Nobody())}
 """Stages of one name, by what they are made of."""
-FIRST_NAMESAKES = {"functions": forgets, "agents": agent_stage(Nobody())}
+FIRST_NAMESAKES: dict[str, Stage[Any, Any]] = {"functions": forgets, "agents": agent_stage(Nobody())}
 
 STAGES: list[Any] = [
     forgets,
