@@ -15,6 +15,7 @@ from baton.artifacts.activity import put_when_possible
 from baton.artifacts.store import ArtifactStore
 from baton.contract.records import TOOL_DENIED, EventType, SessionEvent, ToolDeniedError
 from baton.contract.registry import tool_key, tool_keys
+from baton.core.messages import ToolLimits
 from baton.core.stages import Calls, step
 from baton.handoff.store_gate import now_utc
 from baton.wire.json_values import Json, format_digest, repair_text, sha256
@@ -209,9 +210,16 @@ class Toolbox:
         denials: Denials = _ignore_denial,
         *,
         forbidden: frozenset[str] = frozenset(),
+        limits: ToolLimits | None = None,
     ) -> None:
         self._forbidden = tool_keys(forbidden)
-        self._allowed = None if allowed is None else frozenset(n for n in allowed if tool_key(n) not in self._forbidden)
+        self._limits = limits or ToolLimits(child="")
+        self._inherited = {tool_key(tool): pipeline for tool, pipeline in self._limits.forbidden.items()}
+        self._grants = {pipeline: tool_keys(tools) for pipeline, tools in self._limits.granted.items()}
+        if allowed is None and self._grants:
+            allowed = frozenset(tool for tools in self._limits.granted.values() for tool in tools)
+        self._allowed = None if allowed is None else frozenset(filter(self._permits, allowed))
+        self._allowed_keys = None if self._allowed is None else tool_keys(self._allowed)
         self._session = session
         self._handoff_id = handoff_id
         self._denials = denials
@@ -226,14 +234,27 @@ class Toolbox:
 
     def allows(self, name: str) -> bool:
         """Return whether a tool may be called. Nothing is recorded."""
-        key = tool_key(name)
-        return key not in self._forbidden and (self._allowed is None or key in tool_keys(self._allowed))
+        return self._permits(name) and (self._allowed_keys is None or tool_key(name) in self._allowed_keys)
 
     def check(self, name: str) -> None:
         """Raise `ToolDeniedError` if a tool may not be called; for tools that a framework calls itself."""
         if not self.allows(name):
             self._deny(name, self._handoff_id)
-            raise ToolDeniedError(name, self._handoff_id, allowed=self._allowed or ())
+            raise ToolDeniedError(name, self._handoff_id, allowed=self._allowed or (), why=self._inherited_reason(name))
+
+    def _permits(self, name: str) -> bool:
+        """Return whether nobody forbids a tool, here or in a pipeline above."""
+        return tool_key(name) not in self._forbidden and not self._inherited_reason(name)
+
+    def _inherited_reason(self, name: str) -> str:
+        """Return why a pipeline above does not let this one call a tool, or an empty text."""
+        key, child = tool_key(name), self._limits.child
+        if (pipeline := self._inherited.get(key)) is not None:
+            return f"the pipeline {pipeline!r} forbids it, also to its child {child!r}"
+        for pipeline, granted in self._grants.items():
+            if key not in granted:
+                return f"the pipeline {pipeline!r} does not grant it to its child {child!r}"
+        return ""
 
     def check_calls(self) -> None:
         """Raise an error if a tool was called and never awaited."""

@@ -60,12 +60,14 @@ class ToolDeniedError(BatonError):
 
     code = TOOL_DENIED
 
-    def __init__(self, tool: str, handoff_id: str, *, allowed: Collection[str]) -> None:
+    def __init__(self, tool: str, handoff_id: str, *, allowed: Collection[str], why: str = "") -> None:
         self.tool = tool
         self.handoff_id = handoff_id
         names = sorted(allowed)
         omitted = f" (+{len(names) - _MAX_NAMED} more)" if len(names) > _MAX_NAMED else ""
-        if names:
+        if why:
+            text = f"{tool!r} was called under handoff {handoff_id!r}, and {why}"
+        elif names:
             listed = ", ".join(names[:_MAX_NAMED]) + omitted
             text = f"{tool!r} is not among the tools of handoff {handoff_id!r}: {listed}"
         else:

@@ -21,9 +21,9 @@ from baton.contract.records import (
     explain_stage,
     verdict_log_fields,
 )
-from baton.contract.registry import AgentRegistry, OutputSchemas, tool_set
+from baton.contract.registry import AgentRegistry, OutputSchemas, tool_key, tool_keys, tool_set
 from baton.contract.validation import validate_contract
-from baton.core.messages import PipelineInput, StageInput, StageReturn
+from baton.core.messages import PipelineInput, StageInput, StageReturn, ToolLimits
 from baton.core.stages import StageSpec
 from baton.core.state import PipelineState
 from baton.errors import PipelineError, RoutingError, StageFailedError
@@ -81,11 +81,33 @@ def find_trace_id(start: PipelineInput, task_id: str) -> str:
     return start.traceparent.split("-")[1] if start.traceparent else task_id.replace("-", "").lower()
 
 
+def child_limits(
+    limits: ToolLimits | None, terms: ContractTerms | None, pipeline: str, child: str
+) -> ToolLimits | None:
+    """Return what a pipeline lets a child call: what it forbids and grants itself, and what it inherited."""
+    inherited = limits or ToolLimits(child=child)
+    forbidden, granted = dict(inherited.forbidden), dict(inherited.granted)
+    if terms is not None:
+        forbidden = dict.fromkeys(sorted(terms.forbidden), pipeline) | forbidden
+        if terms.granted is not None:
+            granted[pipeline] = sorted(terms.granted)
+    return ToolLimits(child=child, forbidden=forbidden, granted=granted) if forbidden or granted else None
+
+
 class ContractIssuer:
     """Issues the contracts of one pipeline."""
 
-    def __init__(self, terms: ContractTerms, state: PipelineState, trace_id: str, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        terms: ContractTerms,
+        state: PipelineState,
+        trace_id: str,
+        metrics: Metrics,
+        limits: ToolLimits | None = None,
+    ) -> None:
         self._terms = terms
+        self._inherited = frozenset(limits.forbidden if limits else ())
+        self._grants = [tool_keys(tools) for tools in limits.granted.values()] if limits else []
         self._metrics = metrics
         self._state = state
         self._trace_id = trace_id
@@ -122,9 +144,9 @@ class ContractIssuer:
             task=task if spec.task else task[:MAX_TASK_LENGTH],
             trace_id=self._trace_id,
             created_at=now,
-            capability=spec.tools,
+            capability=frozenset(tool for tool in spec.tools if all(tool_key(tool) in keys for keys in self._grants)),
             granted=spec.tools if terms.granted is None else terms.granted,
-            forbidden=terms.forbidden | spec.forbids,
+            forbidden=terms.forbidden | spec.forbids | self._inherited,
             output_schema=None if spec.output is None else OutputSchemaRef.parse(spec.output),
             max_tokens=terms.max_tokens,
         )

@@ -47,6 +47,20 @@ STARTING = ["Workflow starting"]
 """The current state of the first baton."""
 
 
+class ToolLimits(CompactRecord):
+    """What a child may call at most, by what the pipelines above it forbid and grant. It only restricts.
+
+    Attributes:
+        child: The child's workflow type.
+        forbidden: The forbidden tools, each with the pipeline that forbids it.
+        granted: By pipeline, the only tools that it grants.
+    """
+
+    child: str
+    forbidden: dict[Name, str] = Field(default_factory=dict)
+    granted: dict[str, list[Name]] = Field(default_factory=dict)
+
+
 class PipelineInput(CompactRecord):
     """The input of a pipeline: the argument of its `run`.
 
@@ -62,6 +76,7 @@ class PipelineInput(CompactRecord):
         traceparent: The trace that started it, as a W3C Trace Context header.
         follows: In a child pipeline, the span of the handoff that brought the task to its parent.
         personal_data: Personal data, encrypted by the vault (`Vault.seal`); nowhere else in the input.
+        tool_limits: In a child pipeline, what its parent lets it call.
         outcomes: Recorded steps, which are not executed again.
         edit: A patch to apply after the recorded steps.
         origin: The run this one was forked from.
@@ -86,6 +101,7 @@ class PipelineInput(CompactRecord):
     traceparent: TraceHeader | None = None
     follows: SpanId | None = None
     personal_data: dict[str, JsonValue] = Field(default_factory=dict)
+    tool_limits: ToolLimits | None = None
     outcomes: list[Outcome] = Field(default_factory=list)
     edit: dict[str, JsonValue] | None = None
     origin: Origin | None = None
@@ -331,6 +347,7 @@ class StageInput(CompactRecord):
         turns: The newest turns of the conversation, verbatim.
         summary: The summary of the older turns; empty if nothing was compressed.
         contract: What its agent may see and do, in a pipeline with contracts.
+        tool_limits: What the pipelines above this one let it call.
         left_out: The session events that the contract leaves out and earlier messages did not name: event id to label.
         handoff_id: The handoff that brought it, if any.
         stream: Whether people watch its output while it works.
@@ -352,6 +369,7 @@ class StageInput(CompactRecord):
     turns: list[dict[str, JsonValue]] = Field(default_factory=list)
     summary: str = ""
     contract: dict[str, JsonValue] | None = None
+    tool_limits: ToolLimits | None = None
     left_out: dict[str, str] = Field(default_factory=dict)
     handoff_id: str = ""
     stream: bool = False

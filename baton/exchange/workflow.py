@@ -47,7 +47,7 @@ from baton.handoff.sealed import SealError
 from baton.handoff.trace import handoff_span_id, task_traceparent
 from baton.handoff.validation import ReceiverRequirements
 from baton.pipelines.workflow import CHAIN, Pipeline
-from baton.pipelines.workflow_steps import publish
+from baton.pipelines.workflow_steps import publish, workflow_type
 from baton.wire.json_values import Json, digest
 from baton.wire.records import Integer, Record
 from baton.wire.text import describe_faults
@@ -394,6 +394,7 @@ class Exchange:
                 task_id=handoff.task_id,
                 traceparent=handoff.traceparent,
                 follows=handoff_span_id(handoff.handoff_id, to.agent),
+                tool_limits=self.pipeline.limits_for(workflow_type(to.starts)),
             )
             await start_receiver(to, start, searchable=self.pipeline._handlers.visibility.enabled)
             if await signal_workflow(to.workflow_id, HANDOFF, handoff):

@@ -244,8 +244,9 @@ class StageContext(Generic[BatonT]):
 
     @property
     def forbidden_tools(self) -> frozenset[str]:
-        """The tools that the stage or its contract forbids."""
-        return self.spec.forbids | frozenset(self.contract.forbidden_tools if self.contract else ())
+        """The tools that the stage, its contract or a pipeline above forbids."""
+        inherited = frozenset(self.given.tool_limits.forbidden if self.given.tool_limits else ())
+        return self.spec.forbids | inherited | frozenset(self.contract.forbidden_tools if self.contract else ())
 
     @cached_property
     def session(self) -> SessionLog:
@@ -263,10 +264,17 @@ class StageContext(Generic[BatonT]):
         """The tools that the stage may call; calling another one raises `ToolDeniedError` and is recorded.
 
         Without a contract a stage may call the tools that it declared, or any if it declared none. It may never call a
-        tool that it forbids.
+        tool that it forbids, nor in a child pipeline one that a pipeline above forbids or does not grant.
         """
         allowed = (self.spec.tools or None) if self.contract is None else frozenset(self.contract.allowed_tools)
-        toolbox = Toolbox(allowed, self.session, self.handoff_id, self._record_denial, forbidden=self.forbidden_tools)
+        toolbox = Toolbox(
+            allowed,
+            self.session,
+            self.handoff_id,
+            self._record_denial,
+            forbidden=self.forbidden_tools,
+            limits=self.given.tool_limits,
+        )
         return self._share("tools", toolbox)
 
     @cached_property

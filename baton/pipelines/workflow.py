@@ -11,7 +11,7 @@ from pydantic import BaseModel, JsonValue
 from temporalio import workflow
 
 from baton.budget.workflow import BudgetAccount
-from baton.contract.workflow import ContractIssuer, ContractTerms, find_trace_id
+from baton.contract.workflow import ContractIssuer, ContractTerms, child_limits, find_trace_id
 from baton.core.baton import Baton
 from baton.core.history import Outcome, StepKind
 from baton.core.inputs import Input, Parameters, decode_inputs, encode_inputs, encode_params
@@ -23,6 +23,7 @@ from baton.core.messages import (
     StageInput,
     StageResult,
     StageReturn,
+    ToolLimits,
 )
 from baton.core.patching import PatchRules, patch_effect, shorten_findings
 from baton.core.stages import Calls, HasSpec, StageSpec, name_set, same_name, spec_of, step
@@ -109,10 +110,12 @@ class Pipeline:
         self._account = BudgetAccount(start)
         self._handlers = RunHandlers(self.state, self.task_id, self._account)
         self._handlers.visibility.set_task(self.task_id)
+        self._contracts = contracts
         terms = handoffs or HandoffTerms()
         issuer = None
         if contracts is not None:
-            issuer = ContractIssuer(contracts, self.state, find_trace_id(start, self.task_id), self._handlers.metrics)
+            trace_id = find_trace_id(start, self.task_id)
+            issuer = ContractIssuer(contracts, self.state, trace_id, self._handlers.metrics, start.tool_limits)
         self._handoffs = HandoffCoordinator(
             self._handlers,
             self.state,
@@ -424,6 +427,7 @@ class Pipeline:
                 task_id=self.task_id,
                 budget=self._account.reserve_child(seq, step),
                 traceparent=self._start.traceparent,
+                tool_limits=self.limits_for(kind),
                 carried={CHAIN: chain} if (chain := self.carries[CHAIN]()) else {},
                 **self._handoffs.for_child(),
             )
@@ -442,6 +446,14 @@ class Pipeline:
                 raise StageFailedError(f"the patch from child {step!r} is rejected: {error}") from error
         publish(outcome)
         return self._handoffs.merge_personal_data(result)
+
+    def limits_for(self, child: str) -> ToolLimits | None:
+        """Return which tools a child may call at most: what this pipeline may, by its contracts and its own parent's.
+
+        Args:
+            child: The child's workflow type.
+        """
+        return child_limits(self._start.tool_limits, self._contracts, workflow.info().workflow_type, child)
 
     def carried(self, name: str, form: type[Record] | None = None) -> dict[str, Any]:
         """Return what ``carries[name]`` returned in the previous run; empty in a first run.
@@ -548,6 +560,7 @@ class Pipeline:
             params=params,
             inputs=inputs,
             branch=bool(branches),
+            tool_limits=self._start.tool_limits,
             stream=stream or spec.stream,
         )
         return OutgoingHandoff(spec, message, self._handoffs.new_id(), branches)
