@@ -42,6 +42,8 @@ class GuardCallback(BaseCallbackHandler):
         self._thread = threading.get_ident()
         self._calls: dict[UUID, tuple[str, str]] = {}
         self._tool_names: dict[UUID, str] = {}
+        self._parents: dict[UUID, UUID | None] = {}
+        self._asked_models: set[UUID] = set()  # tool calls in which a model was asked
         self._prompts: dict[UUID, list[Any]] = {}
         self._streaming: set[UUID] = set()
         self._reader = next((tool for tool in work.tools if tool.name == READ_ARTIFACT), None)
@@ -76,16 +78,46 @@ class GuardCallback(BaseCallbackHandler):
         if self._error is not None:
             raise self._error from None
 
+    def on_chain_start(
+        self,
+        serialized: dict[str, Any],
+        inputs: dict[str, Any],
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Note what a chain belongs to."""
+        self._parents[run_id] = parent_run_id
+
+    def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        """Forget a chain."""
+        self._parents.pop(run_id, None)
+
     def on_chat_model_start(
-        self, serialized: dict[str, Any], messages: list[list[BaseMessage]], *, run_id: UUID, **kwargs: Any
+        self,
+        serialized: dict[str, Any],
+        messages: list[list[BaseMessage]],
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        **kwargs: Any,
     ) -> None:
         """Count a request to a chat model."""
-        self._run_in_loop(self._count_request)
+        self._run_in_loop(self._count_request, parent_run_id)
         self._prompts[run_id] = [message.content for turn in messages for message in turn]
 
-    def on_llm_start(self, serialized: dict[str, Any], prompts: list[str], *, run_id: UUID, **kwargs: Any) -> None:
+    def on_llm_start(
+        self,
+        serialized: dict[str, Any],
+        prompts: list[str],
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        **kwargs: Any,
+    ) -> None:
         """Count a request to a completion model."""
-        self._run_in_loop(self._count_request)
+        self._run_in_loop(self._count_request, parent_run_id)
         self._prompts[run_id] = [*prompts]
 
     def on_llm_new_token(self, token: Any, *, chunk: Any = None, run_id: UUID, **kwargs: Any) -> None:
@@ -128,10 +160,12 @@ class GuardCallback(BaseCallbackHandler):
         input_str: str,
         *,
         run_id: UUID,
+        parent_run_id: UUID | None = None,
         inputs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         """Record a tool call."""
+        self._parents[run_id] = parent_run_id
         name = str((serialized or {}).get("name") or kwargs.get("name") or "unnamed")
         arguments = {key: repr(value) for key, value in (inputs or {"input": input_str}).items()}
         self._run_in_loop(self._record_call, run_id, name, arguments)
@@ -160,8 +194,11 @@ class GuardCallback(BaseCallbackHandler):
             raise RuntimeError(f"await the tool {READ_ARTIFACT!r}: this node runs in the event loop")
         return asyncio.run_coroutine_threadsafe(self.read(arguments), self._loop).result()
 
-    def _count_request(self) -> None:
+    def _count_request(self, parent: UUID | None) -> None:
         self._check_running()
+        while parent is not None:
+            self._asked_models.add(parent)
+            parent = self._parents.get(parent)
         self.record_texts()
         self._meter.count_request()
 
@@ -179,7 +216,8 @@ class GuardCallback(BaseCallbackHandler):
         if run_id in self._calls:
             name, call_id = self._calls.pop(run_id)
             session = self._work.context.session
-            session.tool_result(name, text, call_id=call_id, success=success)
+            by_model = run_id in self._asked_models
+            session.tool_result(name, text, call_id=call_id, success=success, by_model=by_model)
 
     def _charge(self, model: str, usage: Usage) -> None:
         if not self._closed:

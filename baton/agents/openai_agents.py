@@ -27,6 +27,7 @@ with needs_extra("openai-agents", __name__):
 from baton.agents.answers import AgentAnswer
 from baton.agents.billing import find_window, time_limit
 from baton.agents.failures import NO_USABLE_FORM, finish_error, is_parse_error, provider_error, unreadable_error
+from baton.agents.nested import refuse_nested_agents
 from baton.agents.openai_agents_run import (
     AgentGraph,
     EventForwarder,
@@ -133,6 +134,7 @@ class OpenAIAgent:
             PatchError: The model gave no usable answer.
             ToolDeniedError: An agent called a forbidden tool.
         """
+        refuse_nested_agents(work.context, self.name, self._graph.functions)
         custom = self._of_output is not None
         structured = self._native and not custom and work.schema is not None
         turn = partial(work.user_turn, with_schema=not structured and not custom)

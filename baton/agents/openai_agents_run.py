@@ -88,6 +88,12 @@ class AgentGraph:
         """The names of the agents' tools, except those of MCP servers, which are not known yet."""
         return frozenset(tool.name for agent in self.agents for tool in agent.tools)
 
+    @property
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """What the agents' tools call, by their names."""
+        tools = (tool for agent in self.agents for tool in agent.tools)
+        return {tool.name: tool.on_invoke_tool for tool in tools if isinstance(tool, FunctionTool)}
+
 
 class GuardedCopies:
     """Copies of a graph for one run, with guarded tools and without forbidden ones."""

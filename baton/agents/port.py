@@ -19,6 +19,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from baton.agents.answers import AgentAnswer, AnswerForm, answer_instructions, answer_schema, read_answer, to_json_value
+from baton.agents.nested import refuse_nested_agents
 from baton.agents.tools import AgentTool, build_tools, wire_name
 from baton.contract.records import OutputSchemaRef
 from baton.contract.registry import OutputSchemas, tool_key, tool_keys
@@ -300,8 +301,8 @@ class _AgentRunner:
 
     async def run(self, context: StageContext[Any], spec: StageSpec, schema: dict[str, Any] | None) -> StageResult:
         """Run the agent once."""
-        work = await self._prepare_work(context, spec, schema)
         try:
+            work = await self._prepare_work(context, spec, schema)
             answer = normalize_answer(await self.agent.run(work), work, self.agent.name)
         except AgentError as error:
             if error.waits:
@@ -313,7 +314,9 @@ class _AgentRunner:
     async def _prepare_work(
         self, context: StageContext[Any], spec: StageSpec, schema: dict[str, Any] | None
     ) -> AgentWork:
-        tools = tuple(tool.guarded(context) for tool in self.own_tools if context.tools.allows(tool.name))
+        allowed = [tool for tool in self.own_tools if context.tools.allows(tool.name)]
+        refuse_nested_agents(context, self.agent.name, {tool.name: tool.function for tool in allowed})
+        tools = tuple(tool.guarded(context) for tool in allowed)
         reads = _find_read_mode(context, self.agent, self.tool_names)
         if reads == "tool":
             tools = (*tools, _read_tool(context))

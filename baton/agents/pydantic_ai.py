@@ -31,10 +31,12 @@ with needs_extra("agents", __name__):
 
 from baton.agents.answers import AgentAnswer, cached_by_identity
 from baton.agents.billing import find_window
+from baton.agents.nested import refuse_nested_agents
 from baton.agents.port import AgentWork
 from baton.agents.pydantic_ai_run import (
     OUTPUT_TOOL,
     RecordingCapability,
+    functions_of,
     handoff_settings,
     tool_names_of,
     translate_error,
@@ -106,6 +108,7 @@ class PydanticAgent:
             PatchError: The model gave no usable answer within the agent's own retries.
             ToolDeniedError: The agent called a forbidden tool.
         """
+        refuse_nested_agents(work.context, self.name, functions_of(self.agent))
         usage = RunUsage()
         capability = RecordingCapability(
             work, self.name, self.price, schema=self.of_output is None and work.schema is not None

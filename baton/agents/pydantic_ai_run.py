@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from openai.types.completion_usage import CompletionUsage
-from pydantic_ai import Agent, RunContext, models
+from pydantic_ai import Agent, RunContext, capture_run_messages, models
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import (
     AgentRunError,
@@ -55,6 +55,7 @@ from baton.agents.failures import (
     stopped_error,
     unreadable_error,
 )
+from baton.agents.nested import is_limited, nested_error
 from baton.agents.port import HANDOFF_HEADER, AgentWork
 from baton.agents.tools import render_result
 from baton.contract.activity import ToolAnswer
@@ -74,6 +75,7 @@ class RecordingCapability(AbstractCapability[Any]):
 
     def __init__(self, work: AgentWork, agent: str, price: Price | None = None, *, schema: bool = True) -> None:
         self._work = work
+        self._agent = agent
         self._meter = UsageMeter(work, agent, price)
         self._schema = schema
         self._stage_tools = {tool.wire_name: tool.name for tool in work.tools}
@@ -120,16 +122,24 @@ class RecordingCapability(AbstractCapability[Any]):
     ) -> Any:
         """Guard the agent's own tools; those of the stage are guarded already."""
         if call.tool_name in self._stage_tools:
-            return await handler(args)
+            return await self._refusing_nested_runs(call.tool_name, handler, args)
 
         async def run(**arguments: Any) -> Any:
-            value = await handler(arguments)
+            value = await self._refusing_nested_runs(call.tool_name, handler, arguments)
             if not isinstance(value, ToolReturn):
                 return value
             # A ToolReturn's metadata is neither for models nor for later stages.
             return ToolAnswer(value, render_result(value.return_value))
 
         return await self._work.context.tools.guard(run, call.tool_name)(**args)
+
+    async def _refusing_nested_runs(self, tool: str, handler: Any, arguments: dict[str, Any]) -> Any:
+        """Call a tool; under a contract, withhold its result if another agent ran in it."""
+        with capture_run_messages() as nested:
+            value = await handler(arguments)
+        if nested and is_limited(self._work.context):
+            raise nested_error(self._agent, tool)
+        return value
 
     async def after_output_validate(self, ctx: RunContext[Any], *, output_context: Any, output: Any) -> Any:
         """Return an answer that does not fit the stage's schema to the model, in the same conversation."""
@@ -213,10 +223,15 @@ def _convert_cost(usage: RequestUsage | RunUsage) -> int | None:
 
 def tool_names_of(agent: Agent[Any, Any]) -> frozenset[str]:
     """Return the names of an agent's own functions and its provider's tools."""
-    toolsets = (toolset for toolset in agent.toolsets if isinstance(toolset, FunctionToolset))
-    own = frozenset(name for toolset in toolsets for name in toolset.tools)
+    own = frozenset(functions_of(agent))
     native = agent.root_capability.get_native_tools()
     return own | frozenset(tool.unique_id for tool in native if isinstance(tool, AbstractNativeTool)) - _HARMLESS
+
+
+def functions_of(agent: Agent[Any, Any]) -> dict[str, Callable[..., Any]]:
+    """Return an agent's own functions by the names of their tools."""
+    toolsets = (toolset for toolset in agent.toolsets if isinstance(toolset, FunctionToolset))
+    return {name: tool.function for toolset in toolsets for name, tool in toolset.tools.items()}
 
 
 def handoff_settings(handoff_id: str) -> Callable[[RunContext[Any]], ModelSettings]:

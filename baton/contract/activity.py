@@ -62,9 +62,10 @@ class SessionLog:
         retrieved_at: datetime | None = None,
         content: str | None = None,
         max_age_minutes: int | None = None,
+        by_model: bool = False,
         exclude: bool = False,
     ) -> SessionEvent:
-        """Record the result of a tool."""
+        """Record the result of a tool; ``by_model`` if a model wrote it."""
         timestamp = retrieved_at or self._clock()
         return self._record(
             EventType.TOOL_RESULT,
@@ -76,6 +77,7 @@ class SessionLog:
             call_id=call_id,
             success=success,
             max_age_minutes=max_age_minutes,
+            by_model=by_model,
         )
 
     def model_response(self, text: str, *, exclude: bool = False) -> SessionEvent:
@@ -182,6 +184,7 @@ class ToolAnswer:
         retrieved_at: When the data was retrieved, if not now; a cached answer is as old as its data.
         success: Whether the tool succeeded; if not, its claim does not become a fact.
         max_age_minutes: The age after which it is stale, instead of the policy's.
+        by_model: Whether a model wrote it; its fact is then of medium confidence.
     """
 
     result: Any
@@ -189,6 +192,7 @@ class ToolAnswer:
     retrieved_at: datetime | None = None
     success: bool = True
     max_age_minutes: int | None = None
+    by_model: bool = False
 
 
 Denials = Callable[[str, str, int], Awaitable[None]]
@@ -342,6 +346,7 @@ class Toolbox:
                 retrieved_at=result.retrieved_at,
                 content=result.result if isinstance(result.result, str) else repr(result.result),
                 max_age_minutes=result.max_age_minutes,
+                by_model=result.by_model,
             )
             return result.result
         text = result if isinstance(result, str) else repr(result)

@@ -206,7 +206,9 @@ def keep_within_budget(draft: Draft) -> None:
 def derive_confidence(event: SessionEvent) -> Confidence | None:
     """Return the confidence of an event's fact, or None if it cannot become a fact."""
     if event.type is EventType.TOOL_RESULT:
-        return Confidence.HIGH if event.success is True else Confidence.LOW
+        if event.success is not True:
+            return Confidence.LOW
+        return Confidence.HIGH if event.is_certain else Confidence.MEDIUM
     if event.type is EventType.DECISION and event.accepted is not True:
         return None
     return CONFIDENCES.get(event.type)

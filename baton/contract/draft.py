@@ -277,7 +277,7 @@ class Draft:
 
     def state(self, event: SessionEvent, claim: str, source: SourceProvenance, confidence: Confidence) -> None:
         """Turn an event into a fact."""
-        if confidence is Confidence.HIGH and not (event.type is EventType.TOOL_RESULT and event.success is True):
+        if confidence is Confidence.HIGH and not event.is_certain:
             raise ContractError(f"the event {event.id!r} is not a tool's success; its confidence cannot be high")
         if not has_text(claim):
             raise ContractError(f"the claim of the event {event.id!r} says nothing; leave the event out")

@@ -118,6 +118,7 @@ class SessionEvent(OpenRecord):
         tool_name: The tool of a call or result.
         call_id: For a call its own id, if not that of the event; for a result the id of its call.
         success: Whether the tool succeeded; absent if unknown, which does not mean success.
+        by_model: Whether a model wrote the result of a tool, as of one that asks another agent.
         accepted: For a decision, whether it was accepted.
         agent: Who recorded it.
         handoff_id: The handoff under which the agent acted.
@@ -135,9 +136,15 @@ class SessionEvent(OpenRecord):
     tool_name: str | None = None
     call_id: Name | None = None
     success: bool | None = None
+    by_model: bool = False
     accepted: bool | None = None
     agent: str | None = None
     handoff_id: str | None = None
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether its fact may have high confidence: the result of a tool that succeeded and asked no model."""
+        return self.type is EventType.TOOL_RESULT and self.success is True and not self.by_model
 
     @property
     def at(self) -> datetime | None:

@@ -205,8 +205,7 @@ def _check_fact(
     is_unknown = bool(events_by_id) and event is None
     if is_unknown or (crossed is not None and event_id not in crossed and event_id not in withheld):
         findings.append(f"{at!r} names the event {event_id!r}, which is not an event that crossed; name its own")
-    is_tool_success = event is not None and event.type is EventType.TOOL_RESULT and event.success is True
-    if event is not None and fact.get("confidence") == Confidence.HIGH.value and not is_tool_success:
+    if event is not None and fact.get("confidence") == Confidence.HIGH.value and not event.is_certain:
         findings.append(f"{at!r} is of high confidence, and its event is not a tool's success; say how sure it is")
     return [ContractFinding(check=Check.CONTEXT, text=text, at=at) for text in findings]
 

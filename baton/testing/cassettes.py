@@ -405,6 +405,7 @@ def _repeat_effects(recorded: Mapping[str, Any], work: AgentWork) -> None:
                 success=bool(event.success),
                 retrieved_at=now - age,
                 max_age_minutes=event.max_age_minutes,
+                by_model=event.by_model,
                 exclude=exclude,
             )
         elif event.type is EventType.DECISION:

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from pydantic import JsonValue
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
@@ -14,7 +13,7 @@ from baton.testing import pipeline_worker, run_pipeline
 from tests.contract.child_pipelines import CHILD_PIPELINES, CHILD_STAGES, SENT, calls_out, forbids, grants
 from tests.support import Handle, failure, start
 
-CHILDREN: list[dict[str, JsonValue]] = [
+CHILDREN: list[dict[str, Any]] = [
     {"of": "helper"},
     {"of": "helper", "undeclared": True},
     {"of": "careful_helper"},
@@ -44,7 +43,7 @@ async def exists(handle: Handle) -> bool:
     ("pipeline", "why"), [(forbids, "'forbids' forbids it"), (grants, "'grants' does not grant it")]
 )
 async def test_it_does_not_run_and_the_error_names_both(
-    worker: Worker, pipeline: Any, why: str, child: dict[str, JsonValue]
+    worker: Worker, pipeline: Any, why: str, child: dict[str, Any]
 ) -> None:
     """Whatever the child's own contracts grant."""
     SENT.clear()
@@ -58,7 +57,7 @@ async def test_it_does_not_run_and_the_error_names_both(
 
 @pytest.mark.parametrize("child", CHILDREN, ids=["child", "tools undeclared", "own contracts", "grandchild"])
 @pytest.mark.parametrize("pipeline", [forbids, grants])
-async def test_what_they_allow_runs(worker: Worker, pipeline: Any, child: dict[str, JsonValue]) -> None:
+async def test_what_they_allow_runs(worker: Worker, pipeline: Any, child: dict[str, Any]) -> None:
     SENT.clear()
     await run_pipeline(worker, pipeline, PipelineInput(goal="Help", params={"tool": "notes.add", **child}))
 

@@ -1,0 +1,85 @@
+"""Agents that run inside a tool of another: their own tools are not checked, so a contract refuses them."""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType, FunctionType
+from typing import Any
+
+from baton.errors import AgentError
+from baton.pipelines.activity_context import StageContext
+
+_PACKAGES = frozenset({"agents", "pydantic_ai"})  # graphs are watched also inside a tool
+_AGENT_TYPES = frozenset({"Agent", "AbstractAgent"})
+_MAX_FUNCTIONS = 1_000
+
+
+def is_limited(context: StageContext[Any]) -> bool:
+    """Return whether a contract, a stage or a pipeline above says which tools may be called."""
+    return context.contract is not None or bool(context.forbidden_tools or context.given.tool_limits)
+
+
+def refuse_nested_agents(context: StageContext[Any], agent: str, functions: Mapping[str, Callable[..., Any]]) -> None:
+    """Refuse tools whose functions refer to agents, by their globals, closures or objects, before anything runs.
+
+    Raises:
+        AgentError: A tool refers to an agent, and the stage's tools are limited.
+    """
+    if not is_limited(context):
+        return
+    for name, function in functions.items():
+        if nested := next(_find_agents(function), None):
+            raise nested_error(agent, name, nested)
+
+
+def nested_error(agent: str, tool: str, nested: str = "") -> AgentError:
+    """Return the error for a tool that runs another agent."""
+    other = f"the agent {nested!r}" if nested else "another agent"
+    message = f"agent {agent!r}: the tool {tool!r} runs {other}, whose own tools no contract guards"
+    return AgentError(f"{message}; make a stage or a child pipeline of it", permanent=True)
+
+
+def _find_agents(function: Callable[..., Any]) -> Iterator[str]:
+    """Yield the names of the agents that a function refers to, also by functions that it calls."""
+    pending: list[Any] = [function]
+    seen: set[int] = set()
+    while pending and len(seen) < _MAX_FUNCTIONS:
+        value = pending.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if _is_agent(value):
+            yield str(getattr(value, "name", None) or "agent")
+        elif isinstance(value, functools.partial):
+            pending += [value.func, *value.args, *value.keywords.values()]
+        elif inspect.ismethod(value):
+            pending += [value.__func__, *getattr(value.__self__, "__dict__", {}).values()]
+        elif callable(value) and not isinstance(value, type | FunctionType):  # an object with `__call__`
+            pending += getattr(value, "__dict__", {}).values()
+        elif isinstance(value, FunctionType):
+            names = set(_names(value.__code__))
+            pending += [value.__globals__[name] for name in names if name in value.__globals__]
+            pending += [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
+            pending += value.__defaults__ or ()
+
+
+def _is_agent(value: object) -> bool:
+    return any(
+        base.__name__ in _AGENT_TYPES and base.__module__.partition(".")[0] in _PACKAGES for base in type(value).__mro__
+    )
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """Yield the names that a function's code and the functions in it use."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - empty cells raise
+    except ValueError:
+        return False
+    return True
