@@ -36,6 +36,8 @@ _MEMBERS: Mapping[str, dict[str, Any]] = {
     "open_questions": {**_TEXTS, "description": "What later stages must resolve; replaces the list."},
     "acceptance": {**_TEXTS, "description": "Tests and checks that must pass; replaces the list."},
 }
+_THINKING = re.compile(r"\s*<think>(?P<thought>(?:[^<]|<(?!/think>))*+)(?:</think>\s*|\Z)")
+_END_OF_THINKING = re.compile(r"(?<=\n)</think>[ \t]*(?:\n\s*|\Z)")
 _CODE_FENCE = re.compile(r"```[\w-]*[ \t]*\n(.*)```", re.DOTALL)
 
 
@@ -146,6 +148,22 @@ def read_answer(answer: str | Mapping[str, Any], schema: Mapping[str, Any] | Non
     return AgentAnswer(patch=dict(patch), output=value.get("output"))
 
 
+def split_thinking(text: str) -> tuple[str, str]:
+    r"""Return a model's thinking, which some servers leave in its text, and the rest.
+
+    Example:
+        >>> split_thinking("<think>Hm.</think>\n\nIt is so.")
+        ('Hm.', 'It is so.')
+    """
+    thoughts: list[str] = []
+    while match := _THINKING.match(text):
+        thoughts.append(match["thought"].strip())
+        text = text[match.end() :]
+    if not thoughts and not text.lstrip().startswith("{") and (end := _END_OF_THINKING.search(text)):
+        thoughts, text = [text[: end.start()].strip()], text[end.end() :]  # the template opened it
+    return "\n".join(thoughts), text
+
+
 MAX_CACHED = 64
 """The size of the cache of `cached_by_identity`; a full cache is cleared."""
 
@@ -171,7 +189,7 @@ _gate = cached_by_identity(SchemaGate)
 def _load_answer(text: str) -> Any:
     """Parse a JSON text, which may be inside a code fence."""
     if not text.lstrip().startswith("{"):
-        text = text.rpartition("</think>")[2]  # some servers leave the model's thinking in the text
+        text = text.rpartition("</think>")[2]  # of a template that begins in mid-thought
     match = _CODE_FENCE.fullmatch(text.strip())
     text = match[1] if match else text
     try:

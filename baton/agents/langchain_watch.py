@@ -17,7 +17,7 @@ from langgraph.types import Command
 from pydantic import BaseModel, JsonValue
 
 from baton.agents.billing import UsageMeter
-from baton.agents.port import AgentWork
+from baton.agents.port import AgentWork, record_text
 from baton.contract.records import ToolDeniedError
 from baton.errors import AgentError
 from baton.pipelines.prompt import MAX_READ, READ_ARTIFACT
@@ -66,7 +66,7 @@ class GuardCallback(BaseCallbackHandler):
         """Record the models' latest texts."""
         for text in self._texts:
             if text != except_for:
-                self._work.context.session.model_response(text)
+                record_text(self._work.context.session, text)
         self._texts.clear()
 
     async def settle(self) -> None:
@@ -139,7 +139,7 @@ class GuardCallback(BaseCallbackHandler):
                     self._work.context.stream.text(choice.text)
         model, usage = _read_usage(response)
         prompts = self._prompts.pop(run_id, [])
-        if not usage and run_id in self._streaming:  # many servers do not measure streamed answers
+        if usage is None:  # many servers do not measure
             usage = self._meter.estimate_usage(prompts, [choice.text for choice in response.generations[0]])
         self._streaming.discard(run_id)
         streamed = self._streamed.pop(run_id, usage)
@@ -269,8 +269,11 @@ read_artifact = StructuredTool.from_function(_read, coroutine=_aread, name=READ_
 """A tool for nodes of a graph that reads what the prompt names; declare it by `uses=["read_artifact"]`."""
 
 
-def _read_usage(response: LLMResult) -> tuple[str, Usage]:
-    """Return a request's model and usage. Each of several choices reports the total; a cached answer costs nothing."""
+def _read_usage(response: LLMResult) -> tuple[str, Usage | None]:
+    """Return a request's model, and its usage unless it is missing.
+
+    Each of several choices reports the total; a cached answer costs nothing.
+    """
     output: Mapping[str, Any] = response.llm_output or {}
     message = getattr(response.generations[0][0], "message", None) if any(response.generations) else None
     metadata: Mapping[str, Any] = getattr(message, "response_metadata", None) or {}
@@ -278,7 +281,7 @@ def _read_usage(response: LLMResult) -> tuple[str, Usage]:
     model = str(next(filter(None, names), ""))
     # Completion models report usage beside their answer.
     report: Any = getattr(message, "usage_metadata", None) or output.get("token_usage") or {}
-    return model, Usage() if report.get("total_cost") == 0 else Usage.read(report) or Usage()
+    return model, Usage() if report.get("total_cost") == 0 else Usage.read(report)
 
 
 def _tool_messages(output: Any) -> list[Any]:

@@ -65,7 +65,7 @@ class LangGraphAgent:
             and the fenced prompt into `messages`. By default each field of the baton becomes a member of that name.
         out: Makes the patch: `{"current_state": "draft", "output": "score"}` takes the field `current_state` from the
             member `draft`, and the stage's output from `score`. By default each member named like a field of the baton
-            becomes that field.
+            becomes that field; if there is none, the last of the `messages` is the answer.
         uses: The tools that it may call; the stage declares them.
         price: The price of the models, if the public price list does not know them.
         stream: Stream the models' texts to clients that follow the run, like `p.stage(…, stream=True)`.
@@ -217,6 +217,12 @@ class LangGraphAgent:
             return result if isinstance(result, AgentAnswer) else AgentAnswer(patch=result, output=goto)
         fields = type(work.context.baton).model_fields
         targets = self._targets(work)
+        if self._out is None and goto is None and state and state.keys().isdisjoint(fields):
+            if MESSAGES not in state:
+                members = ", ".join(sorted(map(repr, state)))
+                message = f"the node {self.name!r} returned {members}, none of which is a field of the baton"
+                raise AgentError(f"{message}; map them, for example by out={{'output': …}}", permanent=True)
+            targets = {ANSWER: MESSAGES}
         if unknown := targets.keys() - fields - {ANSWER, OUTPUT}:
             raise AgentError(_unknown_name(self.name, "out", min(unknown), [*fields, ANSWER, OUTPUT]), permanent=True)
         answer_member, output_member = targets.pop(ANSWER, None), targets.pop(OUTPUT, None)
@@ -239,7 +245,8 @@ class LangGraphAgent:
         return work.read(_message_text(message))
 
     def _answer_text(self, state: Mapping[str, Any]) -> str | None:
-        member = self._out.get(ANSWER) if isinstance(self._out, Mapping) else None
+        out = {ANSWER: MESSAGES} if self._out is None else self._out
+        member = out.get(ANSWER) if isinstance(out, Mapping) else None
         return None if member is None else _message_text(_last_message(state.get(member)))
 
     def _finish_error(self, message: Any) -> AgentError | PatchError | None:

@@ -22,7 +22,7 @@ with needs_extra("openai-agents", __name__):
         RunResultStreaming,
     )
     from agents.exceptions import AgentsException, MaxTurnsExceeded, UserError
-    from openai import APIError, AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
+    from openai import APIError, AsyncOpenAI, OpenAIError
 
 from baton.agents.answers import AgentAnswer
 from baton.agents.billing import find_window, time_limit
@@ -37,13 +37,14 @@ from baton.agents.openai_agents_run import (
     contract_input_filter,
     stop_run,
 )
+from baton.agents.openai_agents_wire import WatchedClient, watching
 from baton.agents.port import AgentWork
 from baton.contract.records import ToolDeniedError
 from baton.core.stages import name_set
 from baton.errors import AgentError, PatchError
 from baton.wire.money import Price
 
-__all__ = ["OpenAIAgent", "contract_input_filter", "provider"]
+__all__ = ["OpenAIAgent", "WatchedClient", "contract_input_filter", "provider"]
 
 _FINISH_REASON = re.compile(r"(?:finish_reason=|incomplete_details=IncompleteDetails\(reason=)'(\w+)'")
 
@@ -61,7 +62,7 @@ def provider(
     Raises:
         openai.OpenAIError: The environment has no key.
     """
-    direct = DefaultAsyncHttpxClient(follow_redirects=False)  # a redirect would send the prompt to another address
+    direct = WatchedClient(follow_redirects=False)  # a redirect would send the prompt to another address
     client = AsyncOpenAI(base_url=base_url, api_key=api_key, max_retries=0, http_client=direct)
     return OpenAIProvider(openai_client=client, use_responses=api == "responses")
 
@@ -72,6 +73,8 @@ class OpenAIAgent:
     Args:
         agent: The agent. Its instructions come before those of the stage.
         provider: The provider for models given by name; by default OpenAI, with the key in the worker's environment.
+            One of your own needs a client with `http_client=WatchedClient()`: without it, a text that is cut off
+            passes as whole.
         answer: How the model is told the stage's schema: by the provider's structured output, or in the prompt, for
             servers without structured output.
         of_output: Makes the answer from the agent's own output; it keeps the agent's `output_type`.
@@ -145,7 +148,8 @@ class OpenAIAgent:
             config = self._config(contract_input_filter(work, copies.tool_names_of, turn))
             async with time_limit(work, self.name):
                 agent = await copies.copy_agent(self._graph.first, self._context)
-                result = await self._run(agent, work, turn(), hooks, config)
+                with watching(hooks.watch):
+                    result = await self._run(agent, work, turn(), hooks, config)
         except Exception as error:
             raise _translate_error(error, self.name) from None
         finally:

@@ -46,7 +46,9 @@ from openai.types.responses import (
 from pydantic import ValidationError
 
 from baton.agents.billing import UsageMeter
-from baton.agents.port import HANDOFF_HEADER, AgentWork
+from baton.agents.failures import finish_error
+from baton.agents.openai_agents_wire import AnswerWatch
+from baton.agents.port import HANDOFF_HEADER, AgentWork, record_text
 from baton.agents.tools import AgentTool, render_result, wire_name
 from baton.contract.compiler import compile_contract
 from baton.contract.draft import ContractRequest, render_contract
@@ -204,6 +206,8 @@ class RecordingHooks(RunHooks[Any]):
 
     def __init__(self, work: AgentWork, agent: str, copies: GuardedCopies, price: Price | None) -> None:
         self._work = work
+        self._agent = agent
+        self.watch = AnswerWatch()
         self._copies = copies
         self._meter = UsageMeter(work, agent, price)
         self._last_request: tuple[RunContextWrapper[Any], Agent[Any]] | None = None
@@ -214,6 +218,7 @@ class RecordingHooks(RunHooks[Any]):
     ) -> None:
         """Count the request."""
         self._last_request = context, agent
+        self.watch.begin()
         self._prompt = [system_prompt, *input_items]
         self._meter.count_request()
 
@@ -222,15 +227,16 @@ class RecordingHooks(RunHooks[Any]):
         session = self._work.context.session
         calls = [item.name for item in response.output if isinstance(item, ResponseFunctionToolCall)]
         for item in response.output:
-            if isinstance(item, ResponseOutputMessage) and calls and (text := _message_text(item)):
-                session.model_response(text)
+            if isinstance(item, ResponseOutputMessage) and calls:
+                record_text(session, _message_text(item))
             elif isinstance(item, ResponseReasoningItem):
                 for part in item.summary:
                     session.internal_note(part.text)
         usage = Usage.read(response.raw_usage or {}) or _convert_usage(response.usage)
-        if not usage and self._work.context.stream.wanted:  # many servers do not measure streamed answers
+        if not usage and not response.raw_usage:  # many servers do not measure
             usage = self._meter.estimate_usage(self._prompt, response.output)
         self._meter.charge(usage, _model_name(agent))
+        self.watch.usage = None
         forbidden = {tool_key(name): name for name in self._copies.foreign_tools(agent)}
         forbidden |= self._copies.forbidden_tools()
         for name in calls:
@@ -238,6 +244,9 @@ class RecordingHooks(RunHooks[Any]):
                 self._work.context.tools.check(forbidden_name)
         if calls:
             self._meter.check_limits()
+        error = finish_error(self.watch.reason, self._agent)
+        if error is not None and not (calls and isinstance(error, PatchError)):
+            raise error
         if all(isinstance(item, ResponseReasoningItem) or _is_empty(item) for item in response.output):
             raise PatchError(["the answer is empty; answer in the form asked for"])
 
@@ -246,6 +255,8 @@ class RecordingHooks(RunHooks[Any]):
         if self._last_request is None:
             return
         run, agent = self._last_request
+        if self.watch.usage is not None:
+            self._meter.charge(self.watch.usage, _model_name(agent))
         self._meter.settle(_convert_usage(run.usage), _model_name(agent))
 
 

@@ -18,9 +18,18 @@ from pydantic import validate_call
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from baton.agents.answers import AgentAnswer, AnswerForm, answer_instructions, answer_schema, read_answer, to_json_value
+from baton.agents.answers import (
+    AgentAnswer,
+    AnswerForm,
+    answer_instructions,
+    answer_schema,
+    read_answer,
+    split_thinking,
+    to_json_value,
+)
 from baton.agents.nested import refuse_nested_agents
 from baton.agents.tools import AgentTool, build_tools, wire_name
+from baton.contract.activity import SessionLog
 from baton.contract.records import OutputSchemaRef
 from baton.contract.registry import OutputSchemas, tool_key, tool_keys
 from baton.core.baton import Baton, BatonPatch
@@ -137,12 +146,14 @@ class AgentWork:
         Raises:
             PatchError: The answer does not have the requested form; the agent gets the findings.
         """
+        if isinstance(answer, str):
+            _, answer = split_thinking(answer)
         if self.form is AnswerForm.REPORT and isinstance(answer, str):
             return AgentAnswer(report=answer)
         if self.form is AnswerForm.TEXT:
             if not isinstance(answer, str) or not answer.strip():
                 raise PatchError(["the answer is not a text; answer with the text that was asked for"])
-            return AgentAnswer(output=answer)
+            return AgentAnswer(output=answer.lstrip("\r\n"))  # frameworks leave the blank line after a thought
         return read_answer(answer, self.schema)
 
 
@@ -423,10 +434,19 @@ def normalize_answer(answer: Any, work: AgentWork, agent: str) -> AgentAnswer:
         raise
 
 
+def record_text(session: SessionLog, text: str) -> None:
+    """Record what a model said beside its answer, and what it thought."""
+    thought, said = split_thinking(text)
+    if thought:
+        session.internal_note(thought)
+    if said.strip():
+        session.model_response(said)
+
+
 def _stage_result(answer: AgentAnswer, context: StageContext[Any]) -> StageResult:
     """Record what the agent said, and return its answer as the stage's result."""
     for text in answer.said:
-        context.session.model_response(text)
+        record_text(context.session, text)
     if answer.output is not None and answer.claimed and context.contract is not None:  # a claim for later contracts
         context.session.model_response(json.dumps(answer.output, ensure_ascii=False))
     patch = answer.patch.to_json_object() if isinstance(answer.patch, BatonPatch) else answer.patch or {}

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from baton.agents import AnswerForm
-from baton.agents.answers import answer_instructions, answer_schema, read_answer
+from baton.agents.answers import answer_instructions, answer_schema, read_answer, split_thinking
 from baton.core.baton import Baton
 from baton.errors import PatchError
 
@@ -159,3 +159,21 @@ class TestReadAnswer:
 
         assert "acceptance" in str(raised.value)
         assert "marker-1" not in str(raised.value)
+
+
+class TestThinking:
+    """What a model thinks, which some servers leave in its text."""
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("<think>Hm.</think>\n\nSo.", ("Hm.", "So.")),
+            ("<think>Hm.</think><think>Or?</think>So.", ("Hm.\nOr?", "So.")),
+            ("<think>Hm, if a < b", ("Hm, if a < b", "")),
+            ("Hm.\n</think>\n\nSo.", ("Hm.", "So.")),
+            ("The tag <think>a</think> is left in.", ("", "The tag <think>a</think> is left in.")),
+            ('{"output": "\n</think>\n"}', ("", '{"output": "\n</think>\n"}')),
+        ],
+    )
+    def test_is_taken_off_the_beginning_only(self, text: str, expected: tuple[str, str]) -> None:
+        assert split_thinking(text) == expected

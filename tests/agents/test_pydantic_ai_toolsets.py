@@ -9,10 +9,11 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import FunctionToolset
 
+from baton import StageContext
 from baton.agents import agent_stage
 from baton.agents.pydantic_ai import PydanticAgent
 from baton.contract.records import EventType, ToolDeniedError
-from tests.agents.material import ANSWER, context, contract, events
+from tests.agents.material import ANSWER, BATON, context, contract, events
 
 
 def log(since: str) -> str:
@@ -73,7 +74,7 @@ async def test_what_an_inner_agent_takes_is_charged_if_it_counts_in_the_same_pla
             took.append(ctx.usage.input_tokens - tokens_before)
             return "found"
 
-        await agent_stage(PydanticAgent(outer))(stage_context := context(contract(["research"])))
+        await agent_stage(PydanticAgent(outer))(stage_context := StageContext.for_test(BATON))
         return stage_context.charged.prompt_tokens
 
     alone, together = await charged(asks=False), await charged(asks=True)

@@ -48,7 +48,12 @@ class WireModel(BaseChatModel):
         tool_calls = [
             _call(call.id, call.function.name, call.function.arguments) for call in calls if call.type == "function"
         ]
-        message = AIMessage(reply.content or "", tool_calls=tool_calls, usage_metadata=_usage(response.usage))
+        message = AIMessage(
+            reply.content or "",
+            tool_calls=tool_calls,
+            usage_metadata=_usage(response.usage),
+            additional_kwargs={"refusal": reply.refusal} if reply.refusal else {},
+        )
         message.response_metadata = {"model_name": response.model, "finish_reason": response.choices[0].finish_reason}
         return ChatResult(generations=[ChatGeneration(message=message)])
 
@@ -81,7 +86,7 @@ def _usage(report: Any) -> Any:
     if report is None:
         return None
     read, written = report.prompt_tokens, report.completion_tokens
-    return {"input_tokens": read, "output_tokens": written, "total_tokens": read + written}
+    return {"input_tokens": read, "output_tokens": written, "total_tokens": report.total_tokens}
 
 
 def _sent(message: BaseMessage) -> dict[str, Any]:
