@@ -17,11 +17,11 @@ from typing import Any, ClassVar
 
 from baton.agents.answers import AgentAnswer, AnswerForm
 from baton.agents.port import AgentWork
+from baton.codec.secrets import hold_secret, mask
 from baton.core.stages import name_set
 from baton.devserver.processes import group_bound_to_parent
 from baton.errors import AgentError, ConfigurationError, PatchError
 from baton.pipelines.prompt import FILES, Reads
-from baton.wire.json_values import json_spellings
 from baton.wire.text import single_line
 
 INHERITED_VARIABLES = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "SYSTEMROOT")
@@ -35,7 +35,6 @@ _REPORT_HEADING = re.compile(r"^## Agent Handoff Report\b", re.MULTILINE)
 _MAX_OBJECTS = 100  # so many lines of JSON logs may follow an answer
 _MAX_REASON_LENGTH = 200
 _MAX_NOTE_LENGTH = 2_000
-_MIN_SECRET_LENGTH = 6
 _PROMPT_FILE = "{prompt_file}"
 _HEARTBEAT_INTERVAL = 1.0  # seconds
 _DRAIN_TIMEOUT = 1.0  # seconds to read the remaining output if a process outside the group holds the pipe
@@ -74,7 +73,7 @@ class SubprocessAgent:
 
     def __post_init__(self) -> None:
         """Refuse a command that is not a list, and a string as `environment`."""
-        name_set(self.environment, "environment")
+        hold_secret(*name_set(self.environment, "environment"))
         if isinstance(self.command, str) or not self.command:
             raise ValueError("command: expected a list of the program and its arguments, because no shell parses it")
 
@@ -99,7 +98,7 @@ class SubprocessAgent:
             stdin = b"" if in_file else prompt.encode()
             code = await self._execute(command, environment, stdin, output, work)
         # The output goes into the history, which must not contain keys.
-        stdout, stderr = (_redact(output.text(fd), secrets) for fd in (1, 2))
+        stdout, stderr = (mask(output.text(fd), secrets) for fd in (1, 2))
         if code != 0:
             ending = f"exit code {code}" if code > 0 else f"signal {-code}"
             message = f"agent {self.name!r} ended with {ending}{_last_line(stdout, stderr)}"
@@ -242,7 +241,7 @@ class _OutputProtocol(asyncio.SubprocessProtocol):
 
     def _stream(self, lines: bytes) -> None:
         text = _strip_terminal_codes(lines.decode(errors="replace"))
-        self._work.context.stream.text(_redact(text, self._secrets))
+        self._work.context.stream.text(mask(text, self._secrets))
 
     def process_exited(self) -> None:
         """Set `exited`; other processes of the group may still hold the pipes."""
@@ -281,15 +280,6 @@ def _signal_group(group: int, number: int) -> None:
             os.kill(group, number)
         else:
             os.killpg(group, number)
-
-
-def _redact(text: str, secrets: Sequence[str]) -> str:
-    """Replace secrets in a text, also as JSON spells them."""
-    spellings = {spelling for secret in secrets for spelling in json_spellings(secret)}
-    for spelling in sorted(spellings, key=len, reverse=True):  # a secret may start with another one
-        if len(spelling) >= _MIN_SECRET_LENGTH:
-            text = text.replace(spelling, "[withheld]")
-    return text
 
 
 def _last_line(*texts: str) -> str:

@@ -1,4 +1,4 @@
-"""Errors as the server can store them: bounded texts in characters that UTF-8 can encode, with few causes."""
+"""Errors as the server may store them: bounded texts without secrets, in characters that UTF-8 can encode."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,11 +6,12 @@ from typing import Any
 from temporalio.converter import DefaultFailureConverter, PayloadConverter
 from temporalio.exceptions import ApplicationError, FailureError
 
-from baton.wire.json_values import has_lone_surrogate
+from baton.codec.secrets import mask_secrets
 
 _MAX_LISTED_ERRORS = 5
 _MAX_TEXT_LENGTH = 20_000  # the server rejects a failure of 2 MB
 _MAX_TYPE_LENGTH = 200
+_MAX_SECRET_LENGTH = 4_000  # so that a key at the limit is masked before it is cut
 _MAX_CAUSES = 20  # an error may be its own cause
 
 
@@ -84,8 +85,9 @@ def error_text(error: BaseException) -> str:
 
 
 def storable_text(text: str, limit: int = _MAX_TEXT_LENGTH) -> str:
-    """Return a text shortened, and in characters that UTF-8 can encode."""
-    storable = text.encode("utf-8", "backslashreplace").decode()
+    """Return a text shortened, without secrets, and in characters that UTF-8 can encode."""
+    start = text[: limit + _MAX_SECRET_LENGTH]  # a text may have megabytes
+    storable = mask_secrets(start.encode("utf-8", "backslashreplace").decode())
     return storable if len(storable) <= limit else f"{storable[: limit - 1]}…"
 
 
@@ -95,11 +97,17 @@ def storable_type(error: BaseException) -> str:
 
 
 def is_storable(error: BaseException) -> bool:
-    """Return whether the server can store an error with its causes; then it can also be logged."""
+    """Return whether the server may store an error with its causes; then it may also be logged."""
     chain = [*causes(error)]
     return len(chain) <= _MAX_CAUSES and all(
         _has_storable_texts(inner) for cause in chain for inner in (cause, *leaf_errors(cause))
     )
+
+
+def storable_cause(error: BaseException) -> ApplicationError | None:
+    """Return an error's direct cause in storable texts, or None if it has none."""
+    _, cause, *_ = (*causes(error), None, None)
+    return None if cause is None else ApplicationError(error_text(cause), type=storable_type(cause))
 
 
 def bounded(error: BaseException) -> BaseException:
@@ -140,4 +148,4 @@ def _has_storable_texts(error: BaseException) -> bool:
     except Exception:
         return False
     limits = ((text, _MAX_TEXT_LENGTH), (_raw_type(error), _MAX_TYPE_LENGTH))
-    return all(len(value) <= limit and not has_lone_surrogate(value) for value, limit in limits)
+    return all(len(value) <= limit and storable_text(value, limit) == value for value, limit in limits)

@@ -19,6 +19,7 @@ from baton.codec.failures import (
     error_text,
     is_storable,
     leaf_errors,
+    storable_cause,
     storable_type,
     text_of,
     with_details,
@@ -55,14 +56,14 @@ def as_failure(error: Exception, cost_details: Sequence[Any], *, never: bool) ->
         if storable and not cost_details:
             return error
         failure = with_details(error, *cost_details)
-        failure.__cause__ = error.__cause__ if storable else None
-        return failure
+        failure.__cause__ = error.__cause__ if storable else storable_cause(error)
+        return failure if storable else failure.with_traceback(error.__traceback__)
     message = error_text(error)
     if storable and not (never or cost_details or message != text_of(error)):
         return error
     failure = ApplicationError(message, *cost_details, type=storable_type(error), non_retryable=never)
-    failure.__cause__ = error if storable else None
-    return failure
+    failure.__cause__ = error if storable else storable_cause(error)
+    return failure if storable else failure.with_traceback(error.__traceback__)
 
 
 def resend_heartbeat() -> None:

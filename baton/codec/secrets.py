@@ -1,0 +1,67 @@
+"""Keys and passwords in the texts of errors, which are stored for good: their usual forms, and values of variables."""
+
+import os
+import re
+from collections.abc import Iterable
+
+from baton.wire.json_values import json_spellings
+
+WITHHELD = "[withheld]"
+"""What stands for a secret."""
+
+MIN_SECRET_LENGTH = 6
+"""The length from which a variable's value is searched for; a shorter one would occur by chance."""
+
+_FORMS = re.compile(
+    "|".join(
+        (
+            r"\bsk-[\w-]{16,}",  # OpenAI, Anthropic and others
+            r"\b[srp]k_(?:live|test)_\w{16,}",  # Stripe
+            r"\bgh[oprsu]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}",
+            r"\bxox[a-z]-[\w-]{10,}",  # Slack
+            r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",  # AWS
+            r"\bAIza[\w-]{30,}",  # Google
+            r"\bhf_\w{20,}|\bnpm_\w{30,}|\bpypi-[\w-]{30,}",
+            r"\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*",  # JSON web tokens
+            r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]{0,30}PRIVATE KEY-----|\Z)",
+            r"(?<=://)[^\s/:@]{0,200}:[^\s/@]{1,200}(?=@)",  # a name and a password in an address
+            r"(?i:(?<=\bbearer )|(?<=\bbasic ))[\w.~+/=-]{16,}",
+        )
+    )
+)
+_NAMED = re.compile(
+    r"(?i)(\b(?:api[_-]?key|access[_-]?token|client[_-]?secret|password)[\"']?\s{0,3}[=:]\s{0,3}[\"']?)"
+    r"(?=[^\s\"',;&]{0,200}\d)[^\s\"',;&]{8,}"
+)
+_SECRET_VARIABLE = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD)\Z")
+_named_variables: set[str] = set()
+
+
+def hold_secret(*variables: str) -> None:
+    """Have the values of variables of the environment masked, whatever the variables are called."""
+    _named_variables.update(variables)
+
+
+def mask(text: str, secrets: Iterable[str]) -> str:
+    """Return a text without these secrets, also as JSON spells them."""
+    spellings = {spelling for secret in secrets for spelling in json_spellings(secret)}
+    for spelling in sorted(spellings, key=len, reverse=True):  # a secret may start with another one
+        if len(spelling) >= MIN_SECRET_LENGTH:
+            text = text.replace(spelling, WITHHELD)
+    return text
+
+
+def mask_secrets(text: str) -> str:
+    """Return a text without the usual forms of keys and without the values of variables that hold one.
+
+    Example:
+        >>> mask_secrets("401: incorrect API key provided: sk-proj-0123456789abcdef")
+        '401: incorrect API key provided: [withheld]'
+    """
+    held = (
+        value
+        for name, value in os.environ.items()
+        if name in _named_variables or (_SECRET_VARIABLE.search(name) and not value.startswith(("/", ".")))
+    )
+    text = mask(text, held)
+    return _NAMED.sub(rf"\1{WITHHELD}", _FORMS.sub(WITHHELD, text))

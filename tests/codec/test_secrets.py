@@ -1,0 +1,93 @@
+"""Keys in the texts of errors: what is stored for good has none."""
+
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.worker import Worker
+
+from baton import WorkerParts
+from baton.artifacts.store import MemoryArtifactStore
+from baton.codec.secrets import WITHHELD, hold_secret, mask_secrets
+from baton.devserver import DevServer
+from baton.handoff.store_safeguards import Safeguards
+from baton.plugin import BatonPlugin
+from baton.testing import pipeline_worker
+from tests.agents.surfaces import in_history, with_marker
+from tests.codec.leaking import LEAKED, LEAKS, Leaks, leak
+from tests.support import start
+
+FORMS = {
+    "openai": "sk-proj-0123456789abcdef",
+    "anthropic": "sk-ant-api03-0123456789_abcdef-AA",
+    "stripe": "sk_live_0123456789abcdef",
+    "github": "ghp_0123456789abcdefghij0123",
+    "slack": "xoxb-0123456789-abcdef",
+    "aws": "AKIA0123456789ABCDEF",
+    "google": "AIza0123456789abcdefghijklmnopqrstuvwx",
+    "token": "eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.c2lnbmF0dXJl",
+    "private key": "-----BEGIN PRIVATE KEY-----\nMIIEvQ\n-----END PRIVATE KEY-----",
+}
+
+
+@pytest.mark.parametrize("secret", FORMS.values(), ids=FORMS.keys())
+def test_usual_forms_are_withheld(secret: str) -> None:
+    assert mask_secrets(f"401: the key '{secret}' is wrong") == f"401: the key '{WITHHELD}' is wrong"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("postgres://ann:pa55-word@db:5432/x", f"postgres://{WITHHELD}@db:5432/x"),
+        ("Authorization: Bearer abcdefghijklmnop0123", f"Authorization: Bearer {WITHHELD}"),
+        ("api_key=abc123def456, retry", f"api_key={WITHHELD}, retry"),
+    ],
+)
+def test_what_is_named_a_key_is_withheld(text: str, expected: str) -> None:
+    assert mask_secrets(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["unexpected token: identifier", "the password is missing", "sk-learn", "/etc/keys.json: not found", "task-123"],
+)
+def test_other_words_stay(text: str) -> None:
+    assert mask_secrets(text) == text
+
+
+def test_values_of_variables_are_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those that are called keys, and of those that an agent's `environment` names."""
+    monkeypatch.setenv("TEAM_TOKEN", "correct horse")
+    monkeypatch.setenv("TEAM_LOGIN", "battery staple")
+    monkeypatch.setenv("TEAM_KEY", "/etc/team.key")
+    hold_secret("TEAM_LOGIN")
+
+    assert mask_secrets("correct horse, battery staple, /etc/team.key") == f"{WITHHELD}, {WITHHELD}, /etc/team.key"
+
+
+@pytest.fixture
+async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
+    parts = WorkerParts(artifacts=MemoryArtifactStore())
+    client = await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=safeguards)])
+    async with pipeline_worker(client, [Leaks], [leak]) as worker:
+        yield worker
+
+
+@pytest.mark.parametrize("how", LEAKS)
+async def test_an_error_of_a_stage_leaves_none_behind(
+    worker: Worker, safeguards: Safeguards, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    """Neither in the history, nor in the ledger, nor in the log; what went wrong is told."""
+    with caplog.at_level(logging.DEBUG):
+        handle = await start(worker, Leaks, how=how)
+        with pytest.raises(WorkflowFailureError) as failed:
+            await handle.result()
+
+    assert with_marker(await in_history(worker.client, handle), LEAKED) == []
+    assert with_marker(await in_history(worker.client, handle), WITHHELD)
+    assert LEAKED not in caplog.text
+    assert LEAKED not in repr(failed.value.cause)
+    folder = Path(str(safeguards.ledger)).parent
+    assert [path for path in folder.rglob("*") if path.is_file() and LEAKED.encode() in path.read_bytes()] == []
