@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from baton.exchange.client_external import OutsideAgents as OutsideAgents
     from baton.exchange.client_external import hand_off_to as hand_off_to
     from baton.exchange.client_http import serve_outside as serve_outside
-    from baton.handoff.client_inbox import WaitingHandoff as WaitingHandoff
+    from baton.handoff.client_inbox import InboxPage as InboxPage
+    from baton.handoff.client_inbox import WaitingQuestion as WaitingQuestion
     from baton.handoff.client_inbox import inbox as inbox
-    from baton.handoff.client_inbox import open_approvals as open_approvals
     from baton.handoff.client_inbox import resolve_handoff as resolve_handoff
     from baton.handoff.client_inbox import run_inbox as run_inbox
     from baton.handoff.pending import HandoffAction as HandoffAction
     from baton.handoff.pending import HandoffDecision as HandoffDecision
     from baton.handoff.pending import PendingHandoff as PendingHandoff
+    from baton.handoff.questions import Question as Question
     from baton.ledger.chain import ChainHead as ChainHead
     from baton.ledger.entries import Trace as Trace
     from baton.ledger.records import AuditRecord as AuditRecord
@@ -50,7 +51,9 @@ if TYPE_CHECKING:
     from baton.runs.client_connection import run_and_leave as run_and_leave
     from baton.runs.client_decide import OpenApproval as OpenApproval
     from baton.runs.client_decide import decide as decide
+    from baton.runs.client_decide import decide_or_leave as decide_or_leave
     from baton.runs.client_decide import decided_question as decided_question
+    from baton.runs.client_decide import open_approvals_in as open_approvals_in
     from baton.runs.client_decide import open_approvals_of as open_approvals_of
     from baton.runs.client_executions import describe as describe
     from baton.runs.client_executions import unpause as unpause
@@ -95,6 +98,7 @@ if TYPE_CHECKING:
     from baton.runs.client_waiting import Waits as Waits
     from baton.runs.client_waiting import answer_of as answer_of
     from baton.runs.client_waiting import must_be_answerable as must_be_answerable
+    from baton.runs.client_waiting import must_be_open as must_be_open
     from baton.runs.client_waiting import waits as waits
     from baton.sdk import leave as leave
 else:

@@ -41,6 +41,7 @@ from baton.pipelines.activity_worker import (
     MissingParts,
     as_failure,
     check_decision,
+    record_question,
 )
 from baton.pipelines.workflow_steps import run_fit
 from baton.pipelines.workflow_visibility import close_run, runs_in, show_failed, start_attributes
@@ -155,6 +156,7 @@ class BatonPlugin(SimplePlugin):
             record,
             rolled_back,
             check_decision,
+            record_question,
             *EXCHANGE_ACTIVITIES,
         ]
 

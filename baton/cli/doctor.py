@@ -26,11 +26,11 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from baton.artifacts.store import ArtifactStore, LocalArtifactStore, MemoryArtifactStore, open_store
 from baton.cli.options import ExitCode
-from baton.cli.output import make_table, plain
+from baton.cli.output import format_time, make_table, plain
 from baton.cli.session import KEYS_FOLDER, Session, command
 from baton.cli.supervision import installed_version
 from baton.errors import ArtifactError, BatonError, HistoryError, ServerError, UnreadableRunError
-from baton.handoff.client_inbox import ASKING_RUNS, WAITING_RUNS
+from baton.handoff.client_inbox import ASKING_RUNS, OUTSIDE_RUNS, WAITING_RUNS, WaitingQuestion, inbox
 from baton.keys.store_keyring import Keyring, KeyringError, Purpose, is_production
 from baton.ledger.chain import ChainHead, HeadSigner
 from baton.ledger.cli_sources import Keys, find_witness, ledger_name, ledger_place
@@ -257,14 +257,19 @@ async def check_search_attributes(client: Client, *, fix: bool) -> Finding:
     """Check that the namespace has Baton's search attributes, or with ``fix`` add missing ones."""
     check = "search attributes"
     try:
-        missing = await _missing_search_attributes(client)
+        missing, mistyped = await _find_search_attribute_faults(client)
+        if mistyped:
+            wanted = ", ".join(f"{name} is to be {SEARCH_ATTRIBUTES[name]}" for name in mistyped)
+            remedy = "remove them (`temporal operator search-attribute remove`), then baton doctor --fix adds them"
+            return Finding(check, Mark.FAIL, f"of another type: {wanted}", remedy)
         if not missing:
             return Finding(check, Mark.OK, ", ".join(SEARCH_ATTRIBUTES))
         if fix:
             await _add_search_attributes(client, missing)
             return Finding(check, Mark.OK, f"added {', '.join(missing)}")
     except RPCError as error:
-        remedy = f"make sure that the namespace has {', '.join(SEARCH_ATTRIBUTES)}, of type Keyword"
+        wanted = ", ".join(f"{name} ({kind})" for name, kind in SEARCH_ATTRIBUTES.items())
+        remedy = f"make sure that the namespace has {wanted}"
         return Finding(check, Mark.WARN, f"the server does not list them: {error.message}", remedy)
     return Finding(
         check,
@@ -274,10 +279,16 @@ async def check_search_attributes(client: Client, *, fix: bool) -> Finding:
     )
 
 
-async def _missing_search_attributes(client: Client) -> list[str]:
+async def _find_search_attribute_faults(client: Client) -> tuple[list[str], list[str]]:
+    """Return the names that the namespace lacks, and those that it has with another type."""
     request = ListSearchAttributesRequest(namespace=client.namespace)
-    response = await client.operator_service.list_search_attributes(request, retry=True)
-    return [name for name in SEARCH_ATTRIBUTES if name not in response.custom_attributes]
+    found = (await client.operator_service.list_search_attributes(request, retry=True)).custom_attributes
+    missing = [name for name in SEARCH_ATTRIBUTES if name not in found]
+    return missing, [name for name in SEARCH_ATTRIBUTES if found.get(name, _value_type(name)) != _value_type(name)]
+
+
+def _value_type(name: str) -> IndexedValueType.ValueType:
+    return IndexedValueType.Value(f"INDEXED_VALUE_TYPE_{SEARCH_ATTRIBUTES[name].upper()}")
 
 
 async def _add_search_attributes(client: Client, names: Sequence[str]) -> None:
@@ -286,7 +297,7 @@ async def _add_search_attributes(client: Client, names: Sequence[str]) -> None:
         await client.operator_service.add_search_attributes(
             AddSearchAttributesRequest(
                 namespace=client.namespace,
-                search_attributes={name: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD},
+                search_attributes={name: _value_type(name)},
             ),
             retry=True,
         )
@@ -440,18 +451,26 @@ def _blocking_reason(run: Execution) -> str | None:
 async def check_waiting_runs(client: Client) -> Finding:
     """Report how many runs wait for a person: for a decision, an answer, or to be unpaused."""
     check = "waiting for you"
-    handoffs, asking = await count(client, WAITING_RUNS), await count(client, ASKING_RUNS)
+    handoffs, approvals = await count(client, WAITING_RUNS), await count(client, ASKING_RUNS)
+    outside = await count(client, OUTSIDE_RUNS)
     paused = await count(client, RunFilter(status=PAUSED, children=True, every=True).query(labelled=False))
     rows: Sequence[tuple[int, str, str]] = (
         (handoffs, f"{quantity(handoffs, 'run')} with a handoff that waits for a person", "baton inbox"),
-        (asking, f"{quantity(asking, 'run')} waiting for an approval or an agent outside", "baton inbox"),
+        (approvals, f"{quantity(approvals, 'run')} waiting for an approval", "baton inbox"),
+        (outside, f"{quantity(outside, 'run')} waiting for an agent outside", "baton list --all --status waiting"),
         (paused, quantity(paused, "paused run"), "baton list --all --status paused"),
     )
     texts = [text for number, text, _ in rows if number]
     remedies = dict.fromkeys(remedy for number, _, remedy in rows if number)
     if not texts:
         return Finding(check, Mark.OK, "nothing")
+    if handoffs or approvals:
+        texts += [f"the nearest deadline is {format_time(entry.deadline)}" for entry in await _read_nearest(client)]
     return Finding(check, Mark.WARN, ", ".join(texts), "; ".join(remedies))
+
+
+async def _read_nearest(client: Client) -> list[WaitingQuestion]:
+    return [entry for entry in (await inbox(client, limit=1)).entries[:1] if entry.deadline]
 
 
 def check_keys(environment: Mapping[str, str]) -> Finding:

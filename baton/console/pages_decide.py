@@ -22,13 +22,13 @@ from baton.client import (
     RunHandoffs,
     StepStatus,
     Waiting,
-    WaitingHandoff,
+    WaitingQuestion,
     answer_of,
     answer_options,
-    decide,
+    decide_or_leave,
     decided_question,
     must_be_answerable,
-    open_approvals_of,
+    open_approvals_in,
     read_handoffs,
     refused_patch,
     resolve_handoff,
@@ -55,7 +55,11 @@ from baton.wire.json_values import digest
 from baton.wire.money import parse_amount
 
 _POLL_SECONDS = 1.0
-_READ_SECONDS = 5.0  # shorter than for a decision; the page updates once a worker answers
+_UNSERVED = "No worker polls for this run. You can decide all the same: the server holds it until one takes it up."
+_LEFT = (
+    "The decision was sent, but no worker has answered yet. The server holds it, and it counts once a worker takes it "
+    "up, if nothing has changed until then. This page follows by itself; sending it again does no harm."
+)
 
 
 @dataclass(frozen=True)
@@ -63,33 +67,35 @@ class ApprovalView:
     """The state of an approval."""
 
     name: str
-    open: OpenApproval | None = None  # None if it is decided, or no worker answers
+    open: OpenApproval | None = None  # None if it is decided, or cannot be decided now
     decided: Decided | None = None
     trouble: str = ""  # why it cannot be decided now
-    since: datetime | None = None  # when it began to wait, from the history
+    note: str = ""  # why a decision may have no effect at once
+    since: datetime | None = None  # when it began to wait
 
     @property
     def mark(self) -> str:
         """A digest that changes whenever the page does."""
         waiting = self.open.waiting if self.open else None
         votes = [vote.who for vote in waiting.votes] if waiting else []
-        return digest([self.trouble, waiting.digest if waiting else "", votes, self.decided is not None])[7:23]
+        shown = waiting.digest if waiting else ""
+        return digest([self.trouble, self.note, shown, votes, self.decided is not None])[7:23]
 
 
 async def read_approval(sources: Sources, workflow_id: str, question: str) -> ApprovalView:
     """Return the state of an approval: open, decided or unreachable."""
-    client = await sources.client()
+    client, trouble, note = await sources.client(), "", ""
+    run = await sources.run(workflow_id)
     try:
         await must_be_answerable(client, workflow_id)
-        approvals = await answer_of(client, workflow_id, open_approvals_of(client, workflow_id), within=_READ_SECONDS)
+    except NoAnswerError:
+        note = _UNSERVED
     except PipelineError as error:
-        trouble, approval = str(error), None
-    else:
-        trouble = ""
-        approval = next((candidate for candidate in approvals if candidate.waiting.question == question), None)
+        trouble = str(error)
+    approvals = [] if trouble else open_approvals_in(run)
+    approval = next((candidate for candidate in approvals if candidate.waiting.question == question), None)
     if approval is not None:
-        return ApprovalView(approval.waiting.name, approval)
-    run = await sources.run(workflow_id)
+        return ApprovalView(approval.waiting.name, approval, note=note)
     decided = decided_question(run, question)
     if decided is not None:
         return ApprovalView(decided.approval, decided=decided)
@@ -225,12 +231,12 @@ async def decide_approval(request: Request, fields: Mapping[str, str]) -> Respon
     )
     client = await sources.client()
     try:
-        await answer_of(client, workflow_id, decide(client, workflow_id, decision))
-    except NoAnswerError as error:
-        return await _approval_page(request, workflow_id, question, view, Submission(fields, unsent=str(error)))
+        reply = await decide_or_leave(client, workflow_id, decision)
     except PipelineError as error:
         view = await read_approval(sources, workflow_id, question)
         return await _approval_page(request, workflow_id, question, view, Submission(fields, refused=str(error)))
+    if reply is None:
+        return await _approval_page(request, workflow_id, question, view, Submission(fields, unsent=_LEFT))
     return redirect
 
 
@@ -248,7 +254,7 @@ async def approval_events(request: Request) -> Response:
 class HandoffView:
     """The state of a handoff that waits, or waited, for a person."""
 
-    waiting: WaitingHandoff | None  # None if it does not wait now
+    waiting: WaitingQuestion | None  # None if it does not wait now
     handoffs: RunHandoffs  # all handoffs in the run's history
     settled: list[tuple[datetime, HandoffDecision]] = field(default_factory=list)
 
@@ -262,7 +268,7 @@ class HandoffView:
         """A digest that changes whenever the page does."""
         pending = self.pending
         since = pending.since.isoformat() if pending else ""
-        return digest([since, bool(self.waiting and self.waiting.answered), len(self.settled)])[7:23]
+        return digest([since, bool(self.waiting and self.waiting.has_worker), len(self.settled)])[7:23]
 
 
 async def read_handoff_view(client: Client, workflow_id: str, handoff_id: str) -> HandoffView:

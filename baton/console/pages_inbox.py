@@ -1,6 +1,5 @@
 """The inbox: everything in any run that waits for a person."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,15 +9,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from temporalio.client import Client
 
-from baton.client import PendingHandoff, RunFilter, Waiting, WaitingHandoff, inbox, list_runs, open_approvals
+from baton.client import PendingHandoff, Waiting, WaitingQuestion, inbox
 from baton.console.rendering import get_sources, render, stream_changes
 from baton.console.security import page
 from baton.wire.json_values import digest
 
 MENU = ("/inbox", "Inbox")
 
-_MAX_ENTRIES = 200
+_PAGE = 100  # runs
 _CACHE_SECONDS = 1.0
+_MAX_DIGITS = 8
 _NEEDS_INPUT = ("SCHEMA_INVALID", "INCOMPLETE_CONTEXT")
 _KINDS = {"dead_letter": "dead letter", "top_up": "budget exhausted", "escalate": "escalation", "reroute": "escalation"}
 
@@ -43,16 +43,25 @@ class Entry:
 class Inbox:
     """The entries of the inbox."""
 
-    entries: Sequence[Entry]  # oldest first
-    silent: Sequence[str]  # runs that wait for a decision, but whose workers do not answer
+    entries: Sequence[Entry]  # the nearest deadline first
+    unserved: Sequence[str]  # runs without a worker: what is decided takes effect once one polls
+    number: int  # of the page, from 1
+    first: int  # the place of the page's first run
+    last: int  # and of its last
+    total: int  # how many runs ask something
     mark: str  # a digest that changes whenever the page does
 
 
 async def _read(request: Request) -> Inbox:
-    """Return the inbox, at most a second old and shared by all viewers."""
-    sources = get_sources(request)
+    """Return a page of the inbox, at most a second old and shared by all viewers."""
+    sources, number = get_sources(request), _page_number(request)
     client = await sources.client()
-    return await sources.shared.read("inbox", _CACHE_SECONDS, lambda: _read_inbox(client))
+    return await sources.shared.read(("inbox", number), _CACHE_SECONDS, lambda: _read_inbox(client, number))
+
+
+def _page_number(request: Request) -> int:
+    text = request.query_params.get("page", "1")
+    return max(1, int(text)) if text.isdecimal() and len(text) < _MAX_DIGITS else 1
 
 
 def approval_path(workflow_id: str, question: str, under: str = "", **more: object) -> str:
@@ -72,17 +81,18 @@ def pending_label(pending: PendingHandoff) -> str:
     return _KINDS.get(pending.fate.value, pending.fate.value)
 
 
-async def _read_inbox(client: Client) -> Inbox:
-    approvals, handoffs, asking = await asyncio.gather(
-        open_approvals(client, limit=_MAX_ENTRIES),
-        inbox(client, limit=_MAX_ENTRIES),
-        list_runs(client, RunFilter(status="WAITING"), _MAX_ENTRIES),
-    )
-    entries = [*(_approval_entry(*approval) for approval in approvals), *map(_handoff_entry, handoffs)]
-    unanswered = {run.workflow_id for run in asking} - {workflow_id for workflow_id, _ in approvals}
-    silent = sorted(unanswered | {handoff.workflow_id for handoff in handoffs if not handoff.answered})
-    entries.sort(key=lambda entry: (entry.since is not None, entry.since))
-    return Inbox(entries, silent, digest([[str(vars(entry)) for entry in entries], silent])[7:23])
+async def _read_inbox(client: Client, number: int) -> Inbox:
+    found = await inbox(client, limit=_PAGE, skip=(number - 1) * _PAGE)
+    entries = [*map(_entry, found.entries)]
+    unserved = sorted({entry.workflow_id for entry in found.entries if not entry.has_worker})
+    mark = digest([[str(vars(entry)) for entry in entries], unserved, found.total])[7:23]
+    return Inbox(entries, unserved, number, found.skipped + 1, found.skipped + found.runs, found.total, mark)
+
+
+def _entry(waiting: WaitingQuestion) -> Entry:
+    if waiting.approval is not None:
+        return _approval_entry(waiting.workflow_id, waiting.approval)
+    return _handoff_entry(waiting)
 
 
 def _approval_entry(workflow_id: str, waiting: Waiting) -> Entry:
@@ -100,15 +110,16 @@ def _approval_entry(workflow_id: str, waiting: Waiting) -> Entry:
     )
 
 
-def _handoff_entry(waiting: WaitingHandoff) -> Entry:
+def _handoff_entry(waiting: WaitingQuestion) -> Entry:
     pending = waiting.handoff
     if pending is None:
         return Entry(
             handoff_path(waiting.workflow_id, ""),
             waiting.workflow_id,
-            "handoff",
+            "unreadable",
             waiting.stage or "?",
             waiting.trouble or "",
+            until=waiting.deadline,
         )
     return Entry(
         path=handoff_path(waiting.workflow_id, pending.handoff_id),
@@ -124,7 +135,8 @@ def _handoff_entry(waiting: WaitingHandoff) -> Entry:
 async def show(request: Request) -> Response:
     """Show the inbox."""
     page_inbox = await _read(request)
-    return render(request, "inbox.html", {"inbox": page_inbox, "events": f"/inbox/events?cursor={page_inbox.mark}"})
+    events = f"/inbox/events?page={page_inbox.number}&cursor={page_inbox.mark}"
+    return render(request, "inbox.html", {"inbox": page_inbox, "events": events})
 
 
 async def events(request: Request) -> Response:

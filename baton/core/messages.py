@@ -238,6 +238,11 @@ class Waiting(CompactRecord):
         shown = [{"title": item.title, "form": item.form, "digest": item.digest} for item in self.shows]
         return digest({"approval": self.name, "asks": self.asks, "shows": shown, "terms": self.terms})
 
+    @property
+    def excerpt(self) -> Self:
+        """The approval with long texts cut to their beginnings."""
+        return self.model_copy(update={"shows": [exhibit.excerpt for exhibit in self.shows]})
+
     def digest_with(self, baton: str) -> str:
         """Return the digest of everything shown and asked, given the digest of the baton."""
         return digest(

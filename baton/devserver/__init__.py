@@ -68,8 +68,7 @@ class DevServerOptions:
         port: The gRPC port, or 0 for a free one.
         ui_port: The web UI's port, 0 for a free one, or None for no UI.
         namespace: The namespace to create; `default` always exists.
-        search_attributes: Keyword search attributes to create, by default those of pipelines; a namespace may have
-            ten.
+        search_attributes: The types of the search attributes to create, by name; by default those of pipelines.
         tuned: Whether to use the settings of `TUNED`, and for a database file SQLite's write-ahead log: a killed
             server loses nothing, a power cut may lose the last moments. A server with a file may also use 200 MB more
             memory, which saves processor time (`GOGC` and `GOMEMLIMIT` in the environment take precedence).
@@ -85,7 +84,7 @@ class DevServerOptions:
     port: int = 0
     ui_port: int | None = 0
     namespace: str = "default"
-    search_attributes: tuple[str, ...] = SEARCH_ATTRIBUTES
+    search_attributes: Mapping[str, str] = field(default_factory=lambda: SEARCH_ATTRIBUTES)
     tuned: bool = True
     settings: Mapping[str, object] = field(default_factory=dict)
     codec_endpoint: str | None = None
@@ -112,8 +111,8 @@ class DevServerOptions:
             arguments += ["--db-filename", str(self.database)]
             for pragma in _PRAGMAS if self.tuned else ():
                 arguments += ["--sqlite-pragma", pragma]
-        for name in self.search_attributes:
-            arguments += ["--search-attribute", f"{name}=Keyword"]
+        for name, kind in self.search_attributes.items():
+            arguments += ["--search-attribute", f"{name}={kind}"]
         for name, value in {**_DEFAULTS, **(TUNED if self.tuned else {}), **self.settings}.items():
             arguments += ["--dynamic-config-value", f"{name}={json.dumps(value)}"]
         return arguments

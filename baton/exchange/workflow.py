@@ -13,7 +13,7 @@ from temporalio.exceptions import ActivityError
 from baton.core import stages
 from baton.core.baton import Baton
 from baton.core.history import Spend, StepKind
-from baton.core.messages import PipelineInput, PipelineStatus, StageReturn
+from baton.core.messages import PipelineInput, StageReturn
 from baton.core.verdict import Disposition
 from baton.errors import PatchError, RoutingError, StageFailedError
 from baton.exchange.records import (
@@ -405,10 +405,8 @@ class Exchange:
         """Put the task into PENDING_HANDOFF and ask a person; return whether to send it again."""
         reason = f"{to.agent!r} ({to.workflow_id}) has not answered handoff {handoff.handoff_id} within {within}"
         self.note(f"escalated: {reason}")
-        visibility = self.pipeline._handlers.visibility
-        name = f"hand off to {to.agent}"[:200]
         if self._ask is None:
-            visibility.show_rejected(name)
+            self.pipeline._handlers.visibility.show_rejected(f"hand off to {to.agent}"[:200])
             raise StageFailedError(reason)
         since = workflow.now()
         pending = PendingHandoff(
@@ -423,9 +421,7 @@ class Exchange:
             until=since + within,
             only_as_sent=True,
         )
-        with visibility.show_waiting(PipelineStatus.PENDING_HANDOFF, name):
-            decision = await self._decision_or_answer(pending, within)
-        visibility.resume()
+        decision = await self._decision_or_answer(pending, within)
         if decision is None:
             self.note(f"{to.agent!r} answered handoff {handoff.handoff_id} after all; no decision is needed")
             return False

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from pydantic import JsonValue, ValidationError
+from rich.console import RenderableType
 from rich.text import Text
 from temporalio.client import Client
 from temporalio.service import RPCError
@@ -32,8 +33,9 @@ from baton.cli.session import (
     parse_usd,
     resolve_user,
 )
-from baton.client import WaitingHandoff, answer_options, read_run, resolve_handoff, run_inbox
-from baton.client import inbox as all_inboxes
+from baton.client import InboxPage, WaitingQuestion, answer_options, read_run, resolve_handoff, run_inbox
+from baton.client import inbox as read_inbox
+from baton.core.messages import Waiting
 from baton.core.patching import patch_effect
 from baton.errors import PipelineError
 from baton.handoff.cli_inbox_pages import (
@@ -47,15 +49,16 @@ from baton.handoff.cli_inbox_pages import (
     reason_label,
     select_handoffs,
 )
-from baton.handoff.client_inbox import open_approvals, run_approvals
+from baton.handoff.client_inbox import PAGE
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff, refusal
 from baton.runs.cli_show import approval_rows
 from baton.runs.client_handoffs import RunHandoffs, read_handoffs
 from baton.runs.client_list import SUSPENDED, RunFilter
-from baton.runs.client_waiting import answer_of, must_be_answerable, no_worker_error
+from baton.runs.client_waiting import answer_of, must_be_answerable
 from baton.wire.text import quantity
 
 _CONCURRENCY = 8
+_MAX_NAMED = 10
 
 HandoffArgument = Annotated[
     str | None,
@@ -75,57 +78,71 @@ EditOption = Annotated[
 
 
 @command
-async def list_(session: Session, limit: LimitOption = 100) -> None:
-    """List the handoffs that wait for a person, the oldest first, and the open approvals.
+async def list_(
+    session: Session,
+    limit: LimitOption = PAGE,
+    page: Annotated[int, typer.Option(min=1, help="Which page of so many runs.")] = 1,
+) -> None:
+    """List what runs ask people, the nearest deadline first: approvals, and handoffs that wait.
 
-    The worker of each run is asked; where none answers, the run's history is read. The server's
-    index may lag behind by a moment. With --json each has a `kind`, `handoff` or `approval`.
+    Read from the server's index and the runs' memos, so no worker is needed. The index may lag behind by a moment.
+    With --json each has a `kind`, `handoff` or `approval`.
     """
     client = await session.client()
-    with session.progress("asking the runs"):
-        waiting = await all_inboxes(client, limit=limit)
-        approvals = await open_approvals(client, limit=limit)
+    with session.progress("asking the server"):
+        found = await read_inbox(client, limit=limit, skip=(page - 1) * limit)
     if session.json:
-        rows = [{"kind": "handoff", **entry.to_json_object()} for entry in waiting]
-        rows += [{"workflow_id": id, **approval.model_dump(mode="json")} for id, approval in approvals]
-        session.write_json(rows)
-        return
-    for workflow_id, approval in approvals:
-        session.show(
-            Text.assemble(
-                plain(workflow_id, "bold"),
-                " asks: ",
-                plain(approval.name, "bold yellow"),
-                (f"  since {format_time(approval.since)}", "dim"),
-            ),
-            *approval_rows(workflow_id, approval),
-            Command(
-                f"  baton approve {shlex.quote(workflow_id)} {shlex.quote(approval.name)}{answer_options(approval)} "
-                "--why '…'"
-            ),
-        )
+        session.write_json([entry.to_json_object() for entry in found.entries])
+    else:
+        await _print_inbox(session, client, found)
+    if found.remaining or found.skipped:
+        first = found.skipped + 1
+        note = f"runs {first:,} to {found.skipped + found.runs:,} of {found.total:,}, by deadline"
+        session.note(f"{note}; --page {page + 1} shows more" if found.remaining else note)
+
+
+async def _print_inbox(session: Session, client: Client, found: InboxPage) -> None:
+    for entry in found.entries:
+        if entry.approval is not None:
+            session.show(*_approval_rows(entry, entry.approval))
     if suspended := (await client.count_workflows(RunFilter(status=SUSPENDED, children=True).query())).count:
         session.note(f"{quantity(suspended, 'run')} suspended: `baton list --all --status suspended`")
-    if not waiting:
-        session.note("no handoff waits for a person" if approvals else "nothing waits for a person")
-        return
-    session.show(inbox_table(waiting, datetime.now(UTC)))
-    for trouble in dict.fromkeys(f"{entry.workflow_id}: {entry.trouble}" for entry in waiting if entry.trouble):
+    others = [entry for entry in found.entries if entry.approval is None]
+    if others:
+        session.show(inbox_table(others, datetime.now(UTC)))
+    elif not found.entries:
+        session.note("nothing more waits for a person" if found.skipped else "nothing waits for a person")
+    for trouble in dict.fromkeys(f"{entry.workflow_id}: {entry.trouble}" for entry in found.entries if entry.trouble):
         session.note(trouble)
-    unanswered = sorted({entry.workflow_id for entry in waiting if not entry.answered and not entry.trouble})
-    if unanswered:
-        session.note(f"no worker answers for {', '.join(unanswered)}; showing what the history says")
-    if len({entry.workflow_id for entry in waiting}) >= limit:
-        session.note(f"the first {quantity(limit, 'run')}; --limit asks more")
-    session.say("baton inbox show RUN", "dim")
+    if unserved := sorted({entry.workflow_id for entry in found.entries if not entry.has_worker}):
+        further = len(unserved) - _MAX_NAMED
+        names = ", ".join(unserved[:_MAX_NAMED]) + (f" and {further:,} more" if further > 0 else "")
+        session.note(f"no worker polls for {names}: what is decided takes effect once one does")
+    if others:
+        session.say("baton inbox show RUN", "dim")
+
+
+def _approval_rows(entry: WaitingQuestion, approval: Waiting) -> list[RenderableType]:
+    until = f", until {format_time(approval.until)}" if approval.until else ""
+    run, title = shlex.quote(entry.workflow_id), shlex.quote(approval.name)
+    return [
+        Text.assemble(
+            plain(entry.workflow_id, "bold"),
+            " asks: ",
+            plain(approval.name, "bold yellow"),
+            (f"  since {format_time(approval.since)}{until}", "dim"),
+        ),
+        *approval_rows(entry.workflow_id, approval),
+        *([] if entry.question and entry.question.is_whole else [Command(f"  baton show {run} --asked")]),
+        Command(f"  baton approve {run} {title}{answer_options(approval)} --why '…'"),
+    ]
 
 
 @command
 async def show(session: Session, run: RunArgument, handoff: HandoffArgument = None) -> None:
-    """Show one: why it waits, all findings, its message, and what can be decided.
+    """Show one handoff: why it waits, all findings, its message, and what can be decided.
 
-    The message is shown as data inside a fence, with all that could steer a terminal made visible. Needs no
-    worker; without one it is what the run's history tells.
+    The message is shown as data inside a fence, with all that could steer a terminal made visible. Needs no worker.
     """
     target = Target.of(run)
     client = await session.client()
@@ -264,7 +281,7 @@ class _Request:
 class _HandoffView:
     """One pending handoff, with its message and baton from the run's history."""
 
-    entry: WaitingHandoff
+    entry: WaitingQuestion
     pending: PendingHandoff
     handoffs: RunHandoffs
 
@@ -286,9 +303,7 @@ async def _read_handoff(client: Client, target: Target, handoff: str | None) -> 
     matches = select_handoffs(pending, handoff)
     if not matches:
         missing = f"no handoff {handoff!r}" if handoff else "no handoff"
-        approvals = ", ".join(
-            [repr(approval.name) for approval in await run_approvals(client, target.workflow_id, target.run_id)]
-        )
+        approvals = ", ".join(repr(entry.approval.name) for entry in waiting if entry.approval)
         run = shlex.quote(target.workflow_id)
         hint = f". It waits for approval {approvals}: `baton show {run} --asked` shows it" if approvals else ""
         raise PipelineError(
@@ -304,10 +319,8 @@ async def _resolve(session: Session, target: Target, handoff: str | None, reques
     request.check()
     client = await session.client()
     with session.progress("asking the run"):
-        task_queue = await must_be_answerable(client, target.workflow_id, target.run_id)
+        await must_be_answerable(client, target.workflow_id, target.run_id)
         view = await _read_handoff(client, target, handoff)
-    if not view.entry.answered:
-        raise PipelineError(view.entry.trouble) if view.entry.trouble else no_worker_error(task_queue)
     decision = request.decision(view.pending)
     reason = refusal(decision, view.pending)
     if reason:
@@ -342,24 +355,26 @@ async def _resolve_all(session: Session, request: _Request, code: str | None, pi
     request.check()
     client = await session.client()
     with session.progress("asking the runs"):
+        found = await read_inbox(client, limit=limit)
         selected = [
             (entry, entry.handoff)
-            for entry in await all_inboxes(client, limit=limit)
+            for entry in found.entries
             if entry.handoff is not None
-            and entry.answered
+            and entry.has_worker
             and pipeline in (None, entry.pipeline)
             and (code is None or _normalize_code(reason_label(entry.handoff)) == _normalize_code(code))
             and request.action in entry.handoff.actions
         ]
     if not selected:
-        raise PipelineError(f"no selected handoff allows {request.action.value!r}; `baton inbox` lists all")
+        where = f" among the {limit:,} runs with the nearest deadlines (--limit)" if found.remaining else ""
+        raise PipelineError(f"no selected handoff allows {request.action.value!r}{where}; `baton inbox` lists all")
     if not session.json:
         session.err.print(inbox_table([entry for entry, _ in selected], datetime.now(UTC)))
     verb, count = request.action.value.replace("_", " "), quantity(len(selected), "handoff")
     session.confirm(f"{verb} {count}?", yes=request.yes)
     semaphore = asyncio.Semaphore(_CONCURRENCY)
 
-    async def resolve(entry: WaitingHandoff, pending: PendingHandoff) -> str | None:
+    async def resolve(entry: WaitingQuestion, pending: PendingHandoff) -> str | None:
         async with semaphore:
             try:
                 resolution = resolve_handoff(client, entry.workflow_id, request.decision(pending), entry.run_id)

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from baton.cli.output import Command, block, format_age, format_time, json_text, make_table, plain, stack
-from baton.client import WaitingHandoff
+from baton.client import WaitingQuestion
 from baton.core.verdict import Code, Disposition, Finding
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.runs.client_handoffs import text_at, without_envelope
@@ -38,8 +38,8 @@ _PAST_TENSE = {
 }
 
 
-def inbox_table(waiting: Sequence[WaitingHandoff], now: datetime) -> Table:
-    """Return a table with a row for each pending handoff."""
+def inbox_table(waiting: Sequence[WaitingQuestion], now: datetime) -> Table:
+    """Return a table with a row for each pending handoff, and each question that cannot be read."""
     longest_id = max((len(entry.workflow_id) for entry in waiting), default=0)
     unwrapped = ("since", "deadline")
     table = make_table("run", "step", "since", "deadline", "from → to, why", whole=unwrapped, leading=longest_id)
@@ -53,7 +53,7 @@ def inbox_table(waiting: Sequence[WaitingHandoff], now: datetime) -> Table:
             plain(entry.workflow_id, "bold"),
             str(pending.seq) if pending else "?",
             format_age(pending.since, now) if pending else "",
-            format_time(pending.until, now) if pending else "",
+            format_time(entry.deadline, now) if entry.deadline else "",
             why,
         )
     table.columns[-1].min_width = min(max(word_lengths), _MAX_MIN_WIDTH)
@@ -68,7 +68,7 @@ def reason_label(pending: PendingHandoff) -> str:
 
 
 def handoff_page(
-    entry: WaitingHandoff, pending: PendingHandoff, message: Mapping[str, Any] | None, baton: Mapping[str, Any]
+    entry: WaitingQuestion, pending: PendingHandoff, message: Mapping[str, Any] | None, baton: Mapping[str, Any]
 ) -> RenderableType:
     """Return the page of one handoff: why it waits, all findings, the message, and the possible decisions."""
     return stack(
@@ -80,7 +80,7 @@ def handoff_page(
     )
 
 
-def handoff_card(entry: WaitingHandoff, pending: PendingHandoff, message: Mapping[str, Any] | None) -> RenderableType:
+def handoff_card(entry: WaitingQuestion, pending: PendingHandoff, message: Mapping[str, Any] | None) -> RenderableType:
     """Return why a handoff waits, with all findings and the texts found unsafe."""
     until = f", until {format_time(pending.until)}" if pending.until else ""
     sent = f", sent {pending.attempts} times" if pending.attempts > 1 else ""
@@ -175,10 +175,9 @@ def _message_rows(message: Mapping[str, Any] | None, baton: Mapping[str, Any]) -
     return [plain(heading, "bold"), _fenced_block(json_text(without_envelope(message)))]
 
 
-def _decision_rows(entry: WaitingHandoff, pending: PendingHandoff) -> list[RenderableType]:
-    if not entry.answered:
-        why = f"{entry.trouble}: nothing can be decided from here" if entry.trouble else ""
-        return [plain(why or "no worker answers: nothing can be decided until one does", "yellow")]
+def _decision_rows(entry: WaitingQuestion, pending: PendingHandoff) -> list[RenderableType]:
+    if not entry.has_worker:
+        return [plain("no worker polls for the run: nothing can be decided until one does", "yellow")]
     target = shlex.quote(entry.workflow_id)
     rows: list[RenderableType] = [plain("What you can decide:", "bold")]
     for action in pending.actions:

@@ -52,7 +52,7 @@ class Escalation:
         within: timedelta,
         publish: Callable[[Outcome], None],
     ) -> None:
-        self.inbox = Inbox(state, account)
+        self.inbox = Inbox(state, account, handlers.board)
         handlers.pending_handoffs = self.inbox.pending
         self.on_record: bool | None = None
         self.released: dict[str, str] = {}
@@ -92,10 +92,14 @@ class Escalation:
             if earlier["about"] == key:
                 self._decisions_to_replay.remove(earlier)
                 return HandoffDecision.model_validate(earlier["decision"], strict=False)
+        pending = pending.model_copy(update={"until": pending.until or workflow.now() + within})
+        visibility, name = self._handlers.visibility, f"hand off to {pending.receiver}"[:_MAX_SUMMARY_LENGTH]
         try:
-            decision = await self._await_decision(pending, within, task_id)
+            with visibility.show_waiting(PipelineStatus.PENDING_HANDOFF, name, pending.until):
+                decision = await self._await_decision(pending, within, task_id)
         finally:
             self.inbox.mark_done(pending.handoff_id)  # the pipeline's code applies it
+            visibility.resume()
         self._decisions.append({"about": key, "decision": decision.model_dump(mode="json")})
         return decision
 
@@ -143,12 +147,11 @@ class Escalation:
             self._handlers.metrics.count(ROLLBACKS, fate)
         visibility, record = self._handlers.visibility, partial(self.record, outgoing, verdict.reason)
         try:
-            with visibility.show_waiting(PipelineStatus.PENDING_HANDOFF, outgoing.spec.name):
+            with visibility.show_waiting(PipelineStatus.PENDING_HANDOFF, outgoing.spec.name, pending.until):
                 decision = await _recorded_decision(self.inbox, pending, self._within, record)
         finally:
             self.inbox.mark_done(pending.handoff_id)  # no await follows before the decision is applied
-            if not self.inbox.pending():
-                visibility.resume(outgoing.spec.name)
+            visibility.resume(None if self.inbox.pending() else outgoing.spec.name)
         self._apply(outgoing, decision, pending)
 
     async def record(

@@ -14,6 +14,8 @@ from baton.core.patching import patch_effect
 from baton.core.state import PipelineState
 from baton.errors import PatchError
 from baton.handoff.pending import NULL_DECISION, HandoffAction, HandoffDecision, PendingHandoff, refusal
+from baton.handoff.questions import Question
+from baton.pipelines.workflow_questions import QuestionBoard
 from baton.pipelines.workflow_visibility import untyped_handler
 from baton.wire.money import MAX_USD, MICRO_PER_USD, to_usd
 from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF
@@ -35,7 +37,8 @@ class _OpenHandoff:
 class Inbox:
     """The pending handoffs of a pipeline, and the decisions about them."""
 
-    def __init__(self, state: PipelineState, account: BudgetAccount) -> None:
+    def __init__(self, state: PipelineState, account: BudgetAccount, board: QuestionBoard) -> None:
+        self._board = board
         self._state = state
         self._account = account
         self._open: dict[str, _OpenHandoff] = {}
@@ -56,6 +59,7 @@ class Inbox:
     async def wait(self, pending: PendingHandoff, within: timedelta) -> HandoffDecision:
         """Wait for a person's decision; after the deadline, abandon the handoff."""
         waiting = self._open[pending.handoff_id] = _OpenHandoff(pending)
+        self._board.put(Question(handoff=pending))
         try:
             await workflow.wait_condition(
                 lambda: waiting.decision is not None,
@@ -72,6 +76,7 @@ class Inbox:
             )
         finally:
             del self._open[pending.handoff_id]
+            self._board.withdraw(pending.handoff_id)
         assert waiting.decision is not None  # noqa: S101 - the condition above
         self._closed.pop(pending.handoff_id, None)  # so that the newest decision is the last
         self._closed[pending.handoff_id] = self._unapplied[pending.handoff_id] = waiting.decision

@@ -26,6 +26,7 @@ from baton.codec.failures import (
 )
 from baton.core.messages import Missing, StageInput
 from baton.errors import ConfigurationError
+from baton.handoff.questions import ASKED, Question
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.keys.store_keys import Deciders, KeyringError
 from baton.pipelines.activity_context import current_parts
@@ -210,6 +211,11 @@ def _is_stage_input(arg: RawValue) -> bool:
     except ValidationError:
         return False
     return True
+
+
+@activity.defn(name=ASKED)
+async def record_question(question: Question) -> None:
+    """Do nothing: the question is in the history as the input."""
 
 
 @activity.defn(name=CHECK_DECISION)

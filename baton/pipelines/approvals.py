@@ -202,12 +202,16 @@ class Docket:
             expired.decided = _decided(current.name, question, current.digest, vote, votes=current.votes, **asked)
         return expired.decided
 
+    def whole(self, question: str, baton: str) -> Waiting:
+        """Return the current state of an open question, with whole texts; votes on another baton no longer count."""
+        entry = self._open[question]
+        digest = entry.waiting.digest_with(baton)
+        votes = [vote for vote_digest, vote in entry.votes if vote_digest == digest]
+        return entry.waiting.model_copy(update={"digest": digest, "votes": votes})
+
     def _current(self, question: _Question, baton: str) -> Waiting:
-        """Return the current state of a question; votes on another baton no longer count."""
-        digest = question.waiting.digest_with(baton)
-        votes = [vote for vote_digest, vote in question.votes if vote_digest == digest]
-        shows = [exhibit.excerpt for exhibit in question.waiting.shows]
-        return question.waiting.model_copy(update={"digest": digest, "votes": votes, "shows": shows})
+        """Return the current state of a question, with excerpts of its texts."""
+        return self.whole(question.waiting.question or "", baton).excerpt
 
     def shown_text(self, question: str, place: int) -> str:
         """Return the full text of an exhibit of an open question, counted from 1; empty if there is none."""

@@ -339,14 +339,13 @@ class Pipeline:
         else:
             handlers = self._handlers
             question = handlers.approvals.open(request, seq)
-            waiting = handlers.visibility.show_waiting(PipelineStatus.WAITING, approval)
+            waiting = handlers.visibility.show_waiting(PipelineStatus.WAITING, approval, workflow.now() + within)
             try:
                 with waiting, self._steps.record_failure(StepKind.APPROVAL, approval, seq):
                     decided = await handlers.approvals.wait(question, request, seq)
                     await self._handoffs.escalation.record_approval(decided, seq, self.task_id)
             finally:
-                if not handlers.approvals.titles():
-                    handlers.visibility.resume(approval)
+                handlers.visibility.resume(None if handlers.approvals.titles() else approval)
             publish(self.state.record_decision(seq, decided))
         if not decided.approved:
             reason = f": {decided.why}" if decided.why else ""

@@ -16,6 +16,7 @@ from baton.core.inputs import encode_inputs, encode_params
 from baton.core.messages import Decided, Decision, Waiting
 from baton.core.stages import HasSpec, spec_of
 from baton.handoff.pending import NULL_DECISION, name_refusal
+from baton.handoff.questions import Question
 from baton.pipelines.approvals import (
     CHECK_DECISION,
     NOT_ALLOWED,
@@ -24,6 +25,7 @@ from baton.pipelines.approvals import (
     parse_form,
     restored_fault,
 )
+from baton.pipelines.workflow_questions import QuestionBoard
 from baton.pipelines.workflow_visibility import untyped_handler
 from baton.wire.json_values import Json
 from baton.wire.names import DECIDE, QUERY_SHOWN
@@ -107,7 +109,8 @@ def stage_arguments(params: dict[str, JsonValue], inputs: dict[str, JsonValue]) 
 class Approvals:
     """The open questions of a pipeline, and the handlers for people's decisions."""
 
-    def __init__(self, digest_now: Callable[[], str], note: Callable[[str], None]) -> None:
+    def __init__(self, digest_now: Callable[[], str], note: Callable[[str], None], board: QuestionBoard) -> None:
+        self._board = board
         self._digest_now = digest_now
         self._note = note
         self._docket = Docket()
@@ -129,7 +132,12 @@ class Approvals:
         """Open a question and return its id."""
         question = f"{seq}:{workflow.uuid4().hex[:16]}"
         self._docket.open(request.waiting(question, seq), request.answer)
+        self._publish(question)
         return question
+
+    def _publish(self, question: str) -> None:
+        """Publish an open question with its votes."""
+        self._board.put(Question(approval=self._docket.whole(question, self._digest_now())))
 
     async def wait(self, question: str, request: ApprovalRequest, seq: int) -> Decided:
         """Wait for a decision, or for the deadline, when the default counts."""
@@ -144,6 +152,7 @@ class Approvals:
             docket.expire(question, request.default, request.within, workflow.now(), self._digest_now())
         finally:
             docket.withdraw(question)
+            self._board.withdraw(question)
         decided = docket.decided(question)
         assert decided is not None  # noqa: S101 - the condition above
         if decided.via == "update":
@@ -197,7 +206,11 @@ class Approvals:
         self._refuse(self._docket.refusal(decision, self._digest_now()))
         self._refuse(await self._check(decision), NOT_ALLOWED)
         self._refuse(self._docket.refusal(decision, self._digest_now()))
-        return self._docket.count(decision, workflow.now(), via, self._digest_now())
+        is_repeated = self._docket.answer(decision, self._digest_now()) is not None
+        reply = self._docket.count(decision, workflow.now(), via, self._digest_now())
+        if reply.missing and not is_repeated:
+            self._publish(reply.question)
+        return reply
 
     def _refuse(self, refusal: str | None, type: str = "DecisionRefused") -> None:
         """Raise an error if there is a reason against a decision."""

@@ -20,6 +20,7 @@ from baton.core.state import PipelineState
 from baton.errors import PatchError, StageFailedError
 from baton.handoff.pending import PendingHandoff
 from baton.pipelines.workflow_approvals import Approvals
+from baton.pipelines.workflow_questions import QuestionBoard
 from baton.pipelines.workflow_visibility import Visibility, untyped_handler
 from baton.telemetry.metrics import ROLLBACKS, Metrics
 from baton.wire.names import (
@@ -67,6 +68,7 @@ class RunHandlers:
         under_way: The steps in progress, by number.
         approvals: The open approvals.
         visibility: The run's search attributes and details in the Temporal UI.
+        board: The open questions to people, in the run's memo.
         notes: Notes for operators, oldest first.
         steps: How many steps the code has started.
         interventions: Roll-backs and forks that the ledger does not have yet.
@@ -88,7 +90,8 @@ class RunHandlers:
         self.steps = 0
         self.defer_continue_as_new = 0
         self.visibility = Visibility()
-        self.approvals = Approvals(lambda: self._state.baton.digest, self.note)
+        self.board = QuestionBoard(self.visibility)
+        self.approvals = Approvals(lambda: self._state.baton.digest, self.note, self.board)
         self.metrics.begin(ROLLBACKS)
         workflow.set_query_handler(QUERY_BATON, untyped_handler(self._on_baton))
         workflow.set_query_handler(QUERY_HISTORY, untyped_handler(self._on_history))

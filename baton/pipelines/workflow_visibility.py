@@ -4,11 +4,12 @@ import asyncio
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from inspect import Parameter, Signature, iscoroutinefunction
 from typing import Any, TypeVar, cast
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey, SearchAttributePair
+from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate
 
 from baton.core.exhibits import Exhibit
 from baton.core.messages import PipelineStatus, Waiting
@@ -16,13 +17,23 @@ from baton.core.rendering import render
 from baton.core.state import PipelineState
 from baton.handoff.pending import PendingHandoff
 from baton.wire.money import to_usd
-from baton.wire.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK, DECIDE
+from baton.wire.names import (
+    ATTRIBUTE_PIPELINE,
+    ATTRIBUTE_STAGE,
+    ATTRIBUTE_STATUS,
+    ATTRIBUTE_TASK,
+    ATTRIBUTE_UNTIL,
+    DECIDE,
+    NOT_WAITING,
+)
 from baton.wire.text import disarm, single_line
 
 _PIPELINE = SearchAttributeKey.for_keyword(ATTRIBUTE_PIPELINE)
 _TASK = SearchAttributeKey.for_keyword(ATTRIBUTE_TASK)
 _STAGE = SearchAttributeKey.for_keyword(ATTRIBUTE_STAGE)
 _STATUS = SearchAttributeKey.for_keyword(ATTRIBUTE_STATUS)
+_UNTIL = SearchAttributeKey.for_datetime(ATTRIBUTE_UNTIL)
+_MAX_UNTIL = datetime(2200, 1, 1, tzinfo=UTC)  # the server stores nanoseconds, up to 2262
 # By precedence: people search for what they can decide.
 _WAITING = (PipelineStatus.PENDING_HANDOFF, PipelineStatus.WAITING, PipelineStatus.SUSPENDED)
 _SEARCHABLE_STATUS = frozenset({*_WAITING, PipelineStatus.FAILED})
@@ -50,11 +61,13 @@ class Visibility:
     def __init__(self) -> None:
         info = workflow.info()
         self.enabled = _is_searchable(info)
+        self._has_until = info.typed_search_attributes.get(_UNTIL) is not None  # else setting it would fail the task
         self.closed = False
         self._loop = asyncio.get_running_loop()
         self._status = PipelineStatus.RUNNING
         self._shows_rejection = False
-        self._waiting: list[PipelineStatus] = []
+        self._waiting: list[tuple[PipelineStatus, datetime]] = []
+        self._until = NOT_WAITING
         self._seconds = 0
         self._stages: list[tuple[str, int]] = []
         _by_loop[self._loop] = weakref.ref(self)
@@ -63,6 +76,15 @@ class Visibility:
     def status(self) -> PipelineStatus:
         """The current status."""
         return self._status
+
+    @property
+    def may_write(self) -> bool:
+        """Whether commands may be added now.
+
+        When a worker evicts a run, the interpreter may close its blocks later, outside of any task or in that of
+        another workflow, whose history must not change.
+        """
+        return not self.closed and runs_in(self._loop) and not workflow.unsafe.is_read_only()
 
     def set_task(self, task_id: str) -> None:
         """Set the task's search attribute if the starter did not, such as a schedule."""
@@ -84,20 +106,28 @@ class Visibility:
     def set_status(self, status: PipelineStatus, name: str | None = None) -> None:
         """Set the status, and the step it belongs to."""
         self._shows_rejection = False
-        if status is not self._status:
-            previous, self._status = self._status, status
-            if previous in _SEARCHABLE_STATUS or status in _SEARCHABLE_STATUS:
-                self._upsert(name)
+        previous, self._status = self._status, status
+        is_shown = previous in _SEARCHABLE_STATUS or status in _SEARCHABLE_STATUS
+        if (status is not previous and is_shown) or (self._has_until and self._nearest_deadline() != self._until):
+            self._upsert(name)
 
     @contextmanager
-    def show_waiting(self, status: PipelineStatus, name: str) -> Iterator[None]:
-        """Show a waiting status while the block runs, unless another one takes precedence; the caller then resumes."""
-        self._waiting.append(status)
+    def show_waiting(self, status: PipelineStatus, name: str, until: datetime | None = None) -> Iterator[None]:
+        """Show a waiting status while the block runs, unless another one takes precedence; the caller then resumes.
+
+        Args:
+            status: The status.
+            name: The step that waits.
+            until: The deadline of the question to people, if there is one.
+        """
+        deadline = NOT_WAITING if until is None else min(until, _MAX_UNTIL).replace(microsecond=0)
+        waiting = (status, deadline)
+        self._waiting.append(waiting)
         self.set_status(self._waiting_status(status), name)
         try:
             yield
         finally:
-            self._waiting.remove(status)
+            self._waiting.remove(waiting)
 
     def resume(self, name: str | None = None) -> None:
         """Show that the run continues, or what else it waits for."""
@@ -105,7 +135,12 @@ class Visibility:
 
     def _waiting_status(self, default: PipelineStatus) -> PipelineStatus:
         """Return the waiting status that takes precedence, or the default."""
-        return next((status for status in _WAITING if status in self._waiting), default)
+        shown = [status for status, _ in self._waiting]
+        return next((status for status in _WAITING if status in shown), default)
+
+    def _nearest_deadline(self) -> datetime:
+        """Return the nearest deadline of a question to people."""
+        return min((until for _, until in self._waiting if until != NOT_WAITING), default=NOT_WAITING)
 
     def show_rejected(self, name: str | None = None) -> None:
         """Show that a handoff was rejected, until the pipeline's code begins another step."""
@@ -158,15 +193,16 @@ class Visibility:
 
     def _upsert(self, name: str | None) -> None:
         """Update the search attributes, if the run has them."""
-        # When a worker evicts a run, the interpreter may close its blocks later, outside of any task or in that of
-        # another workflow, whose history must not change.
-        if not self.enabled or self.closed or not runs_in(self._loop):
-            return
-        if workflow.unsafe.is_read_only():
+        if not self.enabled or not self.may_write:
             return
         self._seconds = 0
         status = self._status.value if self._status in _SEARCHABLE_STATUS else None
-        updates = [_STATUS.value_unset() if status is None else _STATUS.value_set(status)]
+        updates: list[SearchAttributeUpdate[Any]] = [
+            _STATUS.value_unset() if status is None else _STATUS.value_set(status)
+        ]
+        if self._has_until and (until := self._nearest_deadline()) != self._until:
+            self._until = until
+            updates.append(_UNTIL.value_set(until))
         workflow.upsert_search_attributes(
             [*updates, _STAGE.value_set(name[:_MAX_ATTRIBUTE_LENGTH])] if name else updates
         )
@@ -185,9 +221,13 @@ def _exhibit_rows(exhibits: list[Exhibit]) -> list[str]:
     return rows
 
 
-def start_attributes(pipeline: str, task_id: str | None) -> list[SearchAttributePair[str]]:
+def start_attributes(pipeline: str, task_id: str | None) -> list[SearchAttributePair[Any]]:
     """Return the search attributes for the start of a pipeline."""
-    return [SearchAttributePair(_PIPELINE, pipeline), SearchAttributePair(_TASK, task_id or "")]
+    return [
+        SearchAttributePair(_PIPELINE, pipeline),
+        SearchAttributePair(_TASK, task_id or ""),
+        SearchAttributePair(_UNTIL, NOT_WAITING),
+    ]
 
 
 def show_failed(loop: asyncio.AbstractEventLoop) -> None:

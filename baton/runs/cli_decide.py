@@ -18,6 +18,7 @@ from rich.text import Text
 from temporalio.client import Client
 
 from baton.artifacts.store import ArtifactStore
+from baton.cli.options import ExitCode
 from baton.cli.output import block, format_time, plain, printable, stack
 from baton.cli.session import (
     RunArgument,
@@ -30,7 +31,7 @@ from baton.cli.session import (
     current_user,
     resolve_user,
 )
-from baton.client import OpenApproval, RunRecord, StepStatus, decide, open_approvals_of
+from baton.client import OpenApproval, RunRecord, StepStatus, decide_or_leave, open_approvals_of
 from baton.core.baton import AnyBaton
 from baton.core.exhibits import EXCERPT_LENGTH
 from baton.core.history import StepKind
@@ -40,7 +41,7 @@ from baton.keys.store_keyring import read_file
 from baton.runs.cli_show import approval_rows, baton_card, form_fields
 from baton.runs.cli_watch import news_lines
 from baton.runs.client_follow import follow
-from baton.runs.client_waiting import answer_of, must_be_answerable
+from baton.runs.client_waiting import must_be_open
 from baton.wire.json_values import digest
 
 ApprovalArgument = Annotated[
@@ -120,8 +121,8 @@ async def _decide(session: Session, run: str, approval: str | None, options: _De
     signer = read_file(options.key) if options.key else None
     by = resolve_user(options.who or (signer.owner if signer else None))
     client = await session.client()
-    with session.progress("asking the run"):
-        open_approval = await answer_of(client, target.workflow_id, read_open_approval(client, target, approval))
+    with session.progress("reading the run"):
+        open_approval = await read_open_approval(client, target, approval)
     title = open_approval.waiting.name
     if not session.json:
         session.err.print(await approval_card(session.parts.artifacts, target, open_approval))
@@ -129,8 +130,13 @@ async def _decide(session: Session, run: str, approval: str | None, options: _De
     session.confirm(f"{'approve' if options.approved else 'deny'} {title!r}?", yes=options.yes)
     decision = open_approval.decision(approved=options.approved, who=by, why=options.why, answer=answer)
     with session.progress("deciding"):
-        pending_decision = decide(client, target.workflow_id, decision, key=signer.keys[0] if signer else None)
-        result = await answer_of(client, target.workflow_id, pending_decision)
+        key = signer.keys[0] if signer else None
+        result = await decide_or_leave(client, target.workflow_id, decision, key=key)
+    if result is None:
+        if session.json:
+            session.write_json({"workflow_id": target.workflow_id, "left": True, **decision.model_dump(mode="json")})
+        session.note(left_note(target.workflow_id))
+        raise typer.Exit(ExitCode.UNVERIFIED)
     if session.json:
         session.write_json({"workflow_id": target.workflow_id, **result.model_dump(mode="json")})
         return
@@ -195,8 +201,8 @@ def _parse_value(schema: dict[str, Any], text: str) -> Any:
 
 async def read_open_approval(client: Client, target: Target, approval: str | None) -> OpenApproval:
     """Return the open approval of that title, or the only one that is open."""
-    await must_be_answerable(client, target.workflow_id, target.run_id)
-    approvals = await open_approvals_of(client, target.workflow_id, whole=False)
+    await must_be_open(client, target.workflow_id, target.run_id)
+    approvals = await open_approvals_of(client, target.workflow_id)
     titles = ", ".join(repr(open_approval.waiting.name) for open_approval in approvals) or "none"
     matches = [open_approval for open_approval in approvals if approval in (None, open_approval.waiting.name)]
     if not matches:
@@ -224,7 +230,7 @@ async def approval_card(store: ArtifactStore | None, target: Target, open_approv
 async def _with_contents(store: ArtifactStore | None, waiting: Waiting) -> Waiting:
     """Return an approval with the texts of the artifacts that it shows, if the store has them."""
     shows = []
-    for shown in waiting.shows:
+    for shown in (exhibit.excerpt for exhibit in waiting.shows):
         ref = shown.artifact
         if store is not None and ref is not None and (ref.size or 0) <= _MAX_CONTENT:
             with contextlib.suppress(ArtifactError, UnicodeDecodeError, OSError):
@@ -232,6 +238,14 @@ async def _with_contents(store: ArtifactStore | None, waiting: Waiting) -> Waiti
                 shown = shown.model_copy(update={"text": f"{shown.text}\n\n{content}"})
         shows.append(shown)
     return waiting.model_copy(update={"shows": shows})
+
+
+def left_note(workflow_id: str) -> str:
+    """Return what became of a decision that no worker answered in time."""
+    return (
+        "sent, but no worker has answered yet: the server holds the decision, and it counts once a worker takes it up, "
+        f"if nothing has changed until then. baton show {shlex.quote(workflow_id)} says whether it did"
+    )
 
 
 def render_outcome(result: Decided) -> Text:
@@ -330,7 +344,7 @@ class LiveView:
 
     async def _try_to_decide(self, target: Target, title: str) -> bool:
         """Show an approval, ask, and decide; return False if the decision was refused."""
-        open_approval = await answer_of(self.client, target.workflow_id, read_open_approval(self.client, target, title))
+        open_approval = await read_open_approval(self.client, target, title)
         self.console.print(await approval_card(self.store, target, open_approval))
         if open_approval.waiting.proof:
             raise EOFError  # it needs a key
@@ -342,13 +356,16 @@ class LiveView:
         decision = open_approval.decision(approved=approved, who=current_user(), why=why, answer=answer)
         self._is_sent = True
         try:
-            result = await answer_of(self.client, target.workflow_id, decide(self.client, target.workflow_id, decision))
+            result = await decide_or_leave(self.client, target.workflow_id, decision)
         except BatonError as error:
             self._remark(str(error))
             return False
         finally:
             self._is_sent = False
-        self.console.print(render_outcome(result))
+        if result is None:
+            self._remark(left_note(target.workflow_id))
+        else:
+            self.console.print(render_outcome(result))
         return True
 
     def _remark(self, text: str) -> None:

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 from rich.text import Text
-from temporalio.client import Client
 
 from baton.cli.output import (
     STATUS_STYLES,
@@ -26,7 +25,6 @@ from baton.core.history import Spend
 from baton.core.messages import Waiting
 from baton.core.rendering import render
 from baton.runs.client_changes import for_display
-from baton.runs.client_decide import read_whole_texts
 from baton.runs.client_list import SUSPENDED
 from baton.runs.client_standing import standing, standings
 from baton.runs.client_waiting import Waits, waits
@@ -52,10 +50,11 @@ async def show(
     client = await session.client()
     with session.progress("reading the history"):
         record = await read_run(client, target.workflow_id, target.run_id)
-        pending = await waits(client, record)
     if asked:
-        await _show_approvals(session, client, record, pending)
+        _show_approvals(session, record)
         return
+    with session.progress("asking what it waits for"):
+        pending = await waits(client, record)
     step = record.step(at) if at else None
     baton = record.baton_after(step) if step else record.baton
     if session.json:
@@ -66,14 +65,12 @@ async def show(
         _print(session, record, pending, step)
 
 
-async def _show_approvals(session: Session, client: Client, record: RunRecord, waits: Waits | None) -> None:
-    handle = client.get_workflow_handle(record.workflow_id)
-    pending = waits.pending if waits else []
-    approvals = [await read_whole_texts(handle, entry.asked) for entry in pending if entry.asked]
+def _show_approvals(session: Session, record: RunRecord) -> None:
+    approvals = record.approvals
     if session.json:
         session.write_json(approvals)
     elif not approvals:
-        session.note("no approval is open, or no worker answers")
+        session.note("no approval is open")
     for approval in [] if session.json else approvals:
         session.show(plain(approval.name, "bold yellow"), *approval_rows(record.workflow_id, approval))
 

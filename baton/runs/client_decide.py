@@ -1,5 +1,6 @@
 """A person's decision about an approval, sent as an update that the run accepts or refuses."""
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -12,10 +13,17 @@ from baton.errors import PipelineError
 from baton.keys.store_keys import Key
 from baton.ledger.chain import to_base64url
 from baton.pipelines.approvals import NOT_ALLOWED
-from baton.runs.client_executions import query_run
+from baton.runs.client_reader import read_run
 from baton.runs.client_record import RunRecord
-from baton.wire.json_values import digest
-from baton.wire.names import DECIDE, QUERY_BATON, QUERY_SHOWN, QUERY_STATUS
+from baton.runs.client_waiting import (
+    ANSWER_SECONDS,
+    NoAnswerError,
+    answer_of,
+    has_pollers,
+    must_be_open,
+    pinned_build,
+)
+from baton.wire.names import DECIDE, QUERY_STATUS
 
 AnswerT = TypeVar("AnswerT")
 
@@ -47,7 +55,7 @@ async def decide(client: Client, workflow_id: str, decision: Decision, *, key: K
     """Decide about an open approval.
 
     A decision is about one question and what was shown. If it names neither, both are read from the run now. Name
-    them, from the query `waiting`, if the person looked earlier.
+    them, from `RunRecord.approvals` or the query `waiting`, if the person looked earlier.
 
     Args:
         client: A connected client.
@@ -64,22 +72,57 @@ async def decide(client: Client, workflow_id: str, decision: Decision, *, key: K
             changed, the person may not decide, the answer or the signature is invalid; or the run is paused.
         temporalio.service.RPCError: There is no such run, or no worker answers.
     """
+    decision = await _complete(client, workflow_id, decision, key)
     handle = client.get_workflow_handle(workflow_id)
-    if decision.question is None or decision.digest is None:
-        overview = await query_run(handle, QUERY_STATUS, result_type=Overview)
-        named = (entry for entry in overview.waiting_for if (entry.kind, entry.name) == ("approval", decision.approval))
-        by_question = {entry.question: entry.digest for entry in named}
-        question = decision.question or next(iter(by_question), None)
-        update = {"question": question, "digest": decision.digest or by_question.get(question)}
-        decision = decision.model_copy(update=update)
-    if key is not None:
-        decision = sign_decision(decision, key)
 
     async def is_pending() -> bool:
         current = await handle.query(QUERY_STATUS, result_type=Overview)
         return (decision.question, decision.digest) in [(entry.question, entry.digest) for entry in current.waiting_for]
 
     return await send_decision(handle, DECIDE, decision, Decided, is_pending)
+
+
+async def decide_or_leave(
+    client: Client, workflow_id: str, decision: Decision, *, key: Key | None = None, within: float = ANSWER_SECONDS
+) -> Decided | None:
+    """Decide about an open approval, also while its worker is away or busy.
+
+    What no worker answers in time is left with the server as a signal: it counts, or becomes a note of the run, when
+    a worker takes it up. A decision that arrives twice counts once.
+
+    Args:
+        client: A connected client.
+        workflow_id: The pipeline.
+        decision: Which approval, yes or no, who and why.
+        key: The key that signs it, for an approval that needs proof of who decides.
+        within: How long to wait for an answer, in seconds.
+
+    Returns:
+        As `decide` does; None if the decision was left with the server.
+
+    Raises:
+        PipelineError: The decision is refused, or the run has ended or is paused.
+    """
+    run = await must_be_open(client, workflow_id)
+    decision = await _complete(client, workflow_id, decision, key)
+    if await has_pollers(client, run.task_queue, pinned_build(run)):
+        with contextlib.suppress(NoAnswerError):
+            return await answer_of(client, workflow_id, decide(client, workflow_id, decision), within=within)
+        await must_be_open(client, workflow_id, run.run_id)
+    await client.get_workflow_handle(workflow_id, run_id=run.run_id).signal(DECIDE, decision)
+    return None
+
+
+async def _complete(client: Client, workflow_id: str, decision: Decision, key: Key | None) -> Decision:
+    """Return a decision with the question and the digest that it names, and signed if there is a key."""
+    if decision.question is None or decision.digest is None:
+        await must_be_open(client, workflow_id)
+        approvals = (await read_run(client, workflow_id)).approvals
+        by_question = {entry.question: entry.digest for entry in approvals if entry.name == decision.approval}
+        question = decision.question or next(iter(by_question), None)
+        update = {"question": question, "digest": decision.digest or by_question.get(question)}
+        decision = decision.model_copy(update=update)
+    return decision if key is None else sign_decision(decision, key)
 
 
 @dataclass(frozen=True)
@@ -107,27 +150,21 @@ class OpenApproval:
         )
 
 
-async def open_approvals_of(client: Client, workflow_id: str, *, whole: bool = True) -> list[OpenApproval]:
-    """Return the open approvals of a run with everything that a person decides on.
+async def open_approvals_of(client: Client, workflow_id: str) -> list[OpenApproval]:
+    """Return the open approvals of a run with everything that a person decides on, read from its history.
 
-    A decision with `waiting.question` and `waiting.digest` counts only for what is returned here. Unless ``whole``,
-    only the beginning of a long text is read.
+    A decision with `waiting.question` and `waiting.digest` counts only for what is returned here.
 
     Raises:
-        PipelineError: A text changed while it was read, or the run is paused.
-        temporalio.service.RPCError: There is no such run, or no worker answers.
+        HistoryError: The workflow is not a pipeline, or its payloads cannot be read.
+        temporalio.service.RPCError: There is no such run.
     """
-    handle = client.get_workflow_handle(workflow_id)
-    baton = await query_run(handle, QUERY_BATON)
-    overview = await query_run(handle, QUERY_STATUS, result_type=Overview)
-    baton_digest = digest(baton)
-    approvals = []
-    for waiting in overview.waiting_for:
-        if waiting.kind == "approval":
-            shown = await read_whole_texts(handle, waiting) if whole else waiting
-            shown = shown.model_copy(update={"digest": waiting.digest_with(baton_digest)})
-            approvals.append(OpenApproval(shown, baton))
-    return approvals
+    return open_approvals_in(await read_run(client, workflow_id))
+
+
+def open_approvals_in(run: RunRecord) -> list[OpenApproval]:
+    """Return the open approvals of a run that was read, likewise."""
+    return [OpenApproval(approval, run.baton.to_json_object()) for approval in run.approvals]
 
 
 def decided_question(run: RunRecord, question: str) -> Decided | None:
@@ -138,21 +175,6 @@ def decided_question(run: RunRecord, question: str) -> Decided | None:
         if outcome.kind is StepKind.APPROVAL and isinstance(outcome.value, dict)
     ]
     return next((Decided.model_validate(answer) for answer in answers if answer.get("question") == question), None)
-
-
-async def read_whole_texts(handle: WorkflowHandle[Any, Any], approval: Waiting) -> Waiting:
-    """Return an open approval with all its texts, whole."""
-    shows = []
-    for position, shown in enumerate(approval.shows, start=1):
-        text = shown.text
-        if not shown.is_whole:
-            text = await handle.query(QUERY_SHOWN, args=[approval.question, position], result_type=str)
-        if not shown.matches(text):
-            raise PipelineError(
-                f"{shown.title!r} has changed since approval {approval.name!r} was read; look at it again"
-            )
-        shows.append(shown.model_copy(update={"text": text}))
-    return approval.model_copy(update={"shows": shows})
 
 
 def sign_decision(decision: Decision, key: Key) -> Decision:

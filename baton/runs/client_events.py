@@ -22,6 +22,7 @@ from baton.wire.names import (
     HANDOFF_REFUSED,
     MEMO_FIELDS,
     MEMO_OUTCOME,
+    MEMO_QUESTIONS,
     MEMO_UNDONE,
     RESOLVE_HANDOFF,
 )
@@ -30,6 +31,8 @@ from baton.wire.records import Record
 CHILD_ID = re.compile(r".*\.([^.]*)\.step(\d+)\.[0-9a-f]{8}")
 """The workflow id of a child: the name and the number of its step."""
 _STEP = re.compile(r'"step (\d+): ')
+
+_MEMBERS = (MEMO_OUTCOME, MEMO_QUESTIONS, MEMO_FIELDS, MEMO_UNDONE)  # never two in one event
 
 RecordT = TypeVar("RecordT", bound=Record)
 
@@ -69,7 +72,7 @@ def _find_payload(event: HistoryEvent) -> Payload | None:
             return event.user_metadata.summary if event.user_metadata.HasField("summary") else None
         case "workflow_properties_modified_event_attributes":
             fields = attributes.upserted_memo.fields
-            payloads = [fields[name] for name in (MEMO_OUTCOME, MEMO_FIELDS, MEMO_UNDONE) if name in fields]
+            payloads = [fields[name] for name in _MEMBERS if name in fields]
         case (
             "activity_task_failed_event_attributes"
             | "child_workflow_execution_failed_event_attributes"

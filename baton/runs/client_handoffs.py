@@ -1,8 +1,4 @@
-"""Reads a run's handoffs from its event history, with no worker: the messages, and those that wait for a person.
-
-A pending handoff has a timer (`baton.runs.client_events`); its reason is the receiver's answer, so a handoff that was
-never sent has none.
-"""
+"""Reads a run's handoffs from its event history, with no worker: the messages, and those that wait for a person."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,25 +10,12 @@ from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
-from baton.core.messages import StageReturn
-from baton.core.verdict import MAX_ATTEMPTS, Code, Disposition, Verdict, disposition_of
 from baton.handoff.pending import PendingHandoff
-from baton.runs.client_events import (
-    HandoffDeadline,
-    decode_payloads,
-    innermost_message,
-    is_refusal,
-    parse_record,
-)
+from baton.runs.client_events import decode_payloads
 from baton.runs.client_executions import history
 from baton.runs.client_reader import rebuild
 from baton.runs.client_record import RunRecord
 from baton.safety.scan import resolve_path
-
-UNKNOWN_REASON = "the history does not have the reason; ask a worker"
-"""The details of a handoff that was not sent as an activity."""
-UNKNOWN = "?"
-"""An agent whose name is not in the history."""
 
 _ENVELOPE = frozenset(
     {"schemaVersion", "handoffId", "taskId", "fromAgent", "toAgent", "timestamp", "traceparent", "parentHandoffId"}
@@ -48,7 +31,7 @@ class RunHandoffs:
 
     Attributes:
         run: The run.
-        waiting: The handoffs that are waiting for a person, the oldest first.
+        waiting: The handoffs that are waiting for a person, the nearest deadline first.
         messages: The last message of each handoff, by the handoff's id. Seals are not verified: reading a history
             means trusting its server. Light stages leave no messages.
     """
@@ -66,7 +49,7 @@ async def read_handoffs(client: Client, workflow_id: str, run_id: str | None = N
     reader = _HandoffReader(texts, await _read_signalled(events, client.data_converter))
     for event in events:
         reader.process(event)
-    return RunHandoffs(run, [reader.pending(deadline) for deadline in run.pending_handoffs], reader.messages)
+    return RunHandoffs(run, [question.handoff for question in run.questions if question.handoff], reader.messages)
 
 
 def without_envelope(message: Mapping[str, Any]) -> Message:
@@ -92,54 +75,18 @@ class _HandoffReader:
     def __init__(self, texts: dict[int, bytes], signalled: dict[int, Message]) -> None:
         self._texts = texts
         self._signalled = signalled
-        self._handoff_ids: dict[int, str] = {}
-        self._verdicts: dict[str, Verdict] = {}
         self.messages: dict[str, Message] = {}
 
     def process(self, event: HistoryEvent) -> None:
-        attributes: Any = getattr(event, event.WhichOneof("attributes") or "", None)
-        text = self._texts.get(event.event_id)
-        handoff_id = self._handoff_ids.get(getattr(attributes, "scheduled_event_id", 0))
         match event.WhichOneof("attributes"):
             case "activity_task_scheduled_event_attributes":
-                self._record_sent(event.event_id, _parse_message(text))
+                self._record_sent(_parse_message(self._texts.get(event.event_id)))
             case "signal_external_workflow_execution_initiated_event_attributes":
-                self._record_sent(event.event_id, self._signalled.get(event.event_id))
-            case "activity_task_failed_event_attributes" if handoff_id is not None and is_refusal(event):
-                result = parse_record(StageReturn, text)
-                if result is not None and result.verdict is not None:
-                    self._verdicts[handoff_id] = result.verdict
-            case "activity_task_failed_event_attributes" | "activity_task_timed_out_event_attributes":
-                if handoff_id is None:
-                    return
-                reason = innermost_message(attributes.failure) or "timed out"
-                self._verdicts[handoff_id] = Verdict(valid=False, details=reason)
+                self._record_sent(self._signalled.get(event.event_id))
 
-    def _record_sent(self, event_id: int, message: Message | None) -> None:
+    def _record_sent(self, message: Message | None) -> None:
         if message is not None:
-            handoff_id = str(message["handoffId"])
-            self._handoff_ids[event_id] = handoff_id
-            self.messages[handoff_id] = message
-
-    def pending(self, deadline: HandoffDeadline) -> PendingHandoff:
-        message = self.messages.get(deadline.handoff_id, {})
-        verdict = self._verdicts.get(deadline.handoff_id)
-        if verdict is None:  # it was never sent, for example for lack of budget: its timer has the code
-            code = next((code for code in Code if deadline.why.endswith(code.value)), None)
-            verdict = Verdict(valid=False, reason=code)
-        return PendingHandoff(
-            handoff_id=deadline.handoff_id,
-            seq=deadline.seq,
-            sender=message.get("fromAgent", {}).get("agentId", UNKNOWN),
-            receiver=message.get("toAgent", {}).get("agentType", UNKNOWN),
-            reason=verdict.reason,
-            fate=Disposition.ESCALATE if verdict.reason is None else disposition_of(verdict.reason, MAX_ATTEMPTS),
-            details=verdict.details or UNKNOWN_REASON,
-            findings=verdict.findings,
-            attempts=_attempt_of(message),
-            since=deadline.since,
-            until=deadline.until,
-        )
+            self.messages[str(message["handoffId"])] = message
 
 
 async def _read_signalled(events: Sequence[HistoryEvent], converter: DataConverter) -> dict[int, Message]:
@@ -153,12 +100,6 @@ async def _read_signalled(events: Sequence[HistoryEvent], converter: DataConvert
             if message is not None:
                 messages[event.event_id] = message
     return messages
-
-
-def _attempt_of(message: Message) -> int:
-    step = message.get("step")
-    attempt = step.get("attempt") if isinstance(step, dict) else None
-    return attempt if isinstance(attempt, int) and attempt > 0 else 1
 
 
 def _parse_message(text: bytes | None) -> Message | None:

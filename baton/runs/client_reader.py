@@ -20,6 +20,7 @@ from baton.core.past import RollBacks
 from baton.core.state import PipelineState
 from baton.errors import BatonError, HistoryError, PatchError, UnreadableRunError
 from baton.handoff.pending import HandoffDecision
+from baton.handoff.questions import ASKED, OpenQuestions, Question
 from baton.runs.client_events import (
     APPROVAL_TIMER,
     CHILD_ID,
@@ -42,7 +43,7 @@ from baton.runs.client_events import (
 )
 from baton.runs.client_executions import describe, history
 from baton.runs.client_record import Note, Reset, RunRecord, RunStatus, Step, StepStatus, find_streams
-from baton.wire.names import HANDOFF_CHUNK, ROLLED_BACK, WAIT_FOR_WORKER
+from baton.wire.names import HANDOFF_CHUNK, MEMO_QUESTIONS, ROLLED_BACK, WAIT_FOR_WORKER
 from baton.wire.text import describe_faults
 
 
@@ -151,8 +152,10 @@ def _rebuild(
         last_event=events[-1].event_id,
         read_at=time_of(events[-1]),
     )
-    _Fold(run, texts, find_handoff_tasks(events, texts)).process(events)
+    fold = _Fold(run, texts, find_handoff_tasks(events, texts))
+    fold.process(events)
     run.timers = open_timers(events, texts) if run.status is RunStatus.RUNNING else []
+    run.questions = fold.open_questions()
     return run
 
 
@@ -179,6 +182,7 @@ class _Fold:
         self._settlements: set[int] = set()
         self._wait_reasons: dict[int, str] = {}
         self._missing: dict[int, str] = {}
+        self._questions: dict[str, Question] = {}
 
     def process(self, events: Sequence[HistoryEvent]) -> None:
         for outcome in self._run.start.outcomes:
@@ -328,6 +332,9 @@ class _Fold:
     def stage_scheduled(self, event: HistoryEvent) -> None:
         if event.event_id in self._wait_reasons:
             self._missing[event.event_id] = self._wait_reasons[event.event_id]
+        is_asked = event.activity_task_scheduled_event_attributes.activity_type.name == ASKED
+        if is_asked and (question := parse_record(Question, self._text(event))):
+            self._questions[question.id] = question
         stage_input = self._stage_inputs.get(event.event_id)
         if stage_input is None:
             return
@@ -398,7 +405,24 @@ class _Fold:
                 self._bill(event, max(self._steps, default=0) + 1, "", roll_back.left, elsewhere=True)
                 self._top_up(event, roll_back.topped_up_micro_usd)
 
+    def open_questions(self) -> list[Question]:
+        """Return the questions whose deadlines are running, the nearest first."""
+        approvals = {int(match[1]) for timer in self._run.timers if (match := APPROVAL_TIMER.fullmatch(timer.name))}
+        handoffs = {handoff.handoff_id for handoff in self._run.pending_handoffs}
+        questions = [
+            question
+            for question in self._questions.values()
+            if (question.id in handoffs if question.handoff else question.seq in approvals)
+        ]
+        return sorted(questions, key=lambda question: question.until)
+
     def memo(self, event: HistoryEvent) -> None:
+        if MEMO_QUESTIONS in event.workflow_properties_modified_event_attributes.upserted_memo.fields:
+            published = parse_record(OpenQuestions, self._text(event))
+            for question in published.questions if published else ():
+                if question.is_whole or question.id not in self._questions:
+                    self._questions[question.id] = question
+            return
         outcome = parse_record(Outcome, self._text(event))
         if outcome is None:
             if compensation := parse_record(CompensationRecord, self._text(event)):

@@ -15,11 +15,12 @@ from temporalio.converter import DataConverter
 from baton.budget.billing import Bill, billed_before
 from baton.core.baton import Baton
 from baton.core.history import HistoryEntry, Spend, StepKind, snapshots
-from baton.core.messages import PipelineInput, PipelineResult, PromptPart, StageInput, StageReturn
+from baton.core.messages import PipelineInput, PipelineResult, PromptPart, StageInput, StageReturn, Waiting
 from baton.core.state import PipelineState
 from baton.core.streaming import Streamed, decode_parts
 from baton.errors import HistoryError
 from baton.handoff.pending import HandoffDecision
+from baton.handoff.questions import Question
 from baton.personal.records import merge_payloads
 from baton.runs.client_events import HandoffDeadline, Timer, pending_handoffs, time_of
 from baton.runs.client_executions import describe
@@ -192,6 +193,7 @@ class RunRecord:
         state: The baton, its history and outcomes.
         steps: The steps, ordered by number.
         timers: The running timers, the oldest first; none once the run has ended.
+        questions: What it asks people now, whole, the nearest deadline first.
         status: The status of the run.
         began: When the run started.
         first_run_id: The first run of the chain that continued as new up to this run.
@@ -234,6 +236,7 @@ class RunRecord:
     state: PipelineState
     steps: list[Step] = field(default_factory=list)
     timers: list[Timer] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
     status: RunStatus = RunStatus.RUNNING
     began: datetime | None = None
     first_run_id: str | None = None
@@ -340,6 +343,19 @@ class RunRecord:
     def pending_handoffs(self) -> list[HandoffDeadline]:
         """The handoffs that are waiting for a person, the oldest first."""
         return pending_handoffs(self.timers)
+
+    @property
+    def approvals(self) -> list[Waiting]:
+        """The open approvals with their whole texts, and the digest that a decision names.
+
+        The digest covers the baton; votes on another baton no longer count.
+        """
+        approvals = []
+        for approval in (question.approval for question in self.questions if question.approval):
+            current = approval.digest_with(self.baton.digest)
+            votes = approval.votes if approval.digest == current else []
+            approvals.append(approval.model_copy(update={"digest": current, "votes": votes}))
+        return approvals
 
     @property
     def history(self) -> list[tuple[HistoryEntry, Baton]]:

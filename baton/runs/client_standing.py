@@ -33,7 +33,7 @@ class Standing:
         commands: The commands that help.
         needs_you: Whether it needs a person to continue.
         repair: The step to roll back to.
-        asked: The approval's question and texts, if a worker answered.
+        asked: The approval's question and texts.
     """
 
     status: str

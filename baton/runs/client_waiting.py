@@ -24,7 +24,7 @@ from baton.core.messages import Overview, Waiting
 from baton.errors import PipelineError
 from baton.runs.client_events import failure_text
 from baton.runs.client_executions import ANSWER_WITHIN, Execution, Pause, describe, is_unknown, query_run, unpause
-from baton.runs.client_list import status_of
+from baton.runs.client_list import label_of, status_of
 from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus
 from baton.wire.names import QUERY_STATUS
 
@@ -68,8 +68,8 @@ class Pending:
         kind: The kind of step.
         since: When it began.
         until: The deadline of an approval.
-        asks: An approval's question, if a worker answered.
-        asked: An approval's question and texts, likewise.
+        asks: An approval's question.
+        asked: An approval's question and texts.
         at_work: Whether a worker is executing the stage; False while it waits for a worker or its next try.
         tries: The number of tries so far, Temporal's retries included.
         failure: Why the last try failed.
@@ -127,16 +127,12 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
     description = await describe(client, run.workflow_id, run.run_id)
     build = pinned_build(description)
     queue = await describe_queue(client, description.task_queue)
-    builds, unchosen = _builds_of(queue), find_unchosen(queue) if build is None else None
-    has_worker = build in builds if build is not None else bool(builds) and unchosen is None
+    unchosen, has_worker = find_unchosen(queue) if build is None else None, is_served(queue, build)
     open_steps = [step for step in run.steps if step.status is StepStatus.RUNNING]
-    asks: dict[str, Waiting] = {}
     fault = None
-    if has_worker and not description.pause and any(step.kind is StepKind.APPROVAL for step in open_steps):
-        try:
-            asks = await _read_open_approvals(client, run)
-        except WorkflowQueryFailedError as error:
-            fault = str(error)
+    if has_worker and not description.pause and run.questions:
+        fault = await _find_fault(client, run)
+    asked = {approval.seq: approval.excerpt for approval in run.approvals}
     pending = []
     for step in open_steps:
         if step.kind in (StepKind.STAGE, StepKind.MERGE):
@@ -144,18 +140,9 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
         elif step.kind is StepKind.CHILD:
             pending.append(await _pending_child(client, run, step, description))
         else:
-            waiting = asks.get(step.name)
-            pending.append(
-                Pending(
-                    step.seq,
-                    step.name,
-                    step.kind,
-                    step.began,
-                    step.until,
-                    waiting.asks if waiting else None,
-                    asked=waiting,
-                )
-            )
+            waiting = asked.get(step.seq)
+            asks = waiting.asks if waiting else None
+            pending.append(Pending(step.seq, step.name, step.kind, step.began, step.until, asks, asked=waiting))
     tries = max(1, description.details.pending_workflow_task.attempt)
     return Waits(pending, description.task_queue, has_worker, tries, build, fault, unchosen, description.pause)
 
@@ -169,6 +156,20 @@ def pinned_build(description: Execution) -> Build | None:
     else:
         pinned = versions.deployment_version if versions.behavior == _PINNED else None
     return _to_build(pinned) if pinned and pinned.build_id else None
+
+
+def indexed_build(run: Execution) -> Build | None:
+    """Return the build that a run of a list is pinned to, as the server indexes it, or None."""
+    if label_of(run, "TemporalWorkflowVersioningBehavior") != "Pinned":
+        return None
+    deployment, _, id = (label_of(run, "TemporalWorkerDeploymentVersion") or "").partition(":")
+    return Build(deployment, id) if id else None
+
+
+def is_served(queue: DescribeTaskQueueResponse, build: Build | None) -> bool:
+    """Return whether a worker that polls a task queue is given a run, of its build if it is pinned to one."""
+    builds = _builds_of(queue)
+    return build in builds if build is not None else bool(builds) and find_unchosen(queue) is None
 
 
 async def describe_queue(client: Client, task_queue: str) -> DescribeTaskQueueResponse:
@@ -278,14 +279,16 @@ def _time_or_none(at: Timestamp) -> datetime | None:
     return at.ToDatetime(tzinfo=UTC) if at.seconds else None
 
 
-async def _read_open_approvals(client: Client, run: RunRecord) -> dict[str, Waiting]:
-    """Return the open approvals by title; none if no worker answers."""
+async def _find_fault(client: Client, run: RunRecord) -> str | None:
+    """Return why the code of the run's worker does not fit its history; None if it does, or no worker answers."""
     handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
     try:
-        overview = await handle.query(QUERY_STATUS, result_type=Overview, rpc_timeout=ANSWER_WITHIN)
+        await handle.query(QUERY_STATUS, result_type=Overview, rpc_timeout=ANSWER_WITHIN)
+    except WorkflowQueryFailedError as error:
+        return str(error)
     except RPCError:
-        return {}
-    return {waiting.name: waiting for waiting in overview.waiting_for if waiting.kind == "approval"}
+        pass
+    return None
 
 
 AnswerT = TypeVar("AnswerT")
@@ -304,7 +307,7 @@ async def answer_of(
     """Await a worker's answer.
 
     Raises:
-        NoAnswerError: No worker answers within the timeout, in seconds.
+        NoAnswerError: No worker answers within the timeout, in seconds. What was sent may still be done.
     """
     try:
         async with asyncio.timeout(within):
@@ -315,11 +318,17 @@ async def answer_of(
         if error.status not in _NO_ANSWER:
             raise
     description = await describe(client, workflow_id)
-    raise no_worker_error(description.task_queue, pinned_build(description))
+    queue, build = description.task_queue, pinned_build(description)
+    if not await has_pollers(client, queue, build):
+        raise no_worker_error(queue, build)
+    raise NoAnswerError(
+        f"no worker has answered within {within:g} seconds, though task queue {queue!r} has one: it is busy, or has "
+        "just ended. What was sent may still count; look at the run before you decide again"
+    )
 
 
-async def must_be_answerable(client: Client, workflow_id: str, run_id: str | None = None) -> str:
-    """Check that a run is its workflow's newest, open, and has a worker; return its task queue.
+async def must_be_open(client: Client, workflow_id: str, run_id: str | None = None) -> Execution:
+    """Check that a run is its workflow's newest, open and not paused; return it.
 
     Raises:
         PipelineError: It cannot be decided about; says why.
@@ -334,16 +343,26 @@ async def must_be_answerable(client: Client, workflow_id: str, run_id: str | Non
             f"{workflow_id!r} was paused by {pause.by}{f': {pause.why}' if pause.why else ''}; nothing was "
             f"decided. Unpause it ({unpause(workflow_id)}) and decide again"
         )
-    if not await has_pollers(client, description.task_queue, build := pinned_build(description)):
+    return description
+
+
+async def must_be_answerable(client: Client, workflow_id: str, run_id: str | None = None) -> None:
+    """Check that a run is its workflow's newest, open, and has a worker.
+
+    Raises:
+        PipelineError: It cannot be decided about; says why.
+    """
+    description = await must_be_open(client, workflow_id, run_id)
+    build = pinned_build(description)
+    if not await has_pollers(client, description.task_queue, build):
         raise no_worker_error(description.task_queue, build)
-    return description.task_queue
 
 
 def no_worker_error(task_queue: str, build: Build | None = None) -> NoAnswerError:
     """Return the error for a run without a worker that answers, of its build if it is pinned to one."""
     of_build = "" if build is None else f" of build {build.id!r}, to which the run is pinned,"
     return NoAnswerError(
-        f"no worker{of_build} of task queue {task_queue!r} answers; nothing was decided. Start one and decide again"
+        f"no worker{of_build} polls task queue {task_queue!r}, so nothing was decided. Start one and decide again"
     )
 
 

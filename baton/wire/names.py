@@ -1,5 +1,9 @@
 """Names that writer and reader must agree on: search attributes, queries, updates, signals, memo keys."""
 
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+
 ATTRIBUTE_PIPELINE = "BatonPipeline"
 """Search attribute: the pipeline, which is the workflow type."""
 ATTRIBUTE_STAGE = "BatonStage"
@@ -8,8 +12,21 @@ ATTRIBUTE_STATUS = "BatonStatus"
 """Search attribute: `WAITING`, `PENDING_HANDOFF`, `SUSPENDED` or `FAILED`; otherwise absent: see Temporal's status."""
 ATTRIBUTE_TASK = "BatonTaskId"
 """Search attribute: the task's id, shared by forks and continued runs."""
-SEARCH_ATTRIBUTES = (ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK)
-"""All of Baton's search attributes; each is a Keyword."""
+ATTRIBUTE_UNTIL = "BatonUntil"
+"""Search attribute: the nearest deadline of what the run asks people, in whole seconds; else `NOT_WAITING`."""
+NOT_WAITING = datetime(1970, 1, 1, tzinfo=UTC)
+"""The deadline of a run that asks nothing. It is set from the start on: so a run knows that its server has the
+attribute, without which each workflow task that set it would fail."""
+SEARCH_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
+    {
+        ATTRIBUTE_PIPELINE: "Keyword",
+        ATTRIBUTE_STAGE: "Keyword",
+        ATTRIBUTE_STATUS: "Keyword",
+        ATTRIBUTE_TASK: "Keyword",
+        ATTRIBUTE_UNTIL: "Datetime",
+    }
+)
+"""All of Baton's search attributes, and their types."""
 
 DECIDE = "decide"
 """Update and signal: a person decides an open approval."""
@@ -42,6 +59,8 @@ QUERY_WAITING = "waiting"
 
 MEMO_OUTCOME = "baton_outcome"
 """Memo: the outcome of the last step that no activity recorded; each upsert stays in the history."""
+MEMO_QUESTIONS = "baton_questions"
+"""Memo: the `OpenQuestions` of the run, as they were when the last one opened."""
 MEMO_FIELDS = "baton_fields"
 """Memo: the initial values of a derived baton's additional fields, for readers that do not know its type."""
 MEMO_UNDONE = "baton_undone"

@@ -445,7 +445,7 @@ class TestStarting:
 class TestLabels:
     async def test_runs_start_without_them_and_doctor_adds_them(self, tmp_path: Path) -> None:
         """Only commands that depend on them are rejected; one command adds them."""
-        async with DevServer(DevServerOptions(ui_port=None, search_attributes=())) as bare:
+        async with DevServer(DevServerOptions(ui_port=None, search_attributes={})) as bare:
             operator = Operator(tmp_path, {"TEMPORAL_ADDRESS": bare.address})
             _, output = await operator.both("run", "Delivery", "-g", "Add login", "--id", "bare")
             listings, refused, sick = await asyncio.gather(

@@ -14,7 +14,7 @@ from baton.cli.app import make_app
 from baton.cli.options import GlobalOptions
 from baton.cli.output import format_time
 from baton.cli.session import Session
-from baton.client import WaitingHandoff
+from baton.client import Question, WaitingQuestion
 from baton.core.verdict import Code, Disposition, Finding
 from baton.handoff.cli_inbox_pages import decision_line, handoff_page, inbox_table, reason_label, select_handoffs
 from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
@@ -40,8 +40,9 @@ def pending(**members: Any) -> PendingHandoff:
     return PendingHandoff(**{**usual, **members})
 
 
-def of_run(handoff: PendingHandoff | None, **members: Any) -> WaitingHandoff:
-    return WaitingHandoff("run-1", "r", "Delivery", "t", handoff, **members)
+def of_run(handoff: PendingHandoff | None, **members: Any) -> WaitingQuestion:
+    question = Question(handoff=handoff) if handoff else None
+    return WaitingQuestion("run-1", "r", "Delivery", "t", question, **members)
 
 
 def shown(row: RenderableType, columns: int = 100) -> str:
@@ -188,7 +189,7 @@ class TestPages:
 
     def test_an_unreadable_handoff_has_a_line(self) -> None:
         """Its run and stage are known."""
-        page = shown(inbox_table([of_run(None, stage="score", answered=False, trouble="no key")], NOW))
+        page = shown(inbox_table([of_run(None, stage="score", has_worker=False, trouble="no key")], NOW))
 
         assert page.splitlines()[1].split() == ["run-1", "?", "?", "→", "score,", "unreadable"]
 

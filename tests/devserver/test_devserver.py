@@ -83,7 +83,11 @@ class TestDevServer:
             id="first",
             task_queue="nobody",
             search_attributes=TypedSearchAttributes(
-                [SearchAttributePair(SearchAttributeKey.for_keyword(name), "plan") for name in SEARCH_ATTRIBUTES]
+                [
+                    SearchAttributePair(SearchAttributeKey.for_keyword(name), "plan")
+                    for name, kind in SEARCH_ATTRIBUTES.items()
+                    if kind == "Keyword"
+                ]
             ),
         )
         assert (await handle.describe()).typed_search_attributes[STAGE] == "plan"

@@ -10,7 +10,7 @@ from mcp import Client as McpClient
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.client import WaitingHandoff, inbox, run_inbox
+from baton.client import WaitingQuestion, inbox, run_inbox
 from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
 from baton.errors import HistoryError
@@ -113,20 +113,20 @@ class TestOutside:
 
 
 class TestInbox:
-    async def listed(self, client: Client, handle: Handle) -> list[WaitingHandoff]:
+    async def listed(self, client: Client, handle: Handle) -> list[WaitingQuestion]:
         """Return a run's entries in the inbox, once the server's index has it."""
         await indexed(client, [handle], PipelineStatus.PENDING_HANDOFF)
-        return [entry for entry in await inbox(client) if entry.workflow_id == handle.id]
+        return [entry for entry in (await inbox(client)).entries if entry.workflow_id == handle.id]
 
-    async def test_the_history_is_read_for_a_run_of_a_later_release(self, worker: Worker) -> None:
+    async def test_a_question_of_a_later_release_is_listed_as_unreadable(self, worker: Worker) -> None:
         """It says why nothing can be decided from here."""
         handle = await waiting(worker, InboxOfLater, PipelineStatus.PENDING_HANDOFF)
         [entry] = await self.listed(worker.client, handle)
-        assert entry.handoff is not None
-        assert (entry.handoff.receiver, entry.handoff.reason, entry.answered) == ("score", "SAFETY_VIOLATION", False)
-        assert "urgent: Extra inputs are not permitted" in (entry.trouble or "")
+        assert (entry.question, entry.stage) == (None, "score")
+        assert "cannot be decoded" in (entry.trouble or "")
         assert entry.to_json_object()["actions"] == []
-        assert await run_inbox(worker.client, handle.id) == [entry]
+        [own] = await run_inbox(worker.client, handle.id)
+        assert (own.question, "newer release" in (own.trouble or "")) == (None, True)
         await handle.terminate()
 
     async def test_a_run_with_other_keys_does_not_break_the_list(
@@ -138,7 +138,7 @@ class TestInbox:
         async with pipeline_worker(sealing, [InboxOfLater], [analyse, score]) as other:
             unreadable = await waiting(other, InboxOfLater, PipelineStatus.PENDING_HANDOFF)
             [entry] = await self.listed(worker.client, unreadable)
-            assert (entry.handoff, entry.stage, entry.answered) == (None, "score", False)
+            assert (entry.handoff, entry.stage, entry.has_worker) == (None, "score", True)
             with pytest.raises(HistoryError):
                 await run_inbox(worker.client, unreadable.id)
             await unreadable.terminate()

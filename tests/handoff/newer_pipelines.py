@@ -9,8 +9,9 @@ from baton import PipelineInput, PipelineResult
 from baton.exchange.external import QUERY_OUTSIDE
 from baton.exchange.workflow import Exchange
 from baton.exchange.workflow_external import Outside
+from baton.handoff.questions import Question
 from baton.pipelines.workflow import Pipeline
-from baton.wire.names import QUERY_INBOX
+from baton.wire.names import MEMO_QUESTIONS
 
 with workflow.unsafe.imports_passed_through():
     from tests.handoff.handoff_stages import analyse, score
@@ -42,11 +43,11 @@ class InboxOfLater:
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
         self.pipeline = Pipeline(start)
-        workflow.set_query_handler(QUERY_INBOX, self.waiting)
+        self.pipeline._handlers.board.put = self.put  # type: ignore[method-assign]
+        self.pipeline._handlers.board.withdraw = lambda id: None  # type: ignore[method-assign]
 
-    def waiting(self) -> list[dict[str, Any]]:
-        pending = self.pipeline._handoffs.escalation.inbox.pending()
-        return [{**handoff.model_dump(mode="json"), "urgent": True} for handoff in pending]
+    def put(self, question: Question) -> None:
+        workflow.upsert_memo({MEMO_QUESTIONS: {"questions": [{**question.model_dump(mode="json"), "urgent": True}]}})
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:

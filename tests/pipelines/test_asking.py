@@ -97,7 +97,8 @@ class TestShown:
         assert "Publish?" in listed
         rows = await office.operator.json("inbox", "list")
         [row] = [each for each in rows if each["workflow_id"] == handle.id]
-        assert (row["kind"], row["name"], row["asks"]) == ("approval", "release manager", "Publish?")
+        asked = row["approval"]
+        assert (row["kind"], asked["name"], asked["asks"]) == ("approval", "release manager", "Publish?")
         stderr = await office.operator.refused("inbox", "show", handle.id)
         assert f"It waits for approval 'release manager': `baton show {handle.id} --asked` shows it" in stderr
         assert "there is nothing to explain" in await office.operator.refused("explain", handle.id, code=1)

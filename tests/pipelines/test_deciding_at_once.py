@@ -14,7 +14,7 @@ from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from baton.budget.records import Budget
-from baton.client import WaitingHandoff, resolve_handoff, run_inbox
+from baton.client import WaitingQuestion, resolve_handoff, run_inbox
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.errors import PipelineError
@@ -56,7 +56,7 @@ async def together(client: Client, queue: str, handle: Handle, *decisions: Hando
         return await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def inboxed(client: Client, handle: Handle) -> WaitingHandoff:
+async def inboxed(client: Client, handle: Handle) -> WaitingQuestion:
     """Return the handoff that a run's own code asks about."""
     while True:
         for pending in await run_inbox(client, handle.id):

@@ -183,9 +183,9 @@ class TestSettings:
 
     def test_the_namespace_gets_every_search_attribute(self) -> None:
         """The set-up job registers exactly the search attributes that pipelines write."""
-        (listed,) = re.findall(r"for name in ([\w ]+)", shell_body("temporal-setup"))
+        (listed,) = re.findall(r"for attribute in ([\w =]+)", shell_body("temporal-setup"))
 
-        assert sorted(listed.split()) == sorted(SEARCH_ATTRIBUTES)
+        assert dict(attribute.split("=") for attribute in listed.split()) == SEARCH_ATTRIBUTES
 
     def test_the_worker_knows_every_variable_that_it_is_given(self) -> None:
         """A misspelt setting would be a default in disguise."""

@@ -64,8 +64,11 @@ class TestSetupJob:
         listed = await client.operator_service.list_search_attributes(
             ListSearchAttributesRequest(namespace="baton"), retry=True
         )
-        keyword = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
-        assert dict(listed.custom_attributes) == dict.fromkeys(SEARCH_ATTRIBUTES, keyword)
+        expected = {
+            name: IndexedValueType.Value(f"INDEXED_VALUE_TYPE_{kind.upper()}")
+            for name, kind in SEARCH_ATTRIBUTES.items()
+        }
+        assert dict(listed.custom_attributes) == expected
 
 
 @workflow.defn

@@ -215,7 +215,7 @@ class TestDeadLetters:
 
     async def test_a_failing_count_is_retried_and_logged_once(self, caplog: pytest.LogCaptureFixture) -> None:
         """Without search attributes the count fails; the log has one warning."""
-        async with DevServer(DevServerOptions(ui_port=None, search_attributes=())) as server:
+        async with DevServer(DevServerOptions(ui_port=None, search_attributes={})) as server:
             client = await Client.connect(server.address)
             watching = asyncio.create_task(watch_runs(client, Metrics(MetricMeter.noop), timedelta(0)))
             for _ in range(5):

@@ -82,7 +82,7 @@ class TestServer:
     async def test_26_workers_gone_and_back(
         self, server: DevServer, chromium_browser: Browser, screenshots: Path, desk_safeguards: Safeguards
     ) -> None:
-        """The page says that no worker answers; a decision is kept, with and without scripts, and counts later."""
+        """The page says that no worker has answered; with and without scripts, a decision counts once one does."""
         client = await desk_client(server, desk_safeguards)
         office = office_over(chromium_browser, client, screenshots)
         ann, bob = await office.person(), await office.person("bob", java_script_enabled=False)
@@ -95,13 +95,12 @@ class TestServer:
         await press(ann, "Approve")
         await press(bob, "Approve")
         for person in (ann, bob):
-            await person.sees("nothing was decided. Start one")
+            await person.sees("The server holds it")
             await person.shot(f"26-no-worker-{person.name}")
         async with Worker(client, task_queue=worker.task_queue, workflows=DESK, activities=DESK_STAGES):
-            await ann.sees("You have approved; 1 more must approve.")
-            await press(bob, "Send again")
-            await ann.sees("by ann, bob")
-            assert (await handle.result()).output == {"who": "ann, bob", "why": "bob saw it"}
+            output = (await handle.result()).output
+            assert sorted(output["who"].split(", ")) == ["ann", "bob"]
+            await ann.sees(f"by {output['who']}")
         await office.close()
 
     async def test_27_the_temporal_server_is_killed_and_restarted(

@@ -1,0 +1,66 @@
+"""Pipelines that ask people."""
+
+import asyncio
+from datetime import timedelta
+
+from temporalio import workflow
+
+from baton import Pipeline, pipeline
+from baton.core.verdict import Disposition
+from baton.handoff.pending import PendingHandoff
+
+with workflow.unsafe.imports_passed_through():
+    from pydantic import BaseModel
+
+LONG = "A clause of the contract. " * 400
+
+
+class Terms(BaseModel):
+    """The answer of an approval."""
+
+    limit: int
+
+
+@pipeline
+async def asks_two(p: Pipeline) -> object:
+    """Ask two people for one answer."""
+    decided = await p.approve(
+        "release manager", within=timedelta(minutes=2), asks="Publish?", shows=[LONG], answer=Terms, needs=2
+    )
+    return decided.who
+
+
+@pipeline
+async def asks_one(p: Pipeline) -> object:
+    """Ask one person."""
+    decided = await p.approve("release manager", within=timedelta(minutes=2), asks="Publish?")
+    return [decided.who, decided.via]
+
+
+@pipeline
+async def asks_many(p: Pipeline) -> object:
+    """Ask many things at once, the nearest deadline last."""
+    titles = [f"person {number}" for number in range(8)]
+    deadlines = [timedelta(minutes=3) - timedelta(seconds=number) for number in range(8)]
+    asking = [p.approve(title, within=within, asks=LONG[:800]) for title, within in zip(titles, deadlines, strict=True)]
+    decided = await asyncio.gather(*asking)
+    return [answer.who for answer in decided]
+
+
+@pipeline
+async def asks_about_a_handoff(p: Pipeline) -> object:
+    """Ask a person about a handoff that another pipeline refused."""
+    within = timedelta(minutes=2)
+    pending = PendingHandoff(
+        handoff_id="7c9e6679-7425-40de-944b-e07fc1f90ae7",
+        seq=1,
+        sender="legal",
+        receiver="finance",
+        fate=Disposition.ESCALATE,
+        details="refused",
+        since=workflow.now(),
+    )
+    return (await p.ask(pending, within)).action.value
+
+
+PIPELINES = [asks_two, asks_one, asks_many, asks_about_a_handoff]

@@ -1,0 +1,353 @@
+"""What runs ask people is in their memos and histories: it is read without a worker, and without asking the runs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.client import Client
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+
+from baton import Decision, PipelineInput
+from baton.cli.doctor import Mark, check_search_attributes
+from baton.client import (
+    NoAnswerError,
+    PendingHandoff,
+    Question,
+    WaitingQuestion,
+    answer_of,
+    decide,
+    decide_or_leave,
+    inbox,
+    open_approvals_of,
+    read_run,
+    resolve_handoff,
+    run_inbox,
+)
+from baton.core.exhibits import Exhibit
+from baton.core.messages import Overview, Waiting
+from baton.core.verdict import Code, Disposition, Finding
+from baton.devserver import DevServer, DevServerOptions
+from baton.handoff.pending import HandoffAction, HandoffDecision
+from baton.handoff.questions import OpenQuestions, summarize_questions
+from baton.plugin import BatonPlugin
+from baton.runs import client_waiting
+from baton.testing import assert_replays, pipeline_worker
+from baton.wire.names import (
+    ATTRIBUTE_PIPELINE,
+    ATTRIBUTE_UNTIL,
+    MEMO_QUESTIONS,
+    NOT_WAITING,
+    QUERY_STATUS,
+    SEARCH_ATTRIBUTES,
+)
+from tests.handoff.question_pipelines import LONG, PIPELINES, asks_about_a_handoff, asks_many, asks_one, asks_two
+from tests.support import GOAL, LIMIT, Handle, start, until_waiting
+
+NOW = datetime(2026, 11, 29, tzinfo=UTC)
+UNTIL = SearchAttributeKey.for_datetime(ATTRIBUTE_UNTIL)
+DIGEST = f"sha256:{'0' * 64}"
+MAX_MEMO_BYTES = 2_048  # the SDK warns of more
+
+
+@pytest.fixture(scope="module")
+async def client(server: DevServer) -> Client:
+    return await Client.connect(server.address, plugins=[BatonPlugin(safeguards="off")])
+
+
+def served(client: Client, queue: str | None = None) -> Any:
+    """Return a worker of these pipelines for a while."""
+    return pipeline_worker(client, PIPELINES, [], task_queue=queue)
+
+
+async def asking(client: Client, pipeline: Any, *titles: str) -> tuple[Handle, str]:
+    """Return a run that asks, once it does, and its task queue, whose worker has ended."""
+    async with served(client) as worker:
+        handle = await start(worker, pipeline)
+        await until_waiting(handle, *titles)
+    return handle, worker.task_queue
+
+
+@pytest.fixture
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget workers at once; the server remembers them for minutes after they ended."""
+    monkeypatch.setattr(client_waiting, "WORKER_SILENCE", timedelta(0))
+
+
+async def listed(client: Client, handle: Handle) -> list[WaitingQuestion]:
+    """Return a run's entries in the inbox, once the server's index has it."""
+    while True:
+        entries = [entry for entry in (await inbox(client, limit=10_000)).entries if entry.workflow_id == handle.id]
+        if entries:
+            return entries
+        await asyncio.sleep(0.05)  # the index lags behind, and tells nobody when it has caught up
+
+
+async def memo_bytes(handle: Handle) -> list[int]:
+    """Return the size of each memo update with questions."""
+    return [
+        event.workflow_properties_modified_event_attributes.upserted_memo.ByteSize()
+        async for event in handle.fetch_history_events()
+        if MEMO_QUESTIONS in event.workflow_properties_modified_event_attributes.upserted_memo.fields
+    ]
+
+
+async def yes(client: Client, handle: Handle, who: str, answer: Any = None) -> Decision:
+    [asked] = await open_approvals_of(client, handle.id)
+    return asked.decision(approved=True, who=who, why="it is tested", answer=answer)
+
+
+class TestWithoutWorker:
+    async def test_it_is_listed_and_said_that_no_worker_is_there(self, client: Client, forgotten: None) -> None:
+        """Nothing asks the run: it could not answer."""
+        handle, _ = await asking(client, asks_one, "release manager")
+        [entry] = await listed(client, handle)
+
+        assert entry.approval is not None
+        assert (entry.approval.name, entry.approval.asks, entry.has_worker) == ("release manager", "Publish?", False)
+        assert entry.deadline == entry.approval.until
+        assert await run_inbox(client, handle.id) == [entry]
+        assert len(await memo_bytes(handle)) == 1, "one event for one question"
+        await handle.terminate()
+        while handle.id in [entry.workflow_id for entry in (await inbox(client)).entries]:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.05)
+        assert await run_inbox(client, handle.id) == []
+
+    async def test_two_people_decide_while_the_worker_restarts(self, client: Client, forgotten: None) -> None:
+        """The second one sees the first one's vote and answer, and all that is shown, from the history alone."""
+        handle, queue = await asking(client, asks_two, "release manager")
+        [anns] = await open_approvals_of(client, handle.id)
+        assert [exhibit.text for exhibit in anns.waiting.shows] == [LONG]
+        async with served(client, queue):
+            asked: Overview = await handle.query(QUERY_STATUS, result_type=Overview)
+            assert [waiting.digest for waiting in asked.waiting_for] == [anns.waiting.digest]
+            reply = await decide(client, handle.id, await yes(client, handle, "ann", {"limit": 5}))
+            assert reply.missing == 1
+
+        [entry] = await listed(client, handle)
+        [bobs] = await open_approvals_of(client, handle.id)
+        assert entry.approval is not None
+        assert [vote.who for vote in entry.approval.votes] == ["ann"]
+        assert [(vote.who, vote.answer) for vote in bobs.waiting.votes] == [("ann", {"limit": 5})]
+        assert max(await memo_bytes(handle)) < MAX_MEMO_BYTES
+        async with served(client, queue):
+            await decide(client, handle.id, await yes(client, handle, "bob", {"limit": 5}))
+            assert (await handle.result()).output == "ann, bob"
+            await assert_replays(handle, PIPELINES)
+        assert (await handle.describe()).typed_search_attributes.get(UNTIL) == NOT_WAITING
+
+    async def test_a_decision_waits_for_a_worker(self, client: Client, forgotten: None) -> None:
+        """The server holds it."""
+        handle, queue = await asking(client, asks_one, "release manager")
+
+        assert await decide_or_leave(client, handle.id, await yes(client, handle, "ann")) is None
+        async with served(client, queue):
+            assert (await handle.result()).output == ["ann", "signal"]
+
+    async def test_what_the_pipelines_code_asks_is_listed(self, client: Client) -> None:
+        """`Pipeline.ask` puts a handoff into the inbox like an escalation."""
+        async with served(client) as worker:
+            handle = await start(worker, asks_about_a_handoff)
+            [entry] = await listed(client, handle)
+
+        assert entry.handoff is not None
+        assert (entry.deadline, entry.stage) == (entry.handoff.until, f"hand off to {entry.handoff.receiver}")
+        await handle.terminate()
+
+
+class TestBusyWorker:
+    """The server knows a worker, and none answers."""
+
+    async def test_a_decision_counts_once_when_it_is_free(self, client: Client) -> None:
+        """It was sent as an update, then left with the server."""
+        handle, queue = await asking(client, asks_one, "release manager")
+
+        assert await decide_or_leave(client, handle.id, await yes(client, handle, "ann"), within=0.5) is None
+        [entry] = await listed(client, handle)
+        assert entry.has_worker
+        async with served(client, queue):
+            result = await handle.result()
+        assert result.output[0] == "ann"
+        assert (await read_run(client, handle.id)).steps[0].approved
+
+    async def test_nobody_says_that_there_is_none(self, client: Client) -> None:
+        """About a handoff, too."""
+        async with served(client) as worker:
+            handle = await start(worker, asks_about_a_handoff)
+            [entry] = await listed(client, handle)
+        assert entry.handoff is not None
+        abandon = HandoffDecision(
+            handoff_id=entry.handoff.handoff_id, action=HandoffAction.ABANDON, who="ann", why="it is tested"
+        )
+
+        with pytest.raises(NoAnswerError, match="it is busy, or has just ended"):
+            await answer_of(client, handle.id, resolve_handoff(client, handle.id, abandon), within=0.5)
+        await handle.terminate()
+
+
+class TestManyQuestions:
+    async def test_all_of_one_run_are_listed(self, client: Client) -> None:
+        """Those that do not fit into its memo are in its history."""
+        titles = [f"person {number}" for number in range(8)]
+        handle, queue = await asking(client, asks_many, *titles)
+
+        entries = await listed(client, handle)
+        assert [entry.approval and entry.approval.name for entry in entries] == titles[::-1], "by deadline"
+        assert max(await memo_bytes(handle)) < MAX_MEMO_BYTES
+        assert {approval.waiting.asks for approval in await open_approvals_of(client, handle.id)} == {LONG[:800]}
+        async with served(client, queue):
+            for approval in await open_approvals_of(client, handle.id):
+                await decide(client, handle.id, approval.decision(approved=True, who="ann", why="w", answer=None))
+                await read_run(client, handle.id)
+            assert (await handle.result()).output == ["ann"] * 8
+            await assert_replays(handle, PIPELINES)
+
+
+@pytest.fixture(scope="class")
+async def crowd() -> AsyncIterator[Client]:
+    """A server of its own where 36 runs ask, started in the order of their deadlines; ten have the same one."""
+    async with DevServer(DevServerOptions(ui_port=None)) as server:
+        client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards="off")])
+        now = datetime.now(UTC).replace(microsecond=0)
+        deadlines = [
+            *(now + timedelta(minutes=number - 5) for number in range(6)),  # some have passed: their workers are away
+            *[now + timedelta(hours=1)] * 10,
+            *(now + timedelta(days=number) for number in range(1, 21)),
+        ]
+        for number, until in enumerate(deadlines):
+            approval = Waiting(
+                kind="approval", name="lead", seq=1, since=now, until=until, question="1:a", digest=DIGEST
+            )
+            attributes = TypedSearchAttributes([SearchAttributePair(UNTIL, until)])
+            memo = {MEMO_QUESTIONS: OpenQuestions(questions=[Question(approval=approval)])}
+            id, queue = f"asks-{number:02}", f"queue-{number % 3}"
+            await client.start_workflow("Asks", id=id, task_queue=queue, memo=memo, search_attributes=attributes)
+        while (await inbox(client)).total < len(deadlines):  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.05)
+        yield client
+
+
+class TestPages:
+    @pytest.mark.parametrize("limit", [3, 7, 12, 100])
+    async def test_the_nearest_deadline_comes_first_and_none_is_left_out(self, crowd: Client, limit: int) -> None:
+        """The server's order is the newest start first, which hid the oldest questions."""
+        pages = [await inbox(crowd, limit=limit, skip=skip) for skip in range(0, 36, limit)]
+
+        entries = [entry for page in pages for entry in page.entries]
+        deadlines = [entry.deadline for entry in entries]
+        assert deadlines == sorted(deadlines, key=lambda deadline: deadline or NOW)
+        assert {entry.workflow_id for entry in entries} == {f"asks-{number:02}" for number in range(36)}
+        assert {page.total for page in pages} == {36}
+        assert (pages[0].remaining, pages[-1].remaining) == (max(0, 36 - limit), 0)
+
+    async def test_one_that_cannot_be_read_does_not_hide_the_others(self, crowd: Client) -> None:
+        """It is listed with its deadline and the trouble."""
+        until = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=30)
+        attributes = TypedSearchAttributes([SearchAttributePair(UNTIL, until)])
+        memo = {MEMO_QUESTIONS: {"questions": 5}}
+        handle = await crowd.start_workflow(
+            "Asks", id=f"broken-{uuid4()}", task_queue="q", memo=memo, search_attributes=attributes
+        )
+        [entry] = await listed(crowd, handle)
+        assert (entry.question, entry.deadline) == (None, until)
+        assert "cannot be decoded" in (entry.trouble or "")
+        await handle.terminate()
+
+
+class TestMissingAttribute:
+    async def test_a_run_without_it_never_fails_a_task(self) -> None:
+        """The namespace has Baton's other attributes; `doctor --fix` adds the one that it lacks."""
+        others = {name: kind for name, kind in SEARCH_ATTRIBUTES.items() if name != ATTRIBUTE_UNTIL}
+        async with DevServer(DevServerOptions(ui_port=None, search_attributes=others)) as server:
+            plain = await Client.connect(server.address)
+            client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards="off")])
+            label = SearchAttributePair(SearchAttributeKey.for_keyword(ATTRIBUTE_PIPELINE), "asks_one")
+            async with served(client) as worker:
+                handle: Handle = await plain.start_workflow(
+                    "asks_one",
+                    PipelineInput(goal=GOAL).model_dump(mode="json"),
+                    id="unlabelled",
+                    task_queue=worker.task_queue,
+                    search_attributes=TypedSearchAttributes([label]),
+                    execution_timeout=LIMIT,
+                )
+                own = client.get_workflow_handle("unlabelled")
+                await until_waiting(own, "release manager")
+                await decide(client, handle.id, await yes(client, own, "ann"))
+                await own.result()
+
+                assert (await check_search_attributes(client, fix=False)).mark is Mark.FAIL
+                assert (await check_search_attributes(client, fix=True)).found == f"added {ATTRIBUTE_UNTIL}"
+                other = await start(worker, asks_one)
+                [entry] = await listed(client, other)
+                assert entry.approval is not None
+
+    async def test_doctor_names_one_of_another_type(self) -> None:
+        """With it, a pipeline cannot start."""
+        wrong = {**SEARCH_ATTRIBUTES, ATTRIBUTE_UNTIL: "Keyword"}
+        async with DevServer(DevServerOptions(ui_port=None, search_attributes=wrong)) as server:
+            finding = await check_search_attributes(await Client.connect(server.address), fix=True)
+        assert (finding.mark, f"{ATTRIBUTE_UNTIL} is to be Datetime" in finding.found) == (Mark.FAIL, True)
+
+
+def approval(**members: Any) -> Question:
+    usual: dict[str, Any] = {
+        "kind": "approval",
+        "name": "lead",
+        "seq": 1,
+        "since": NOW,
+        "until": NOW,
+        "question": "1:a",
+    }
+    return Question(approval=Waiting(**{**usual, **members}))
+
+
+def handoff(**members: Any) -> Question:
+    usual: dict[str, Any] = {
+        "handoff_id": "h",
+        "seq": 1,
+        "sender": "extract",
+        "receiver": "score",
+        "fate": Disposition.DEAD_LETTER,
+        "details": "why",
+        "since": NOW,
+        "until": NOW,
+    }
+    return Question(handoff=PendingHandoff(**{**usual, **members}))
+
+
+class TestSummarize:
+    WIDE = "\N{GRINNING FACE}"
+
+    @pytest.mark.parametrize(
+        "question",
+        [
+            approval(),
+            approval(asks=WIDE * 2_000),
+            approval(name=WIDE * 200, asks=WIDE * 2_000, who=[WIDE * 200] * 100, needs=3),
+            approval(shows=[Exhibit(title=WIDE * 200, text="t" * 9_000, length=9_000, digest=DIGEST)] * 20),
+            approval(answer={"required": ["n" * 900] * 50, "properties": {}}),
+            handoff(details="d" * 20_000),
+            handoff(
+                sender="s" * 900,
+                receiver="r" * 900,
+                findings=[Finding(code=Code.SAFETY_VIOLATION, text="t" * 2_000)] * 30,
+            ),
+        ],
+    )
+    def test_a_question_of_any_size_fits(self, question: Question) -> None:
+        """The SDK warns of a memo that is larger, and lists get slow."""
+        summary = summarize_questions([question])
+        assert len(summary.model_dump_json().encode()) < MAX_MEMO_BYTES - 200  # encryption adds something
+        [found] = summary.questions
+        assert (found.id, found.until, found.choices) == (question.id, question.until, question.choices)
+        assert found.is_whole == (found == question)
+
+    def test_the_newest_is_among_many(self) -> None:
+        """So each question is in the history when it opens."""
+        questions = [approval(question=f"1:{number}", asks="a" * 500) for number in range(50)]
+        summary = summarize_questions(questions, "1:49")
+        assert summary.questions[0].id == "1:49"
+        assert len(summary.questions) + summary.more == 50
