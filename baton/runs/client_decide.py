@@ -13,6 +13,7 @@ from baton.errors import PipelineError
 from baton.keys.store_keys import Key
 from baton.ledger.chain import to_base64url
 from baton.pipelines.approvals import NOT_ALLOWED
+from baton.runs.client_executions import describe
 from baton.runs.client_reader import read_run
 from baton.runs.client_record import RunRecord
 from baton.runs.client_waiting import (
@@ -116,7 +117,8 @@ async def decide_or_leave(
 async def _complete(client: Client, workflow_id: str, decision: Decision, key: Key | None) -> Decision:
     """Return a decision with the question and the digest that it names, and signed if there is a key."""
     if decision.question is None or decision.digest is None:
-        await must_be_open(client, workflow_id)
+        if (await describe(client, workflow_id)).pause:
+            await must_be_open(client, workflow_id)  # says who paused it
         approvals = (await read_run(client, workflow_id)).approvals
         by_question = {entry.question: entry.digest for entry in approvals if entry.name == decision.approval}
         question = decision.question or next(iter(by_question), None)

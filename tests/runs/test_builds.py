@@ -97,6 +97,6 @@ async def test_a_run_reports_that_no_build_of_the_workers_is_current(client: Cli
 
 def test_the_error_names_the_build() -> None:
     """The operator learns which build to start."""
-    assert "no worker of build 'one', to which the run is pinned, of task queue 'q'" in str(
+    assert "no worker of build 'one', to which the run is pinned, polls task queue 'q'" in str(
         no_worker_error("q", Build("d", "one"))
     )

@@ -58,7 +58,8 @@ async def test_a_paused_run_is_read_like_any_other(client: Client, tmp_path: Pat
         run = await read_run(client, handle.id)
         run_waits = await waits(client, run)
         update = await anext(follow(client, handle.id))
-        handoffs = [*(await inbox(client)).entries, *await run_inbox(client, handle.id)]
+        entries = [*(await inbox(client)).entries, *await run_inbox(client, handle.id)]
+        handoffs = [entry.handoff for entry in entries if entry.handoff]
         with pytest.raises(PipelineError, match=r"was paused by ann: .*restored; nothing was decided\. .* unpause"):
             await must_be_answerable(client, handle.id)
         async with Safeguards.development(tmp_path).opened() as guarded:
