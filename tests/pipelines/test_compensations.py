@@ -161,7 +161,7 @@ async def test_a_child_that_ended_after_the_roll_backs_point_starts_again(worker
     """It was canceled with its failed parent, which a reset run does not learn."""
     handle = await start(worker, WorksBesideItsChild.run)
     assert "the model is down" in await failure(handle)
-    done = await roll_back(worker.client, handle.id, "stumbles", by="bob", why="the model is up again")
+    done = await roll_back(worker.client, handle.id, "stumbles_once", by="bob", why="the model is up again")
     rolled_back = worker.client.get_workflow_handle(handle.id)
     while not (children := (await read_run(worker.client, handle.id)).children):  # noqa: ASYNC110
         await asyncio.sleep(0.05)

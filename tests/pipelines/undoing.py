@@ -173,7 +173,7 @@ _STUMBLED: set[str] = set()
 
 
 @stage(retries=Retries(attempts=1))
-async def stumbles(context: StageContext[Baton]) -> BatonPatch:
+async def stumbles_once(context: StageContext[Baton]) -> BatonPatch:
     """Fail once in a workflow."""
     if (task := context.given.task_id) not in _STUMBLED:
         _STUMBLED.add(task)
@@ -211,8 +211,8 @@ class WorksBesideItsChild:
 
     async def _stumbles(self) -> None:
         await self.pipeline.stage(tell)
-        await self.pipeline.stage(stumbles)
+        await self.pipeline.stage(stumbles_once)
 
 
 PIPELINES: list[type] = [AsksFirst, Books, Reserves, HasItBooked, IsAsked, WorksBesideItsChild]
-STAGES: list[Callable[..., Any]] = [book, pay, breaks, call_off, tell, refund, stumbles, reserve, release]
+STAGES: list[Callable[..., Any]] = [book, pay, breaks, call_off, tell, refund, stumbles_once, reserve, release]
