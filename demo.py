@@ -20,16 +20,16 @@ from rich.rule import Rule
 from temporalio.client import Client, WorkflowHandle
 
 from baton import BatonPlugin, Budget, Decision, PipelineInput, WorkerParts, open_store
+from baton.cli.ledger_sources import Anchors
 from baton.cli.output import make_console
 from baton.cli.supervision import worker_environment
+from baton.cli.watch import news_lines
 from baton.client import Ledger, LedgerOptions, News, NewsKind, RunRecord, RunStatus, decide, follow, read_run
 from baton.core.history import StepKind
 from baton.devserver import DevServer, DevServerOptions
 from baton.errors import BatonError
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import ChainHead
-from baton.ledger.cli_sources import Anchors
-from baton.runs.cli_watch import news_lines
 
 ROOT = Path(__file__).resolve().parent
 STATE, ARTIFACTS, KEYS = ROOT / ".baton" / "dev", ROOT / ".baton" / "artifacts", ROOT / ".baton"

@@ -17,11 +17,8 @@ Example:
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from baton.artifacts.records import ArtifactRef as ArtifactRef
     from baton.artifacts.store import MemoryArtifactStore as MemoryArtifactStore
     from baton.artifacts.store import open_store as open_store
-    from baton.budget.records import Budget as Budget
-    from baton.budget.records import OnExhaustion as OnExhaustion
     from baton.compression.rules import Summariser as Summariser
     from baton.contract.compiler import DEFAULT_PROCESSORS as DEFAULT_PROCESSORS
     from baton.contract.draft import Draft as Draft
@@ -29,8 +26,11 @@ if TYPE_CHECKING:
     from baton.contract.registry import OutputSchema as OutputSchema
     from baton.contract.registry import OutputSchemas as OutputSchemas
     from baton.contract.workflow import ContractTerms as ContractTerms
+    from baton.core.artifacts import ArtifactRef as ArtifactRef
     from baton.core.baton import Baton as Baton
     from baton.core.baton import BatonPatch as BatonPatch
+    from baton.core.budget import Budget as Budget
+    from baton.core.budget import OnExhaustion as OnExhaustion
     from baton.core.exhibits import Exhibit as Exhibit
     from baton.core.history import Conflict as Conflict
     from baton.core.history import HistoryEntry as HistoryEntry
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from baton.core.patching import PatchRules as PatchRules
     from baton.core.patching import apply_patch as apply_patch
     from baton.core.patching import merge_patch as merge_patch
+    from baton.core.receivers import ReceiverRequirements as ReceiverRequirements
     from baton.core.rendering import render as render
     from baton.core.stages import Retries as Retries
     from baton.core.state import MergeStrategy as MergeStrategy
@@ -74,7 +75,6 @@ if TYPE_CHECKING:
     from baton.exchange.workflow_streams import Streams as Streams
     from baton.handoff.relay import HandoffTerms as HandoffTerms
     from baton.handoff.store_safeguards import Safeguards as Safeguards
-    from baton.handoff.validation import ReceiverRequirements as ReceiverRequirements
     from baton.keys.store_keyring import Keyring as Keyring
     from baton.local import run as run
     from baton.personal.records import Erased as Erased
@@ -102,8 +102,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "artifacts.records": "ArtifactRef",
-    "budget.records": "Budget OnExhaustion",
+    "core.artifacts": "ArtifactRef",
+    "core.budget": "Budget OnExhaustion",
     "contract.workflow": "ContractTerms",
     "core.baton": "Baton BatonPatch",
     "core.history": "Conflict HistoryEntry Outcome Spend StepKind snapshots",
@@ -114,9 +114,9 @@ _HOMES = {
     "core.exhibits": "Exhibit",
     "core.stages": "Retries",
     "errors": (
-        "ApprovalDeniedError ArtifactConflictError ArtifactCorruptError ArtifactError ArtifactNotFoundError BatonError "
-        "BudgetExhaustedError ConfigurationError HistoryError InputError OutdatedError "
-        "ParameterError PatchError PipelineError ServerError StageFailedError"
+        "ApprovalDeniedError ArtifactConflictError ArtifactCorruptError ArtifactError ArtifactNotFoundError "
+        "BatonError BudgetExhaustedError ConfigurationError HistoryError InputError OutdatedError ParameterError "
+        "PatchError PipelineError ServerError StageFailedError"
     ),
     "exchange.workflow": "Exchange",
     "exchange.workflow_external": "Outside",
@@ -137,7 +137,6 @@ _HOMES = {
     "safety.store_classifier": "Classifier",
     "exchange.workflow_messages": "Receiver",
     "exchange.workflow_broadcast": "hand_off_to_all",
-    "handoff.validation": "ReceiverRequirements",
     "keys.store_keyring": "Keyring",
     "personal.records": "Erased SubjectErasedError",
     "compression.rules": "Summariser",
@@ -147,6 +146,7 @@ _HOMES = {
     "contract.draft": "Draft Processor",
     "wire.text": "TokenEstimator estimate_tokens fence",
     "worker": "run_worker",
+    "core.receivers": "ReceiverRequirements",
 }
 _HOME = {name: f"baton.{module}" for module, names in _HOMES.items() for name in names.split()}
 

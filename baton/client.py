@@ -15,23 +15,18 @@ if TYPE_CHECKING:
     from baton.core.operations import Fact as Fact
     from baton.core.operations import Operation as Operation
     from baton.core.operations import Preview as Preview
-    from baton.exchange.client_external import OutsideAgents as OutsideAgents
-    from baton.exchange.client_external import hand_off_to as hand_off_to
-    from baton.exchange.client_http import serve_outside as serve_outside
-    from baton.handoff.client_inbox import InboxPage as InboxPage
-    from baton.handoff.client_inbox import WaitingQuestion as WaitingQuestion
-    from baton.handoff.client_inbox import inbox as inbox
-    from baton.handoff.client_inbox import resolve_handoff as resolve_handoff
-    from baton.handoff.client_inbox import run_inbox as run_inbox
-    from baton.handoff.pending import HandoffAction as HandoffAction
-    from baton.handoff.pending import HandoffDecision as HandoffDecision
-    from baton.handoff.pending import PendingHandoff as PendingHandoff
-    from baton.handoff.questions import Question as Question
+    from baton.core.pending import HandoffAction as HandoffAction
+    from baton.core.pending import HandoffDecision as HandoffDecision
+    from baton.core.pending import PendingHandoff as PendingHandoff
+    from baton.core.questions import Question as Question
     from baton.ledger.chain import ChainHead as ChainHead
     from baton.ledger.entries import Trace as Trace
     from baton.ledger.records import AuditRecord as AuditRecord
     from baton.ledger.store import Ledger as Ledger
     from baton.ledger.store import LedgerOptions as LedgerOptions
+    from baton.outside.client_external import OutsideAgents as OutsideAgents
+    from baton.outside.client_external import hand_off_to as hand_off_to
+    from baton.outside.client_http import serve_outside as serve_outside
     from baton.personal.records import Erased as Erased
     from baton.personal.records import PersonalData as PersonalData
     from baton.personal.store import Vault as Vault
@@ -70,6 +65,11 @@ if TYPE_CHECKING:
     from baton.runs.client_handoffs import read_handoffs as read_handoffs
     from baton.runs.client_handoffs import text_at as text_at
     from baton.runs.client_handoffs import without_envelope as without_envelope
+    from baton.runs.client_inbox import InboxPage as InboxPage
+    from baton.runs.client_inbox import WaitingQuestion as WaitingQuestion
+    from baton.runs.client_inbox import inbox as inbox
+    from baton.runs.client_inbox import resolve_handoff as resolve_handoff
+    from baton.runs.client_inbox import run_inbox as run_inbox
     from baton.runs.client_list import STATUSES as STATUSES
     from baton.runs.client_list import ListedRun as ListedRun
     from baton.runs.client_list import RunFilter as RunFilter

@@ -13,14 +13,14 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.envconfig import ClientConfig
 from temporalio.worker import Worker
 
-from baton.budget.records import Budget
+from baton.cli.decide import LiveView, can_ask
 from baton.cli.output import make_console
+from baton.core.budget import Budget
 from baton.core.messages import PipelineInput, PipelineResult
 from baton.devserver import DevServer
 from baton.pipelines.workflow_function import PipelineType
 from baton.pipelines.workflow_steps import workflow_type
 from baton.plugin import BatonPlugin
-from baton.runs.cli_decide import LiveView, can_ask
 from baton.runs.client_connection import Connection, connect
 from baton.wire.json_values import Json
 from baton.worker import Settings, collect_served, plugin_for

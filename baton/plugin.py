@@ -30,12 +30,14 @@ from baton.artifacts.store import ArtifactStore, default_store, is_on_this_machi
 from baton.codec.conversion import data_converter, in_namespace, use_worker_threshold, warn_of_clear_text
 from baton.codec.encryption import is_encryption_enabled
 from baton.codec.failures import as_exception, leaf_errors, storable_type, text_of
-from baton.compression import activity as compressing
 from baton.core.history import SPENT, TOPPED_UP
 from baton.core.messages import Overview, PipelineInput
 from baton.exchange.activity import EXCHANGE_ACTIVITIES, record
 from baton.handoff.store_safeguards import Safeguards, SafeguardSettings
+from baton.hosting.metering import MeteredWorker, begin_pipelines, worker_metrics
+from baton.hosting.tracing import TracedClient, TracedWorker
 from baton.keys.store_keyring import Keyring, KeySource
+from baton.pipelines import activity_compression as compressing
 from baton.pipelines.activity_context import WorkerParts, worker_parts
 from baton.pipelines.activity_worker import (
     MissingParts,
@@ -44,8 +46,8 @@ from baton.pipelines.activity_worker import (
     record_question,
 )
 from baton.pipelines.workflow_steps import run_fit
-from baton.pipelines.workflow_visibility import close_run, runs_in, show_failed, start_attributes
 from baton.runs.client_rollback import rolled_back
+from baton.runtime.workflow_visibility import close_run, runs_in, show_failed, start_attributes
 from baton.sdk.early_queries import RunCache
 from baton.sdk.runner import (
     FAILED_THE_RUN,
@@ -56,8 +58,6 @@ from baton.sdk.runner import (
     logging_failures,
     runner_for,
 )
-from baton.telemetry.metering import MeteredWorker, begin_pipelines, worker_metrics
-from baton.telemetry.tracing import TracedClient, TracedWorker
 from baton.telemetry.worker_logs import event_loop_watchdog
 from baton.wire.names import QUERY_DETAILS, QUERY_STATUS, SEALS
 from baton.wire.text import disarm, host_of, is_loopback
@@ -125,7 +125,7 @@ class BatonPlugin(SimplePlugin):
             keyring: The keys of a service that decrypts payloads or signals handoffs, if neither `safeguards` nor the
                 environment has them.
             encrypt: Encrypt payloads; by default as in `BATON_ENCRYPT`.
-            tracing: Exports spans of clients and stages, from `baton.telemetry.tracing.open_tracing`.
+            tracing: Exports spans of clients and stages, from `baton.hosting.tracing.open_tracing`.
 
         Raises:
             KeyringError: Development keys are used in production.

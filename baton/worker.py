@@ -32,14 +32,16 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from baton import __version__
-from baton.artifacts.records import DEFAULT_STORE
 from baton.artifacts.store import open_store
 from baton.client import connect
 from baton.compression.store_tokens import best_counter
 from baton.contract.registry import OutputSchema, OutputSchemas
+from baton.core.artifacts import DEFAULT_STORE
 from baton.core.stages import same_name
 from baton.errors import ArtifactError, BatonError, ServerError
 from baton.handoff.store_safeguards import SafeguardSettings
+from baton.hosting.metering import watch_runs, worker_metrics
+from baton.hosting.tracing import TracingError, open_tracing
 from baton.keys.store_keyring import Keyring, KeyringError
 from baton.keys.store_keys import Deciders
 from baton.ledger.records import LedgerContinuityError, LedgerKeysError
@@ -48,9 +50,7 @@ from baton.pipelines.activity_stage import Stage
 from baton.pipelines.workflow_steps import is_pipeline, workflow_type
 from baton.plugin import OFF, BatonPlugin
 from baton.sdk import leave
-from baton.telemetry.metering import watch_runs, worker_metrics
 from baton.telemetry.metrics import BUCKETS
-from baton.telemetry.tracing import TracingError, open_tracing
 from baton.telemetry.worker_logs import limit_repeated_logs
 
 if TYPE_CHECKING:

@@ -14,14 +14,15 @@ from temporalio.exceptions import ApplicationError
 from baton.codec.conversion import BatonPayloadConverter
 from baton.core.baton import Baton
 from baton.core.messages import Decision, PipelineInput, StageReturn
+from baton.core.pending import HandoffDecision
+from baton.core.receivers import ReceiverRequirements
 from baton.core.state import PipelineState
 from baton.errors import HandoffError, PatchError
 from baton.exchange.records import Acknowledgement
 from baton.exchange.workflow_streams import Chunk
-from baton.handoff.pending import HandoffDecision
 from baton.handoff.store_gate import handoff_gate
 from baton.handoff.store_signing import open_sealed, seal_json
-from baton.handoff.validation import ReceiverRequirements, validate_handoff
+from baton.handoff.validation import validate_handoff
 from baton.keys.store_keyring import Keyring
 from baton.wire.json_values import loads_strict
 from baton.wire.text import describe_faults

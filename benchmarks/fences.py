@@ -13,7 +13,7 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-from baton.artifacts.records import ArtifactRef
+from baton.core.artifacts import ArtifactRef
 from baton.core.baton import AnyBaton, Baton
 from baton.core.rendering import render
 from baton.wire.json_values import repair_text

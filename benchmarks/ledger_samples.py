@@ -16,8 +16,9 @@ import rfc8785
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from baton.core.verdict import HandoffStatus
+from baton.keys.claims import Claim, SignatureCheck
 from baton.keys.store_keys import PublicKey, PublicKeys
-from baton.ledger.chain import Claim, SignatureCheck, head_statement
+from baton.ledger.chain import head_statement
 from baton.ledger.records import AuditCost, AuditEntry, AuditRecord, ChainLink, Kind, next_record
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_database import SqliteConnection

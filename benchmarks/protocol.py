@@ -12,15 +12,15 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from baton.budget.records import Budget
 from baton.core.baton import Baton
+from baton.core.budget import Budget
 from baton.core.messages import StageInput, StageReturn
+from baton.core.receivers import ReceiverRequirements
 from baton.core.stages import StageSpec
 from baton.handoff.relay import HandoffTerms, Relay
 from baton.handoff.store_gate import Gate
 from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import seal_json
-from baton.handoff.validation import ReceiverRequirements
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import Verdict
 from baton.ledger.store import Ledger, LedgerOptions

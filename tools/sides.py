@@ -2,7 +2,7 @@
 
 A room of Baton is a package for one concept. The first word of a module's name says where its code may run:
 `workflow*` in the workflow sandbox, `activity*` in a worker, `store*` touches disks, keys and sockets, `client*` in
-services, `cli*` in the `baton` command. Any other name is plain: no I/O, clock, randomness or keys.
+services. Any other name is plain: no I/O, clock, randomness or keys.
 """
 
 from typing import Any
@@ -18,10 +18,9 @@ MAY_IMPORT = {
     "activity": {"plain", "store", "activity"},
     "store": {"plain", "store"},
     "client": {"plain", "store", "client"},
-    "cli": {"plain", "store", "client", "cli"},
 }
 PACKAGES = {
-    "temporalio": {"workflow", "activity", "client", "cli"},
+    "temporalio": {"workflow", "activity", "client"},
     "cryptography": {"store"},
     "sqlite3": {"store"},
     "psycopg": {"store"},
@@ -31,9 +30,9 @@ PACKAGES = {
     "splintr": {"store"},
     "copier": {"store"},
     "starlette": {"client"},
-    "uvicorn": {"client", "cli"},
-    "typer": {"cli"},
-    "rich": {"cli"},
+    "uvicorn": {"client"},
+    "typer": set(),
+    "rich": set(),
 }
 
 

@@ -19,8 +19,8 @@ from baton.agents.schema_embedding import inline_refs
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
 from baton.core.patching import shorten_findings
+from baton.core.store_schemas import SchemaGate
 from baton.errors import MalformedMessageError, PatchError
-from baton.handoff.store_gate import SchemaGate
 from baton.report.rendering import FORMAT
 from baton.wire.json_values import Json, json_kind, loads_strict
 

@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from baton.agents.port import AgentWork
 from baton.core.history import Spend
 from baton.errors import AgentError
-from baton.telemetry.tracing import current_stage
+from baton.telemetry.verdicts import current_stage
 from baton.wire.money import Price, Usage, to_micro_usd
 
 _log = logging.getLogger(__name__)

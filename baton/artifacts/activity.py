@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 from temporalio import activity
 
-from baton.artifacts.records import ArtifactRef, normalize_path
 from baton.artifacts.store import ArtifactStore
+from baton.core.artifacts import ArtifactRef, normalize_path
 from baton.core.messages import Selected
 from baton.core.stages import Calls, step
 from baton.errors import (

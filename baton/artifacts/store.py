@@ -12,7 +12,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from baton.artifacts.records import DEFAULT_STORE
+from baton.core.artifacts import DEFAULT_STORE
 from baton.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundError, ArtifactUnavailableError
 
 _HASH = re.compile(r"[0-9a-f]{64}")

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from baton.budget.records import Budget
+from baton.core.budget import Budget
 from baton.core.history import Outcome, Spend, StepKind
 from baton.core.messages import PipelineInput
 

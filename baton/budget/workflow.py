@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from pydantic import JsonValue
 
 from baton.budget.billing import beyond_outcomes, carried_beyond, spent_in
-from baton.budget.records import Budget, Shortage
+from baton.core.budget import Budget, Shortage
+from baton.core.costs import CostTracking
 from baton.core.history import Outcome, Spend
 from baton.core.messages import PipelineInput, PipelineResult
 from baton.core.stages import StageSpec
-from baton.handoff.records import CostTracking
 from baton.wire.money import MICRO_PER_USD
 
 NO_LIMIT_MICRO_USD = 1_000_000 * MICRO_PER_USD

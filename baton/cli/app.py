@@ -31,7 +31,7 @@ class CommandEntry:
     @property
     def help(self) -> str:
         """The first line of the function's docstring, read from the source because importing the module is slow."""
-        source = Path(__file__).parents[1].joinpath(*self.module.split(".")).with_suffix(".py")
+        source = Path(__file__).with_name(f"{self.module}.py")
         pattern = rf'^(?:async def {self.function}\(|{self.function} = ).*?^    """([^"\n]+)'
         match = re.search(pattern, source.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
         return match[1] if match else ""
@@ -66,57 +66,57 @@ GROUPS = {
 """The command groups and their `--help` texts."""
 
 COMMANDS = (
-    CommandEntry("new", "new.cli", _START),
-    CommandEntry("add stage", "new.cli", _START),
-    CommandEntry("add pipeline", "new.cli", _START),
-    CommandEntry("dev", "cli.dev", _START),
-    CommandEntry("console", "cli.dev", _START),
-    CommandEntry("run", "runs.cli_run", _START),
-    CommandEntry("schedule add", "runs.cli_run", _START),
-    CommandEntry("schedule list", "runs.cli_run", _START),
-    CommandEntry("schedule delete", "runs.cli_run", _START),
-    CommandEntry("mcp", "exchange.cli", _START),
-    CommandEntry("outside serve", "exchange.cli", _START),
-    CommandEntry("list", "runs.cli_list", _LOOK),
-    CommandEntry("show", "runs.cli_show", _LOOK),
-    CommandEntry("history", "runs.cli_history", _LOOK),
-    CommandEntry("diff", "runs.cli_history", _LOOK),
-    CommandEntry("explain", "runs.cli_history", _LOOK),
-    CommandEntry("report", "cli.dev", _LOOK),
-    CommandEntry("bill", "runs.cli_list", _LOOK),
-    CommandEntry("watch", "runs.cli_watch", _LOOK),
-    CommandEntry("artifact list", "artifacts.cli", _LOOK),
-    CommandEntry("artifact cat", "artifacts.cli", _LOOK),
-    CommandEntry("artifact save", "artifacts.cli", _LOOK),
-    CommandEntry("approve", "runs.cli_decide", _DECIDE),
-    CommandEntry("cancel", "runs.cli_rollback", _DECIDE),
-    CommandEntry("deny", "runs.cli_decide", _DECIDE),
-    CommandEntry("rollback", "runs.cli_rollback", _DECIDE),
-    CommandEntry("fork", "runs.cli_run", _DECIDE),
-    CommandEntry("inbox list", "handoff.cli_inbox", _DECIDE),
-    CommandEntry("inbox show", "handoff.cli_inbox", _DECIDE),
-    CommandEntry("inbox release", "handoff.cli_inbox", _DECIDE),
-    CommandEntry("inbox requeue", "handoff.cli_inbox", _DECIDE),
-    CommandEntry("inbox edit", "handoff.cli_inbox", _DECIDE),
-    CommandEntry("inbox top-up", "handoff.cli_inbox", _DECIDE),
-    CommandEntry("inbox abandon", "handoff.cli_inbox", _DECIDE),
-    CommandEntry("replay", "runs.cli_replay", _CHECK),
-    CommandEntry("export", "runs.cli_replay", _CHECK),
-    CommandEntry("schema", "cli.schema", _CHECK),
-    CommandEntry("doctor", "cli.doctor", _CHECK),
-    CommandEntry("audit trace", "ledger.cli", _PROVE),
-    CommandEntry("audit verify", "ledger.cli", _PROVE),
-    CommandEntry("audit export", "ledger.cli", _PROVE),
-    CommandEntry("audit checkpoint", "ledger.cli", _PROVE),
-    CommandEntry("audit archive", "ledger.cli", _PROVE),
-    CommandEntry("audit migrate", "ledger.cli", _PROVE),
-    CommandEntry("erase", "personal.cli", _PROVE),
-    CommandEntry("keys new", "keys.cli", _PROVE),
-    CommandEntry("keys decider", "keys.cli", _PROVE),
-    CommandEntry("keys list", "keys.cli", _PROVE),
-    CommandEntry("keys rotate", "keys.cli", _PROVE),
-    CommandEntry("keys rewrap", "ledger.cli", _PROVE),
-    CommandEntry("keys public", "keys.cli", _PROVE),
+    CommandEntry("new", "new", _START),
+    CommandEntry("add stage", "new", _START),
+    CommandEntry("add pipeline", "new", _START),
+    CommandEntry("dev", "dev", _START),
+    CommandEntry("console", "dev", _START),
+    CommandEntry("run", "run", _START),
+    CommandEntry("schedule add", "run", _START),
+    CommandEntry("schedule list", "run", _START),
+    CommandEntry("schedule delete", "run", _START),
+    CommandEntry("mcp", "outside", _START),
+    CommandEntry("outside serve", "outside", _START),
+    CommandEntry("list", "listing", _LOOK),
+    CommandEntry("show", "show", _LOOK),
+    CommandEntry("history", "history", _LOOK),
+    CommandEntry("diff", "history", _LOOK),
+    CommandEntry("explain", "history", _LOOK),
+    CommandEntry("report", "dev", _LOOK),
+    CommandEntry("bill", "listing", _LOOK),
+    CommandEntry("watch", "watch", _LOOK),
+    CommandEntry("artifact list", "artifacts", _LOOK),
+    CommandEntry("artifact cat", "artifacts", _LOOK),
+    CommandEntry("artifact save", "artifacts", _LOOK),
+    CommandEntry("approve", "decide", _DECIDE),
+    CommandEntry("cancel", "rollback", _DECIDE),
+    CommandEntry("deny", "decide", _DECIDE),
+    CommandEntry("rollback", "rollback", _DECIDE),
+    CommandEntry("fork", "run", _DECIDE),
+    CommandEntry("inbox list", "inbox", _DECIDE),
+    CommandEntry("inbox show", "inbox", _DECIDE),
+    CommandEntry("inbox release", "inbox", _DECIDE),
+    CommandEntry("inbox requeue", "inbox", _DECIDE),
+    CommandEntry("inbox edit", "inbox", _DECIDE),
+    CommandEntry("inbox top-up", "inbox", _DECIDE),
+    CommandEntry("inbox abandon", "inbox", _DECIDE),
+    CommandEntry("replay", "replay", _CHECK),
+    CommandEntry("export", "replay", _CHECK),
+    CommandEntry("schema", "schema", _CHECK),
+    CommandEntry("doctor", "doctor", _CHECK),
+    CommandEntry("audit trace", "audit", _PROVE),
+    CommandEntry("audit verify", "audit", _PROVE),
+    CommandEntry("audit export", "audit", _PROVE),
+    CommandEntry("audit checkpoint", "audit", _PROVE),
+    CommandEntry("audit archive", "audit", _PROVE),
+    CommandEntry("audit migrate", "audit", _PROVE),
+    CommandEntry("erase", "personal", _PROVE),
+    CommandEntry("keys new", "keys", _PROVE),
+    CommandEntry("keys decider", "keys", _PROVE),
+    CommandEntry("keys list", "keys", _PROVE),
+    CommandEntry("keys rotate", "keys", _PROVE),
+    CommandEntry("keys rewrap", "audit", _PROVE),
+    CommandEntry("keys public", "keys", _PROVE),
 )
 """Every command, in the order of `--help`."""
 
@@ -128,7 +128,7 @@ class _LazyCommand(TyperCommand):
 
     @cached_property
     def _command(self) -> Any:
-        module = import_module(f"baton.{self.entry.module}")
+        module = import_module(f"baton.cli.{self.entry.module}")
         app = typer.Typer(add_completion=False)
         function = getattr(module, self.entry.function)
         app.command(self.entry.word, help=_unwrap(getdoc(function) or ""))(function)

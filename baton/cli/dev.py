@@ -15,8 +15,19 @@ from urllib.parse import urlsplit
 import typer
 from temporalio.client import Client
 
+from baton.cli.ledger_sources import (
+    Anchors,
+    Keys,
+    KeysOption,
+    LedgerOption,
+    NameOption,
+    find_witness,
+    ledger_name,
+    ledger_place,
+)
 from baton.cli.options import ForceOption, refuse_overwrite
 from baton.cli.output import make_table, plain
+from baton.cli.personal import vault_path
 from baton.cli.session import KEYS_FOLDER, RunArgument, Session, Target, command, current_user
 from baton.cli.supervision import (
     WorkerProgram,
@@ -33,17 +44,6 @@ from baton.devserver.processes import held_port
 from baton.errors import BatonError, ServerError
 from baton.keys.store_keyring import DEVELOPMENT_FILE, Keyring
 from baton.keys.store_keys import PublicKeys
-from baton.ledger.cli_sources import (
-    Anchors,
-    Keys,
-    KeysOption,
-    LedgerOption,
-    NameOption,
-    find_witness,
-    ledger_name,
-    ledger_place,
-)
-from baton.personal.cli import vault_path
 from baton.personal.store import Vault, VaultOptions
 from baton.plugin import BatonPlugin
 

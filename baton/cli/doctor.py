@@ -25,21 +25,22 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.artifacts.store import ArtifactStore, LocalArtifactStore, MemoryArtifactStore, open_store
+from baton.cli.ledger_sources import Keys, find_witness, ledger_name, ledger_place
 from baton.cli.options import ExitCode
 from baton.cli.output import format_time, make_table, plain
 from baton.cli.session import KEYS_FOLDER, Session, command
 from baton.cli.supervision import installed_version
 from baton.errors import ArtifactError, BatonError, HistoryError, ServerError, UnreadableRunError
-from baton.handoff.client_inbox import ASKING_RUNS, OUTSIDE_RUNS, WAITING_RUNS, WaitingQuestion, inbox
+from baton.keys.claims import HeadSigner
 from baton.keys.store_keyring import Keyring, KeyringError, Purpose, is_production
-from baton.ledger.chain import ChainHead, HeadSigner
-from baton.ledger.cli_sources import Keys, find_witness, ledger_name, ledger_place
+from baton.ledger.chain import ChainHead
 from baton.ledger.records import LedgerContinuityError, LedgerError, LedgerKeysError
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_evidence import AnchorFile
 from baton.runs.client_connection import DEFAULT_TASK_QUEUE
 from baton.runs.client_events import decode_payloads
 from baton.runs.client_executions import PAUSED, Execution, describe, history, list_executions
+from baton.runs.client_inbox import ASKING_RUNS, OUTSIDE_RUNS, WAITING_RUNS, WaitingQuestion, inbox
 from baton.runs.client_list import SUSPENDED, RunFilter, list_runs, query_pinned_elsewhere
 from baton.runs.client_reader import read_run
 from baton.runs.client_waiting import (

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from baton.artifacts.records import ArtifactRef
-from baton.budget.records import Budget
 from baton.cli.session import Session, command
 from baton.contract.records import Explanation, LeftOut
+from baton.core.artifacts import ArtifactRef
 from baton.core.baton import Baton, BatonPatch
+from baton.core.budget import Budget
 from baton.core.exhibits import Exhibit
 from baton.core.history import CompensationRecord, Conflict, HistoryEntry, Outcome, Spend
 from baton.core.messages import (
@@ -31,8 +31,8 @@ from baton.core.messages import (
     Vote,
     Waiting,
 )
+from baton.core.pending import HandoffDecision, PendingHandoff
 from baton.core.verdict import Finding, Verdict
-from baton.handoff.pending import HandoffDecision, PendingHandoff
 from baton.report.records import HandoffReport
 from baton.wire.records import Record
 from baton.wire.schemas import PublishedSchema

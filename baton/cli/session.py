@@ -28,8 +28,8 @@ from baton.cli.options import ExitCode, GlobalOptions, expand_option_groups
 from baton.cli.output import json_text, make_console, plain
 from baton.client import Connection, connect
 from baton.codec.encryption import is_encryption_enabled
+from baton.core.people import name_refusal
 from baton.errors import BatonError, MalformedMessageError, ServerError, UnreadableRunError
-from baton.handoff.pending import name_refusal
 from baton.keys.store_keyring import Keyring
 from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin

@@ -17,8 +17,8 @@ from pydantic import Field, PlainSerializer
 
 from baton.compression.pins import Pin, PinKind, classify, split_statements
 from baton.core.history import Spend
+from baton.core.turns import Turn
 from baton.errors import BatonError, HandoffError
-from baton.handoff.records import Turn
 from baton.ledger.records import AuditEntry
 from baton.wire.money import Price, Usage, to_usd
 from baton.wire.records import CompactRecord, Count, Integer

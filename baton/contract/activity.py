@@ -17,8 +17,8 @@ from baton.contract.records import TOOL_DENIED, EventType, SessionEvent, ToolDen
 from baton.contract.registry import tool_key, tool_keys
 from baton.core.messages import ToolLimits
 from baton.core.stages import Calls, step
-from baton.handoff.store_gate import now_utc
 from baton.wire.json_values import Json, format_digest, repair_text, sha256
+from baton.wire.store_clock import now_utc
 from baton.wire.text import TokenEstimator, estimate_tokens
 
 MAX_CLAIM_LENGTH = 1_000

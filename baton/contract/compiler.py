@@ -39,7 +39,7 @@ from baton.contract.records import (
     SourceProvenance,
 )
 from baton.contract.registry import tool_key, tool_keys
-from baton.handoff.validation import TOLERANCE
+from baton.core.verdict import TOLERANCE
 from baton.wire.records import CompactRecord, Count, has_text
 from baton.wire.text import TokenEstimator, estimate_tokens
 

@@ -33,6 +33,7 @@ from baton.wire.records import (
     Statement,
     Traceparent,
     Uuid4,
+    parse_instant,
 )
 from baton.wire.text import single_line
 
@@ -164,17 +165,6 @@ def _defaults() -> dict[str, Any]:
     """Return the defaults of an event's members by their JSON names."""
     fields = SessionEvent.model_fields.items()
     return {field.alias or name: field.default for name, field in fields if not field.is_required()}
-
-
-def parse_instant(value: object) -> datetime | None:
-    """Parse a time with an offset and return it in UTC, or None if the value is not one."""
-    if not isinstance(value, str):
-        return None
-    try:
-        at = datetime.fromisoformat(value)
-        return at.astimezone(UTC) if at.tzinfo is not None else None
-    except (ValueError, OverflowError):
-        return None
 
 
 CONTRACT_RELEASED = ("1.0",)

@@ -9,8 +9,8 @@ from pydantic_core import from_json
 
 from baton.contract.records import OutputSchemaRef, UnknownSchemaError
 from baton.contract.registry import OutputSchemas
+from baton.core.store_schemas import SchemaGate
 from baton.errors import ConfigurationError, PipelineError
-from baton.handoff.store_gate import SchemaGate
 
 
 def output_check(schemas: OutputSchemas | None, schema_name: str) -> Callable[[JsonValue], list[str]]:

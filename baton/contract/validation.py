@@ -33,13 +33,11 @@ from baton.contract.records import (
     HandoffContract,
     SessionEvent,
     UnknownSchemaError,
-    parse_instant,
 )
 from baton.contract.registry import OutputSchemas, tool_key, tool_keys
-from baton.core.verdict import MAX_FINDING_LENGTH, Code, Finding, Verdict
-from baton.handoff.validation import EXPIRES_AT, TOLERANCE
+from baton.core.verdict import EXPIRES_AT, MAX_FINDING_LENGTH, TOLERANCE, Code, Finding, Verdict
 from baton.wire.json_values import format_digest, repair_text, sha256
-from baton.wire.records import has_text
+from baton.wire.records import has_text, parse_instant
 from baton.wire.schemas import format_pointer, published_document, version_mismatch
 from baton.wire.text import estimate_tokens, list_faults, quantity, single_line
 

@@ -24,10 +24,10 @@ from baton.contract.records import (
 from baton.contract.registry import AgentRegistry, OutputSchemas, tool_key, tool_keys, tool_set
 from baton.contract.validation import validate_contract
 from baton.core.messages import PipelineInput, StageInput, StageReturn, ToolLimits
+from baton.core.receivers import ReceiverRequirements, choose_receiver
 from baton.core.stages import StageSpec
 from baton.core.state import PipelineState
 from baton.errors import PipelineError, RoutingError, StageFailedError
-from baton.handoff.validation import ReceiverRequirements, choose_receiver
 from baton.telemetry.metrics import CONTRACTS, EMPTY_CONTRACTS, Metrics
 from baton.wire.names import QUERY_EXPLAIN
 

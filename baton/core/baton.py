@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, to_json
 
-from baton.artifacts.records import ArtifactRef, PathText
+from baton.core.artifacts import ArtifactRef, PathText
 from baton.wire.json_values import digest, find_excess
 from baton.wire.records import Record, Statement
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from baton.artifacts.records import ArtifactRef
+from baton.core.artifacts import ArtifactRef
 from baton.wire.json_values import find_excess, format_digest, sha256
 from baton.wire.money import to_usd
 from baton.wire.records import CompactRecord, Integer, Name

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar, overload
 from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
-from baton.artifacts.records import ArtifactRef
+from baton.core.artifacts import ArtifactRef
 from baton.errors import InputError, ParameterError
 from baton.wire.json_values import MAX_DEPTH, MAX_MESSAGE_VALUES, Json, find_excess, find_unwritable
 from baton.wire.text import describe_faults

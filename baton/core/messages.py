@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar, overload
 
 from pydantic import BaseModel, Field, JsonValue, PrivateAttr, StringConstraints, field_validator
 
-from baton.budget.records import Budget
 from baton.core.baton import Baton, BatonPatch, BatonT
+from baton.core.budget import Budget
 from baton.core.exhibits import Exhibit
 from baton.core.history import Outcome, Spend, StepKind
 from baton.core.inputs import INPUT_NAME, MAX_INPUTS, encode_inputs

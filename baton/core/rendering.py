@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from baton.artifacts.records import ArtifactRef
+from baton.core.artifacts import ArtifactRef
 from baton.core.baton import Baton
+from baton.core.turns import Turn
 from baton.errors import BatonError
-from baton.handoff.records import Turn
 from baton.wire.text import TokenEstimator, estimate_tokens, single_line
 
 HEADING = "## Baton (Handoff Context)"

@@ -6,11 +6,12 @@ forbids a retry is more severe than one that allows it.
 """
 
 from collections.abc import Iterable
+from datetime import timedelta
 from enum import StrEnum
 
 from pydantic import Field
 
-from baton.wire.records import CompactRecord
+from baton.wire.records import CompactRecord, Digest, Integer, Timestamp
 
 MAX_FINDINGS, MAX_FINDING_LENGTH = 20, 400
 """Findings are returned to the sender and stored in the ledger, so their number and length are limited."""
@@ -134,3 +135,35 @@ def disposition_of(code: Code, attempt: int = 1, limit: int = MAX_ATTEMPTS) -> D
             return Disposition.TOP_UP
         case Code.ROUTING_ERROR:
             return Disposition.REROUTE
+
+
+TOLERANCE = timedelta(minutes=5)
+"""How far another clock may be ahead of the own one, wherever two are compared."""
+EXPIRES_AT = "/expiresAt"
+"""The place of the finding of an expired handoff; a sender that still waits only has to send a new one."""
+
+
+class Receipt(CompactRecord):
+    """A receiver's recorded answer to a handoff.
+
+    Attributes:
+        handoff_id: The handoff; empty if the message could not be parsed.
+        task_id: The task whose audit chain has the answer.
+        digest: The digest of the received bytes.
+        attempt: The attempt of the handoff, from 1.
+        verdict: Accepted, or why not.
+        flags: What the safety scan noticed and let pass, a label each.
+        anchor: The head of the task's audit chain after the answer.
+        at: When the receiver answered, by its own clock.
+        again: Whether the same answer was recorded before, as for a retried stage; not in the JSON.
+    """
+
+    handoff_id: str
+    task_id: str
+    digest: Digest
+    attempt: Integer = Field(default=1, ge=1)
+    verdict: Verdict
+    flags: list[str] = Field(default_factory=list)
+    anchor: str | None = None
+    at: Timestamp
+    again: bool = Field(default=False, exclude=True)

@@ -10,14 +10,15 @@ from temporalio import activity
 
 from baton.artifacts.store import ArtifactStore
 from baton.core.verdict import HandoffStatus
-from baton.exchange.records import ADMIT, OPEN, AcceptRequest, Admission, OpenedMessage, message_digest, reply_to_of
+from baton.exchange.records import ADMIT, OPEN, AcceptRequest, Admission, OpenedMessage, message_digest
 from baton.handoff.activity_receive import current_run_name, find_run_chain, require_gate
+from baton.handoff.records import reply_to_of
 from baton.handoff.sealed import SealError
 from baton.handoff.store_gate import MAX_BYTES_ON_LOOP, REPLAY, audience_check
 from baton.handoff.store_signing import open_sealed
 from baton.ledger.records import RECORD, AuditEntry
 from baton.pipelines.activity_context import current_parts
-from baton.telemetry.tracing import record_verdict
+from baton.telemetry.verdicts import record_verdict
 from baton.wire.json_values import MAX_MESSAGE_VALUES, find_excess
 
 _SHA256 = re.compile("[0-9a-f]{64}")

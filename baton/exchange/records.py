@@ -13,18 +13,14 @@ from typing import Any, ClassVar
 from pydantic import Field, JsonValue
 
 from baton.core.baton import Baton
+from baton.core.costs import CostTracking
 from baton.core.patching import unknown_decisions
-from baton.core.verdict import Code, Verdict
-from baton.handoff.records import CostTracking
+from baton.core.receivers import ReceiverRequirements
+from baton.core.verdict import Code, Receipt, Verdict
 from baton.handoff.sealed import KEY_ID, NAMESPACE, SIGNATURE
-from baton.handoff.validation import Receipt, ReceiverRequirements
 from baton.wire.json_values import digest
 from baton.wire.records import CompactRecord, Digest, Instant, Integer, Name, OpenRecord, Timestamp, Uuid4
 
-HANDOFF = "handoff"
-"""Signal: a sealed handoff, the only argument."""
-HANDOFF_ANSWER = "handoff_answer"
-"""Signal: a sealed acknowledgement, the only argument."""
 QUERY_ANSWERED = "handoff_answered"
 """Query: this pipeline's answer to a handoff, by its id; for senders that are not workflows."""
 MAX_REMEMBERED = 1_000
@@ -304,17 +300,8 @@ ADMIT = "baton.admit"
 """The activity that passes a handoff through the worker's gate."""
 OPEN = "baton.open"
 """The activity that verifies the seal of an acknowledgement, a chunk, or a move of an outside agent."""
-REPLY_TO = "replyTo"
-"""Member of a handoff's `step`: the workflow that waits for the answer."""
 ATTEMPT = "attempt"
 """Member of a handoff's `step`: the attempt under its id, from 1."""
-
-
-def reply_to_of(message: Mapping[str, Any]) -> str | None:
-    """Return the workflow that waits for the answer to a handoff; None if no pipeline sent it."""
-    step = message.get("step")
-    workflow_id = step.get(REPLY_TO) if isinstance(step, Mapping) else None
-    return workflow_id if isinstance(workflow_id, str) else None
 
 
 class AcceptRequest(CompactRecord):

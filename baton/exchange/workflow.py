@@ -14,13 +14,12 @@ from baton.core import stages
 from baton.core.baton import Baton
 from baton.core.history import Spend, StepKind
 from baton.core.messages import PipelineInput, StageReturn
+from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.core.receivers import ReceiverRequirements
 from baton.core.verdict import Disposition
 from baton.errors import PatchError, RoutingError, StageFailedError
 from baton.exchange.records import (
     ATTEMPT,
-    HANDOFF,
-    HANDOFF_ANSWER,
-    REPLY_TO,
     AckMatch,
     Acknowledgement,
     Outbox,
@@ -40,15 +39,14 @@ from baton.exchange.workflow_messages import (
     signal_workflow,
     start_receiver,
 )
-from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
-from baton.handoff.records import CompletedSubtask, Handoff, Sender, Subtask, Target, Trail
+from baton.handoff.records import REPLY_TO, CompletedSubtask, Handoff, Sender, Subtask, Target, Trail
 from baton.handoff.relay import EXPIRES, AgentState, Delivery, build_handoff
 from baton.handoff.sealed import SealError
-from baton.handoff.trace import handoff_span_id, task_traceparent
-from baton.handoff.validation import ReceiverRequirements
 from baton.pipelines.workflow import CHAIN, Pipeline
 from baton.pipelines.workflow_steps import publish, workflow_type
+from baton.telemetry.trace import handoff_span_id, task_traceparent
 from baton.wire.json_values import Json, digest
+from baton.wire.names import HANDOFF, HANDOFF_ANSWER
 from baton.wire.records import Integer, Record
 from baton.wire.text import describe_faults
 

@@ -1,7 +1,7 @@
 """`Outside`: attached to an exchange, it hands the task to outside agents, which fetch their work.
 
-The handoff waits in the workflow. The service of `baton.exchange.client_http`, or a program with
-`baton.exchange.client_external`, lists it by a query and sends the agent's moves as sealed updates.
+The handoff waits in the workflow. The service of `baton.outside.client_http`, or a program with
+`baton.outside.client_external`, lists it by a query and sends the agent's moves as sealed updates.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -20,12 +20,11 @@ from temporalio.common import RetryPolicy, TypedSearchAttributes
 from temporalio.exceptions import ActivityError, FailureError, WorkflowAlreadyStartedError, is_cancelled_exception
 
 from baton.core.messages import PipelineInput
+from baton.core.receivers import ReceiverRequirements
 from baton.core.verdict import HandoffStatus
 from baton.errors import HandoffError, StageFailedError
 from baton.exchange.records import (
     ADMIT,
-    HANDOFF,
-    HANDOFF_ANSWER,
     MAX_REMEMBERED,
     OPEN,
     QUERY_ANSWERED,
@@ -40,17 +39,17 @@ from baton.exchange.records import (
 )
 from baton.handoff.records import Handoff
 from baton.handoff.sealed import UnverifiedHandoff
-from baton.handoff.validation import ReceiverRequirements
-from baton.pipelines.workflow_handlers import RunHandlers
 from baton.pipelines.workflow_steps import (
     MAX_SERVER_NAME_BYTES,
     check_server_name,
     check_task_queue,
     workflow_type,
 )
-from baton.pipelines.workflow_visibility import start_attributes
+from baton.runtime.workflow_handlers import RunHandlers
+from baton.runtime.workflow_visibility import start_attributes
 from baton.telemetry.metrics import LATENCY, Transport, slo_breach
 from baton.wire.json_values import Json, loads_strict
+from baton.wire.names import HANDOFF, HANDOFF_ANSWER
 from baton.wire.text import disarm
 
 MARK = "its payload's metadata 'baton-record'"

@@ -14,9 +14,10 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
 from baton.core.messages import StageReturn
+from baton.core.receivers import ReceiverRequirements
 from baton.core.stages import step
 from baton.errors import StageFailedError
-from baton.exchange.records import HANDOFF_ANSWER, MAX_REMEMBERED, Acknowledgement, ReceivedHandoff, Reply
+from baton.exchange.records import MAX_REMEMBERED, Acknowledgement, ReceivedHandoff, Reply
 from baton.exchange.workflow import ATTEMPTS, Exchange
 from baton.exchange.workflow_messages import (
     MessageProcessor,
@@ -25,9 +26,8 @@ from baton.exchange.workflow_messages import (
     open_message,
     signal_workflow,
 )
-from baton.handoff.validation import ReceiverRequirements
 from baton.wire.json_values import Json, digest, find_unwritable
-from baton.wire.names import HANDOFF_CHUNK
+from baton.wire.names import HANDOFF_ANSWER, HANDOFF_CHUNK
 from baton.wire.records import Count, Digest, Instant, OpenRecord, Record, Uuid4
 from baton.wire.text import describe_faults
 

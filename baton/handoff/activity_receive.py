@@ -14,20 +14,22 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from baton.contract.records import TOOL_DENIED
 from baton.core.history import Spend, find_spend
 from baton.core.messages import StageInput, StageReturn
+from baton.core.receivers import ReceiverRequirements
 from baton.core.stages import StageSpec
-from baton.core.verdict import Code, Finding, Verdict
+from baton.core.verdict import Code, Finding, Receipt, Verdict
 from baton.errors import ConfigurationError
 from baton.handoff.sealed import UnverifiedHandoff
-from baton.handoff.store_gate import AUDIENCE_RUN, Gate, audience_check, contract_check, now_utc
-from baton.handoff.validation import Check, Receipt, ReceiverRequirements
+from baton.handoff.store_gate import AUDIENCE_RUN, Gate, audience_check, contract_check
+from baton.handoff.validation import Check
 from baton.keys.store_keyring import KeyringError
 from baton.ledger.chain import CANCELED
 from baton.ledger.entries import cost_after, run_name
 from baton.ledger.records import AuditEntry, Kind, LedgerError, LedgerUnavailableError
-from baton.telemetry.metering import record_answer
 from baton.telemetry.metrics import Metrics, Transport
+from baton.telemetry.verdicts import record_answer
 from baton.wire.json_values import canonical_json
 from baton.wire.names import HANDOFF_REFUSED
+from baton.wire.store_clock import now_utc
 from baton.wire.text import list_faults
 
 _RECORD_PAUSES = (0.1, 0.5, 2.0)  # seconds between attempts to record what a stage returned

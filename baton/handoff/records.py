@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
-from baton.wire.money import Usd, UsdSpent, to_micro_usd
+from baton.core.costs import CostTracking
+from baton.core.receivers import CURRENT
+from baton.core.turns import Turn
 from baton.wire.records import (
     NOT_NULL,
     Address,
@@ -34,6 +36,17 @@ from baton.wire.records import (
 )
 from baton.wire.schemas import published_document
 from baton.wire.text import quantity
+
+REPLY_TO = "replyTo"
+"""Member of a handoff's `step`: the workflow that waits for the answer."""
+
+
+def reply_to_of(message: Mapping[str, Any]) -> str | None:
+    """Return the workflow that waits for the answer to a handoff; None if no pipeline sent it."""
+    step = message.get("step")
+    workflow_id = step.get(REPLY_TO) if isinstance(step, Mapping) else None
+    return workflow_id if isinstance(workflow_id, str) else None
+
 
 MAX_HOPS = 256
 """The maximum number of handoffs of a task."""
@@ -166,54 +179,6 @@ class ContextItem(OpenRecord):
     relevance_score: Share
 
 
-class TokenSpent(OpenRecord):
-    """Tokens that the task has used so far.
-
-    Attributes:
-        prompt: Tokens that models read.
-        completion: Tokens that models wrote.
-    """
-
-    prompt: Count
-    completion: Count
-
-
-class CostTracking(OpenRecord):
-    """What the task has cost up to this handoff, and what is left; together always the budget.
-
-    Attributes:
-        cost_spent_so_far_usd: Spent since the task began, US dollars; it only grows.
-        cost_budget_remaining_usd: What is left, US dollars; at or below zero it may not be executed.
-        token_spent: Tokens used since the task began.
-    """
-
-    cost_spent_so_far_usd: UsdSpent = Field(alias="costSpentSoFarUSD")
-    cost_budget_remaining_usd: Usd = Field(alias="costBudgetRemainingUSD")
-    token_spent: TokenSpent
-
-    @property
-    def spent_micro_usd(self) -> int:
-        """What was spent, in millionths of a US dollar."""
-        return to_micro_usd(self.cost_spent_so_far_usd)
-
-    @property
-    def remaining_micro_usd(self) -> int:
-        """What is left, in millionths of a US dollar."""
-        return to_micro_usd(self.cost_budget_remaining_usd)
-
-
-class Turn(OpenRecord):
-    """One turn of the conversation, word for word.
-
-    Attributes:
-        content: What was said.
-        role: Who said it; absent where the sender does not know.
-    """
-
-    content: str
-    role: Annotated[Name | None, NOT_NULL] = None
-
-
 class ToolCall(OpenRecord):
     """A tool that was called.
 
@@ -305,12 +270,6 @@ def begins_task(message: Mapping[str, Any]) -> bool:
     """Return whether a message begins a task, and so needs no completed subtasks."""
     claims_initial = message.get("initial") is True or message["taskDescription"] == INITIAL
     return claims_initial and message["parentHandoffId"] is None
-
-
-RELEASED = ("2.0",)
-"""All released versions, oldest first."""
-CURRENT = RELEASED[-1]
-"""The version that this release of Baton writes."""
 
 
 def handoff_schema() -> dict[str, Any]:

@@ -13,31 +13,30 @@ from typing import Any
 from pydantic import JsonValue
 
 from baton.compression.rules import DEFAULT_KEEP, DEFAULT_THRESHOLD
+from baton.core.costs import CostTracking, TokenSpent
 from baton.core.history import Spend
 from baton.core.messages import StageInput, StageReturn
 from baton.core.patching import shorten_findings
+from baton.core.receivers import CURRENT
 from baton.core.stages import StageSpec
+from baton.core.turns import Turn
 from baton.core.verdict import MAX_ATTEMPTS
 from baton.errors import RoutingError
 from baton.handoff.records import (
-    CURRENT,
     CompletedSubtask,
     ContextItem,
-    CostTracking,
     Handoff,
     Hop,
     Sender,
     Subtask,
     Target,
-    TokenSpent,
     ToolCall,
     Trail,
-    Turn,
     loop_reason,
 )
 from baton.handoff.sealed import SealError
-from baton.handoff.trace import FOLLOWS, span_after, task_traceparent
 from baton.personal.records import merge_payloads
+from baton.telemetry.trace import FOLLOWS, span_after, task_traceparent
 from baton.wire.json_values import digest, find_unwritable
 from baton.wire.money import to_usd
 

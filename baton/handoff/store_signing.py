@@ -28,7 +28,7 @@ from baton.handoff.sealed import (
 )
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_keys import RETIRED_GRACE, Key, PublicKey, PublicKeys, Purpose, UnknownKeyError
-from baton.ledger.chain import from_base64url, to_base64url
+from baton.wire.base64url import from_base64url, to_base64url
 from baton.wire.json_values import canonical_json, loads_strict
 
 _ALGORITHMS = {Purpose.SEAL: HMAC_SHA256, Purpose.SIGN: ED25519}

@@ -4,31 +4,20 @@ The seal is verified before. Validation checks the schema; if it holds, also des
 reports all findings at once. Safety is scanned even in a message that breaks the schema.
 """
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from functools import cached_property
 from typing import Any
 
-from pydantic import Field
-
-from baton.contract.records import parse_instant
-from baton.core.verdict import Code, Finding, Verdict
-from baton.errors import RoutingError
-from baton.handoff.records import CURRENT, begins_task
+from baton.core.receivers import ReceiverRequirements, misdelivery
+from baton.core.verdict import EXPIRES_AT, Code, Finding, Verdict
+from baton.handoff.records import begins_task
 from baton.safety.scan import Unsafe
 from baton.wire.money import to_micro_usd
-from baton.wire.records import CompactRecord, Digest, Integer, Timestamp, newest_first, satisfies
-from baton.wire.schemas import format_pointer, parse_pointer, parse_version, version_mismatch
+from baton.wire.records import parse_instant
+from baton.wire.schemas import parse_pointer, parse_version, version_mismatch
 from baton.wire.text import single_line
-
-TOLERANCE = timedelta(minutes=5)
-"""How far another clock may be ahead of the own one, wherever two are compared."""
-EXPIRES_AT = "/expiresAt"
-"""The place of the finding of an expired handoff; a sender that still waits only has to send a new one."""
 
 
 def staleness_finding(
@@ -59,66 +48,6 @@ def staleness_finding(
 
 def _stale(text: str, at: str = "/timestamp") -> Finding:
     return Finding(code=Code.SIGNATURE_INVALID, text=text, at=at)
-
-
-@dataclass(frozen=True)
-class ReceiverRequirements:
-    """An agent's requirements for a handoff: its entry in the registry of agents.
-
-    Attributes:
-        agent_type: The kind of agent; a handoff's `toAgent.agentType` names it.
-        agent_version: Its version, by semver.org.
-        state: The members that it needs in `currentState`, not empty: names, or JSON pointers such as `/review/score`
-            and `/clauses/0`.
-        expects_work: Whether a handoff without completed subtasks is a likely error.
-        schema_version: The version of the message schema that it reads.
-
-    Example:
-        >>> ReceiverRequirements("risk-scoring-agent", "1.6.0", frozenset({"extractedClauses"})).expects_work
-        True
-    """
-
-    agent_type: str
-    agent_version: str
-    state: frozenset[str] = frozenset()
-    expects_work: bool = True
-    schema_version: str = CURRENT
-
-    @cached_property
-    def state_paths(self) -> tuple[tuple[str, str], ...]:
-        """The members that it needs in `currentState`, each with its JSON pointer."""
-        return tuple((name, name if name.startswith("/") else format_pointer([name])) for name in sorted(self.state))
-
-
-def choose_receiver(agent_type: str, versions: str, known: Iterable[ReceiverRequirements]) -> ReceiverRequirements:
-    """Return the newest known agent of a type in a range of versions."""
-    agents = list(known)
-    of_type = {agent.agent_version: agent for agent in agents if agent.agent_type == agent_type}
-    if not of_type:
-        types = sorted({agent.agent_type for agent in agents})
-        similar = difflib.get_close_matches(agent_type, types, n=1)
-        hint = f"did you mean {similar[0]!r}?" if similar else f"there are {', '.join(types) or 'none'}"
-        raise RoutingError(f"there is no agent {agent_type!r}; {hint}")
-    matching = [version for version in newest_first(of_type) if satisfies(version, versions)]
-    if not matching:
-        raise RoutingError(
-            f"no version of {agent_type!r} is in {versions!r}; there are {', '.join(newest_first(of_type))}"
-        )
-    return of_type[matching[0]]
-
-
-def misdelivery(agent_type: str, version_range: str, receivers: Iterable[str], own: ReceiverRequirements) -> str | None:
-    """Return why a message is not for an agent, or None if it is."""
-    if agent_type != own.agent_type:
-        if own.agent_type in receivers:
-            return None
-        return f"meant for {agent_type!r}, received by {own.agent_type!r}; send it to the agent it names"
-    if not satisfies(own.agent_version, version_range):
-        return (
-            f"asks for {agent_type!r} {version_range!r}, received by its version {own.agent_version}; "
-            "start that version, or widen the range"
-        )
-    return None
 
 
 NO_WORK = "No completed subtasks in non-initial handoff"
@@ -215,29 +144,3 @@ def _value_at(value: Any, path: str) -> Any:
         else:
             value = value.get(name) if isinstance(value, Mapping) else None
     return value
-
-
-class Receipt(CompactRecord):
-    """A receiver's recorded answer to a handoff.
-
-    Attributes:
-        handoff_id: The handoff; empty if the message could not be parsed.
-        task_id: The task whose audit chain has the answer.
-        digest: The digest of the received bytes.
-        attempt: The attempt of the handoff, from 1.
-        verdict: Accepted, or why not.
-        flags: What the safety scan noticed and let pass, a label each.
-        anchor: The head of the task's audit chain after the answer.
-        at: When the receiver answered, by its own clock.
-        again: Whether the same answer was recorded before, as for a retried stage; not in the JSON.
-    """
-
-    handoff_id: str
-    task_id: str
-    digest: Digest
-    attempt: Integer = Field(default=1, ge=1)
-    verdict: Verdict
-    flags: list[str] = Field(default_factory=list)
-    anchor: str | None = None
-    at: Timestamp
-    again: bool = Field(default=False, exclude=True)

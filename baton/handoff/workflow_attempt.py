@@ -28,7 +28,7 @@ from baton.core.stages import Retries, StageSpec
 from baton.errors import ArtifactUnavailableError, ConfigurationError, PayloadTooLargeError, StageFailedError
 from baton.handoff.records import Handoff
 from baton.ledger.records import LedgerUnavailableError
-from baton.pipelines.workflow_handlers import RunHandlers
+from baton.runtime.workflow_handlers import RunHandlers
 from baton.wire.json_values import find_excess
 from baton.wire.names import HANDOFF_REFUSED, WAIT_FOR_WORKER
 

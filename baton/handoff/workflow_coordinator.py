@@ -14,27 +14,28 @@ from uuid import UUID
 from pydantic import Field, JsonValue
 from temporalio import workflow
 
-from baton.budget.records import OnExhaustion
 from baton.budget.workflow import BudgetAccount
-from baton.compression.workflow import Conversation
 from baton.contract.validation import is_expired
 from baton.contract.workflow import ContractIssuer
 from baton.core.baton import Baton
+from baton.core.budget import OnExhaustion
 from baton.core.history import Outcome, Spend
 from baton.core.messages import PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.core.patching import patch_effect
+from baton.core.pending import HandoffDecision
 from baton.core.state import PipelineState
+from baton.core.turns import Turn
 from baton.core.verdict import Code, Disposition, Verdict, disposition_of
 from baton.errors import BudgetExhaustedError, PatchError, PipelineError, StageFailedError
-from baton.handoff.pending import HandoffDecision
-from baton.handoff.records import CompletedSubtask, Handoff, Sender, ToolCall, Turn
+from baton.handoff.records import CompletedSubtask, Handoff, Sender, ToolCall
 from baton.handoff.relay import HandoffTerms, Relay
 from baton.handoff.sealed import SealError
 from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError, execute_stage, wait_for_storage
+from baton.handoff.workflow_compression import Conversation
 from baton.handoff.workflow_escalation import Escalation
 from baton.ledger.records import Kind
 from baton.personal.records import merge_payloads, payload_changes
-from baton.pipelines.workflow_handlers import RunHandlers
+from baton.runtime.workflow_handlers import RunHandlers
 from baton.telemetry.metrics import RECEIVER_FAILED, ROLLBACKS
 from baton.wire.money import MAX_USD, MICRO_PER_USD, to_usd
 from baton.wire.names import SEALS

@@ -16,15 +16,15 @@ from temporalio.common import RetryPolicy
 from baton.budget.workflow import BudgetAccount
 from baton.core.history import Outcome, Spend
 from baton.core.messages import Decided, PipelineStatus
+from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.core.state import PipelineState
 from baton.core.verdict import Code, Disposition, Verdict
 from baton.errors import PatchError, StageFailedError
-from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.handoff.workflow_inbox import Inbox
 from baton.ledger.entries import cost_after, usable_name
 from baton.ledger.records import RECORD, AuditEntry, Kind
-from baton.pipelines.workflow_handlers import RunHandlers
+from baton.runtime.workflow_handlers import RunHandlers
 from baton.safety.scan import unsafe_digests
 from baton.telemetry.metrics import ROLLBACKS
 from baton.wire.json_values import digest

@@ -11,12 +11,12 @@ from temporalio.exceptions import ApplicationError
 
 from baton.budget.workflow import BudgetAccount
 from baton.core.patching import patch_effect
+from baton.core.pending import NULL_DECISION, HandoffAction, HandoffDecision, PendingHandoff, refusal
+from baton.core.questions import Question
 from baton.core.state import PipelineState
 from baton.errors import PatchError
-from baton.handoff.pending import NULL_DECISION, HandoffAction, HandoffDecision, PendingHandoff, refusal
-from baton.handoff.questions import Question
-from baton.pipelines.workflow_questions import QuestionBoard
-from baton.pipelines.workflow_visibility import untyped_handler
+from baton.runtime.workflow_questions import QuestionBoard
+from baton.runtime.workflow_visibility import untyped_handler
 from baton.wire.money import MAX_USD, MICRO_PER_USD, to_usd
 from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF
 

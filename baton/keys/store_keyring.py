@@ -18,8 +18,9 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationError
 
+from baton.keys.claims import Claim, HeadSigner, SignatureCheck
 from baton.keys.store_keys import Base64Url, Key, KeyringError, PublicKeys, Purpose, UnknownKeyError
-from baton.ledger.chain import Claim, HeadSigner, SignatureCheck, to_base64url
+from baton.wire.base64url import to_base64url
 from baton.wire.records import Record, Timestamp
 from baton.wire.text import describe_faults
 

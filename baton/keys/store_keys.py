@@ -26,9 +26,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.alias_generators import to_camel
 
 from baton.core.messages import Decision
+from baton.core.people import GROUP_PREFIX, normalize_name
 from baton.errors import BatonError
-from baton.ledger.chain import Claim, SignatureCheck, from_base64url, to_base64url
-from baton.pipelines.approvals import GROUP_PREFIX, normalize_name
+from baton.keys.claims import Claim, SignatureCheck
+from baton.wire.base64url import from_base64url, to_base64url
 from baton.wire.records import Record, Timestamp
 from baton.wire.text import describe_faults
 

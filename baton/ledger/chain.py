@@ -5,17 +5,18 @@ A hash chain alone shows neither that its end was cut off nor that all of it was
 were neither anchored nor signed are reported as unverified, not as valid.
 """
 
-import base64
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from pydantic_core import to_json
 
+from baton.keys.claims import Claim, HeadVerifier, SignatureCheck
 from baton.ledger.records import AuditRecord, ChainLink, Claims, event_key
+from baton.wire.base64url import to_base64url
 from baton.wire.json_values import format_digest, pae, parse_digest
 from baton.wire.records import CamelRecord, Count, Digest, Instant
 
@@ -82,42 +83,6 @@ class ChainHead(CamelRecord):
     def statement(self) -> bytes:
         """The bytes that are signed."""
         return head_statement(self.ledger, self.task_id, self.sequence, parse_digest(self.record_hash), self.key_id)
-
-
-class SignatureCheck(StrEnum):
-    """The result of checking a signature against a keyring; only `GOOD` is valid."""
-
-    GOOD = "good"
-    BAD = "bad"
-    UNKNOWN_KEY = "unknown key"
-    RETIRED_KEY = "key retired before the record"
-
-
-class Claim(NamedTuple):
-    """A signature to check: the key, the signed bytes, and the time of signing."""
-
-    key_id: str
-    statement: bytes
-    signature: bytes
-    at: datetime
-
-
-class HeadVerifier(Protocol):
-    """The public keys that verify heads and checkpoints, including retired keys."""
-
-    def check(self, claims: Sequence[Claim]) -> list[SignatureCheck]:
-        """Check each signature, in order."""
-
-
-class HeadSigner(HeadVerifier, Protocol):
-    """A private key that signs heads and checkpoints with Ed25519, and the public keys of its keyring."""
-
-    @property
-    def key_id(self) -> str:
-        """The id of the public key for verifiers."""
-
-    def sign(self, statement: bytes) -> bytes:
-        """Return the signature over ``statement``."""
 
 
 class Verdict(StrEnum):
@@ -366,16 +331,3 @@ def anchors_by_task(anchors: Iterable[ChainHead], ledger: str) -> dict[str, dict
             agree = task_hashes.get(head.sequence, record_hash) == record_hash
             task_hashes[head.sequence] = record_hash if agree else b""
     return hashes
-
-
-def to_base64url(data: bytes) -> str:
-    """Encode bytes as base64url without padding."""
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def from_base64url(text: str) -> bytes:
-    """Decode base64url without padding."""
-    data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    if to_base64url(data) != text:
-        raise ValueError("it is not base64url without padding")
-    return data

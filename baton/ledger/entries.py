@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import rfc8785
 
 from baton.core.history import Spend
+from baton.core.pending import HandoffAction
 from baton.core.verdict import HandoffStatus
-from baton.handoff.pending import HandoffAction
 from baton.ledger.chain import ChainReport
 from baton.ledger.records import FAILED, AuditCost, AuditEntry, AuditHeader, AuditRecord, Kind
 from baton.wire.json_values import digest, format_digest, pae

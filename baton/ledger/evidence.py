@@ -13,18 +13,11 @@ from pydantic import Field, JsonValue, ValidationError
 from pydantic_core import to_json
 
 from baton.errors import HandoffError
-from baton.ledger.chain import (
-    ChainHead,
-    Claim,
-    HeadSigner,
-    HeadVerifier,
-    SignatureCheck,
-    Verdict,
-    from_base64url,
-    to_base64url,
-)
+from baton.keys.claims import Claim, HeadSigner, HeadVerifier, SignatureCheck
+from baton.ledger.chain import ChainHead, Verdict
 from baton.ledger.proof import EMPTY_DIGEST, MAX_REPORTED, Checkpoint, LedgerReport, LedgerWalk, latest
 from baton.ledger.records import AuditRecord, EvidenceError, Identifier
+from baton.wire.base64url import from_base64url, to_base64url
 from baton.wire.json_values import format_digest, loads_strict, pae
 from baton.wire.records import CamelRecord, Count, Digest, Instant
 

@@ -13,23 +13,19 @@ import rfc8785
 from pydantic import ValidationError
 
 from baton.errors import HandoffError
+from baton.keys.claims import Claim, HeadSigner, HeadVerifier, SignatureCheck
 from baton.ledger.chain import (
     ChainHead,
     ChainReport,
     ChainWalk,
-    Claim,
     Finding,
     Flaw,
-    HeadSigner,
-    HeadVerifier,
-    SignatureCheck,
     Verdict,
     anchors_by_task,
-    from_base64url,
     signature_finding,
-    to_base64url,
 )
 from baton.ledger.records import AuditRecord
+from baton.wire.base64url import from_base64url, to_base64url
 from baton.wire.json_values import format_digest, pae
 from baton.wire.records import CamelRecord, Count, Digest, Instant
 from baton.wire.text import quantity

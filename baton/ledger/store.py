@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from baton.artifacts.store import ArtifactStore
-from baton.ledger.chain import ChainHead, ChainReport, HeadSigner, HeadVerifier, SignatureCheck, Verdict
+from baton.keys.claims import HeadSigner, HeadVerifier, SignatureCheck
+from baton.ledger.chain import ChainHead, ChainReport, Verdict
 from baton.ledger.entries import RedactionPolicy, TaskCost, Trace, in_clear, may_be_in_clear
 from baton.ledger.evidence import Manifest
 from baton.ledger.proof import Checkpoint, LedgerReport, LedgerWalk, newest_of, verify_chain

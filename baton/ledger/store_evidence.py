@@ -24,15 +24,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from baton.artifacts.store import sync_folder
-from baton.ledger.chain import (
-    ChainHead,
-    ChainReport,
-    HeadSigner,
-    HeadVerifier,
-    SignatureCheck,
-    Verdict,
-    from_base64url,
-)
+from baton.keys.claims import HeadSigner, HeadVerifier, SignatureCheck
+from baton.ledger.chain import ChainHead, ChainReport, Verdict
 from baton.ledger.evidence import (
     BUNDLE,
     EvidenceReport,
@@ -62,6 +55,7 @@ from baton.ledger.store_schema import (
     proved_checkpoints,
     to_checkpoint,
 )
+from baton.wire.base64url import from_base64url
 from baton.wire.json_values import format_digest, parse_digest
 from baton.wire.text import quantity
 from baton.wire.zstandard import zstd

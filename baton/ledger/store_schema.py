@@ -21,7 +21,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from baton.ledger.chain import Claim, HeadVerifier, SignatureCheck, head_statement, to_base64url
+from baton.keys.claims import Claim, HeadVerifier, SignatureCheck
+from baton.ledger.chain import head_statement
 from baton.ledger.proof import Checkpoint, latest
 from baton.ledger.records import AuditRecord, Claims, LedgerError, LedgerSchemaError
 from baton.ledger.store_database import (
@@ -33,6 +34,7 @@ from baton.ledger.store_database import (
     SqliteDatabase,
     scalar,
 )
+from baton.wire.base64url import to_base64url
 from baton.wire.json_values import format_digest
 from baton.wire.zstandard import load_dictionary, zstd
 

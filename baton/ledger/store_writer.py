@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from baton.ledger.chain import ChainHead, HeadSigner, SignatureCheck, head_statement
+from baton.keys.claims import HeadSigner, SignatureCheck
+from baton.ledger.chain import ChainHead, head_statement
 from baton.ledger.records import (
     AuditEntry,
     AuditRecord,

@@ -22,8 +22,8 @@ from pydantic import ValidationError
 
 from baton.artifacts.store import sync_folder
 from baton.errors import HandoffError
+from baton.keys.claims import HeadVerifier
 from baton.keys.store_keyring import Key, Keyring, Purpose, UnknownKeyError
-from baton.ledger.chain import HeadVerifier
 from baton.ledger.entries import Trace, erasure_entry
 from baton.ledger.records import AuditEntry, Kind, stamp
 from baton.personal.records import DataKeyMissingError, Erased, ErasureNotice, VaultError, VaultUnavailableError

@@ -17,22 +17,22 @@ from temporalio import activity
 from temporalio.common import MetricMeter
 
 from baton.artifacts.activity import ArtifactAccess
-from baton.artifacts.records import ArtifactRef
 from baton.artifacts.store import ArtifactStore, MemoryArtifactStore
 from baton.compression.rules import Summariser
 from baton.contract.activity import SessionLog, Toolbox
 from baton.contract.records import HandoffContract, SessionEvent
 from baton.contract.registry import OutputSchemas
+from baton.core.artifacts import ArtifactRef
 from baton.core.baton import BatonT
 from baton.core.history import SPENT, Spend, find_spend
 from baton.core.inputs import Input, Parameters, decode_inputs, encode_inputs, get_input, input_text
 from baton.core.messages import PromptPart, StageInput
 from baton.core.stages import DEFAULT_WINDOW, Calls, StageSpec, step
 from baton.core.streaming import STREAMED
+from baton.core.turns import Turn
 from baton.errors import ArtifactError, InputError
 from baton.handoff.activity_receive import record_denied_call
-from baton.handoff.records import Turn
-from baton.handoff.store_gate import Gate, now_utc
+from baton.handoff.store_gate import Gate
 from baton.personal.activity import PersonalDataAccess
 from baton.personal.records import payload_changes
 from baton.personal.store import Vault
@@ -51,6 +51,7 @@ from baton.pipelines.prompt import (
 )
 from baton.telemetry.metrics import PROMPT_LEFT_OUT, Metrics
 from baton.wire.json_values import Json
+from baton.wire.store_clock import now_utc
 from baton.wire.text import TokenEstimator, estimate_tokens
 
 T = TypeVar("T")

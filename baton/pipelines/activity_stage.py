@@ -26,6 +26,7 @@ from baton.core.history import find_spend
 from baton.core.messages import StageInput, StageResult, StageReturn
 from baton.core.patching import shorten_findings, undeclared_writes, without_echo
 from baton.core.stages import Retries, StageSpec, field_set, name_set
+from baton.core.turns import Turn
 from baton.errors import InputError, PatchError
 from baton.handoff.activity_receive import (
     answer_handoff,
@@ -37,7 +38,7 @@ from baton.handoff.activity_receive import (
     refused_return,
     require_gate,
 )
-from baton.handoff.records import ToolCall, Turn
+from baton.handoff.records import ToolCall
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.pipelines.activity_context import StageContext, current_parts
 from baton.pipelines.activity_worker import (

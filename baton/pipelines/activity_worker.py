@@ -25,12 +25,12 @@ from baton.codec.failures import (
     with_details,
 )
 from baton.core.messages import Missing, StageInput
+from baton.core.questions import ASKED, Question
 from baton.errors import ConfigurationError
-from baton.handoff.questions import ASKED, Question
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.keys.store_keys import Deciders, KeyringError
 from baton.pipelines.activity_context import current_parts
-from baton.pipelines.approvals import CHECK_DECISION, DecisionCheck
+from baton.runtime.approvals import CHECK_DECISION, DecisionCheck
 from baton.wire.names import WAIT_FOR_WORKER
 
 T = TypeVar("T")

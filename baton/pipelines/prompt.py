@@ -18,7 +18,7 @@ from baton.contract.records import Fact, HandoffContract
 from baton.core.baton import Baton
 from baton.core.messages import PromptPart
 from baton.core.rendering import MIN_TOKENS, PromptTooLargeError, conversation, render
-from baton.handoff.records import Turn
+from baton.core.turns import Turn
 from baton.wire.json_values import Json
 from baton.wire.text import TokenEstimator, fence, single_line
 

@@ -26,14 +26,13 @@ from baton.core.messages import (
     ToolLimits,
 )
 from baton.core.patching import PatchRules, patch_effect, shorten_findings
+from baton.core.pending import HandoffDecision, PendingHandoff
 from baton.core.stages import Calls, HasSpec, StageSpec, name_set, same_name, spec_of, step
 from baton.core.state import DEFAULT_STRATEGIES, MergeStrategy, PipelineState
 from baton.errors import ApprovalDeniedError, PatchError, PipelineError, StageFailedError
-from baton.handoff.pending import HandoffDecision, PendingHandoff
 from baton.handoff.relay import HandoffTerms
 from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.handoff.workflow_coordinator import HandoffCoordinator, HandoffState
-from baton.pipelines.workflow_approvals import ApprovalRequest, ApprovalTerms, Then
 from baton.pipelines.workflow_dispatch import (
     StepLimit,
     Takes,
@@ -42,7 +41,6 @@ from baton.pipelines.workflow_dispatch import (
     run_child,
     run_stage,
 )
-from baton.pipelines.workflow_handlers import RunHandlers
 from baton.pipelines.workflow_steps import (
     LONG_ENOUGH,
     ContinueAfter,
@@ -54,6 +52,8 @@ from baton.pipelines.workflow_steps import (
     stage_results,
     workflow_type,
 )
+from baton.runtime.workflow_approvals import ApprovalRequest, ApprovalTerms, Then
+from baton.runtime.workflow_handlers import RunHandlers
 from baton.wire.json_values import Json, find_unwritable
 from baton.wire.records import Record
 

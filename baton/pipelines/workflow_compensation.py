@@ -17,7 +17,7 @@ from baton.core.inputs import decode_inputs, encode_inputs
 from baton.core.stages import HasSpec, step
 from baton.errors import PipelineError
 from baton.pipelines.workflow import Pipeline
-from baton.pipelines.workflow_visibility import upsert_memo
+from baton.runtime.workflow_visibility import upsert_memo
 from baton.wire.json_values import Json
 from baton.wire.names import MEMO_UNDONE
 from baton.wire.text import single_line

@@ -23,8 +23,8 @@ from baton.core.state import PipelineState
 from baton.errors import PayloadTooLargeError, PipelineError, RecordedBatonError, StageFailedError
 from baton.handoff.relay import HandoffTerms, Relay
 from baton.handoff.workflow_coordinator import relay_for
-from baton.pipelines.workflow_handlers import RunHandlers
-from baton.pipelines.workflow_visibility import is_closed, upsert_memo
+from baton.runtime.workflow_handlers import RunHandlers
+from baton.runtime.workflow_visibility import is_closed, upsert_memo
 from baton.wire.json_values import has_lone_surrogate
 from baton.wire.names import FIT, MEMO_FIELDS, MEMO_OUTCOME, SEALS
 from baton.wire.records import Record

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
-from baton.artifacts.records import ArtifactRef
+from baton.core.artifacts import ArtifactRef
 from baton.core.baton import Baton
 from baton.report.records import (
     HandoffReport,

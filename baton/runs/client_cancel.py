@@ -8,8 +8,8 @@ from pydantic import JsonValue
 from temporalio.client import Client
 
 from baton.core.operations import Fact, Operation, Preview
+from baton.core.people import name_refusal
 from baton.errors import PipelineError
-from baton.handoff.pending import name_refusal
 from baton.runs.client_reader import read_run
 from baton.runs.client_record import RunRecord, RunStatus
 

@@ -11,8 +11,6 @@ from baton.core.history import StepKind
 from baton.core.messages import Decided, Decision, Overview, Waiting
 from baton.errors import PipelineError
 from baton.keys.store_keys import Key
-from baton.ledger.chain import to_base64url
-from baton.pipelines.approvals import NOT_ALLOWED
 from baton.runs.client_executions import describe
 from baton.runs.client_reader import read_run
 from baton.runs.client_record import RunRecord
@@ -24,6 +22,8 @@ from baton.runs.client_waiting import (
     must_be_open,
     pinned_build,
 )
+from baton.runtime.approvals import NOT_ALLOWED
+from baton.wire.base64url import to_base64url
 from baton.wire.names import DECIDE, QUERY_STATUS
 
 AnswerT = TypeVar("AnswerT")

@@ -25,9 +25,9 @@ from baton.core.messages import Origin, PipelineInput
 from baton.core.operations import Fact, Operation, Preview
 from baton.core.past import Heir
 from baton.core.patching import patch_effect
+from baton.core.people import name_refusal
 from baton.core.state import PipelineState
 from baton.errors import HistoryError, PatchError, PipelineError
-from baton.handoff.pending import name_refusal
 from baton.personal.records import merge_payloads
 from baton.runs.client_executions import ANSWER_WITHIN, describe, query_run
 from baton.runs.client_reader import read_run

@@ -10,7 +10,7 @@ from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
-from baton.handoff.pending import PendingHandoff
+from baton.core.pending import PendingHandoff
 from baton.runs.client_events import decode_payloads
 from baton.runs.client_executions import history
 from baton.runs.client_reader import rebuild

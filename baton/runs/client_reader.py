@@ -17,10 +17,10 @@ from baton.core.baton import Baton
 from baton.core.history import CompensationRecord, Outcome, Spend, StepKind, find_spend, find_top_up
 from baton.core.messages import Missing, PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.core.past import RollBacks
+from baton.core.pending import HandoffDecision
+from baton.core.questions import ASKED, OpenQuestions, Question
 from baton.core.state import PipelineState
 from baton.errors import BatonError, HistoryError, PatchError, UnreadableRunError
-from baton.handoff.pending import HandoffDecision
-from baton.handoff.questions import ASKED, OpenQuestions, Question
 from baton.runs.client_events import (
     APPROVAL_TIMER,
     CHILD_ID,

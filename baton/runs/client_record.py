@@ -16,11 +16,11 @@ from baton.budget.billing import Bill, billed_before
 from baton.core.baton import Baton
 from baton.core.history import HistoryEntry, Spend, StepKind, snapshots
 from baton.core.messages import PipelineInput, PipelineResult, PromptPart, StageInput, StageReturn, Waiting
+from baton.core.pending import HandoffDecision
+from baton.core.questions import Question
 from baton.core.state import PipelineState
 from baton.core.streaming import Streamed, decode_parts
 from baton.errors import HistoryError
-from baton.handoff.pending import HandoffDecision
-from baton.handoff.questions import Question
 from baton.personal.records import merge_payloads
 from baton.runs.client_events import HandoffDeadline, Timer, pending_handoffs, time_of
 from baton.runs.client_executions import describe

@@ -18,14 +18,13 @@ from temporalio.service import RPCError, RPCStatusCode
 from baton.core.history import Spend, StepKind
 from baton.core.operations import Fact, Operation, Preview
 from baton.core.past import RollBacks, RolledBack
+from baton.core.people import name_refusal
 from baton.errors import HistoryError, PipelineError
-from baton.exchange.records import HANDOFF, HANDOFF_ANSWER
-from baton.handoff.pending import name_refusal
 from baton.runs.client_executions import describe, history, list_executions
 from baton.runs.client_reader import read_run
 from baton.runs.client_record import Reset, RunRecord, RunStatus, Step
 from baton.wire.money import format_usd
-from baton.wire.names import HANDOFF_CHUNK, ROLLED_BACK
+from baton.wire.names import HANDOFF, HANDOFF_ANSWER, HANDOFF_CHUNK, ROLLED_BACK
 from baton.wire.text import quantity
 
 _PIPELINE_SIGNALS = (HANDOFF, HANDOFF_ANSWER, HANDOFF_CHUNK)

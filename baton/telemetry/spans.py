@@ -18,8 +18,8 @@ from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanK
 
 from baton.core.messages import StageReturn
 from baton.core.verdict import HandoffStatus
-from baton.handoff.trace import HandoffTrace, TraceContext, child_traceparent
-from baton.telemetry.tracing import current_stage
+from baton.telemetry.trace import HandoffTrace, TraceContext, child_traceparent
+from baton.telemetry.verdicts import current_stage
 from baton.wire.money import Usage
 
 _SCOPE = "baton"
@@ -65,7 +65,7 @@ class OpenTelemetryTracing:
 
     @classmethod
     def over_http(cls, environment: Mapping[str, str], service: str) -> "OpenTelemetryTracing":
-        """Return a tracing that exports in the background; see `baton.telemetry.tracing.open_tracing`."""
+        """Return a tracing that exports in the background; see `baton.hosting.tracing.open_tracing`."""
         ids = ChosenIds()
         provider = TracerProvider(resource=Resource.create(_service_name(environment, service)), id_generator=ids)
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=_find_endpoint(environment))))

@@ -7,7 +7,7 @@ from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from temporalio.client import Client
 
 from baton.errors import HistoryError
-from baton.exchange.records import HANDOFF
+from baton.wire.names import HANDOFF
 
 
 async def copy_handoff(client: Client, workflow_id: str, run_id: str | None = None) -> Payload:

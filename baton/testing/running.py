@@ -31,12 +31,13 @@ from baton.core.history import StepKind
 from baton.core.messages import Decision, Overview, PipelineInput, PipelineResult
 from baton.devserver import DevServer, DevServerOptions, log_tail
 from baton.errors import BatonError, PipelineError
-from baton.handoff.store_gate import Freshness, now_utc
+from baton.handoff.store_gate import Freshness
 from baton.handoff.store_safeguards import Safeguards
 from baton.pipelines.activity_context import WorkerParts
 from baton.pipelines.workflow_steps import workflow_type
 from baton.plugin import BatonPlugin
 from baton.wire.names import QUERY_STATUS
+from baton.wire.store_clock import now_utc
 
 __all__ = [
     "TEST_OPTIONS",

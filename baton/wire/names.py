@@ -4,6 +4,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
 
+HANDOFF = "handoff"
+"""Signal: a sealed handoff, the only argument."""
+HANDOFF_ANSWER = "handoff_answer"
+"""Signal: a sealed acknowledgement, the only argument."""
+
+
 ATTRIBUTE_PIPELINE = "BatonPipeline"
 """Search attribute: the pipeline, which is the workflow type."""
 ATTRIBUTE_STAGE = "BatonStage"

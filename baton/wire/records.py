@@ -10,7 +10,7 @@ alternatives by `||`. A comma between two comparisons is the same as a blank.
 import re
 from builtins import isinstance  # noqa: UP029 - the workflow sandbox replaces the global one by a slow one
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Annotated, Any, Self
 
@@ -32,6 +32,18 @@ from pydantic_core import CoreSchema
 from semantic_version import NpmSpec, Version
 
 from baton.wire.json_values import loads_strict
+
+
+def parse_instant(value: object) -> datetime | None:
+    """Parse a time with an offset and return it in UTC, or None if the value is not one."""
+    if not isinstance(value, str):
+        return None
+    try:
+        at = datetime.fromisoformat(value)
+        return at.astimezone(UTC) if at.tzinfo is not None else None
+    except (ValueError, OverflowError):
+        return None
+
 
 # Spelled out, because `\s` differs between Python and ECMA-262.
 _VISIBLE = r"[^\t\n\v\f\r\x1c-\x20\x85\xa0\u1680\u2000-\u200d\u2028\u2029\u202f\u205f\u2060\u3000\ufeff]"

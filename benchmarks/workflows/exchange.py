@@ -5,9 +5,9 @@ from datetime import timedelta
 from temporalio import workflow
 
 from baton import Pipeline, PipelineInput, PipelineResult
+from baton.core.receivers import ReceiverRequirements
 from baton.exchange.workflow import Exchange
 from baton.exchange.workflow_messages import Receiver
-from baton.handoff.validation import ReceiverRequirements
 
 _PATIENCE = timedelta(minutes=1)
 

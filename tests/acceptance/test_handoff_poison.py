@@ -14,9 +14,9 @@ from temporalio.worker import Worker
 
 from baton.codec.conversion import RECORD, SEALED
 from baton.core.messages import PipelineStatus, StageReturn
+from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.core.verdict import Code
 from baton.devserver import DevServer
-from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker
 from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF

@@ -15,11 +15,11 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import PipelineInput
-from baton.budget.records import Budget
 from baton.client import read_run
+from baton.core.budget import Budget
 from baton.core.messages import PipelineStatus
+from baton.core.pending import PendingHandoff
 from baton.devserver import DevServer
-from baton.handoff.pending import PendingHandoff
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker

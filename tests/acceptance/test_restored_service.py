@@ -9,9 +9,9 @@ from temporalio.client import Client
 
 from baton import PipelineInput, PipelineResult
 from baton.client import read_run, roll_back, run_inbox
+from baton.core.pending import PendingHandoff
 from baton.core.verdict import Code
 from baton.devserver import DevServer, DevServerOptions
-from baton.handoff.pending import PendingHandoff
 from baton.ledger.chain import ChainHead, Verdict
 from baton.plugin import BatonPlugin
 from tests.acceptance.disturbing import process

@@ -38,9 +38,9 @@ from baton.agents.langgraph import LangGraphAgent
 from baton.agents.openai_agents import OpenAIAgent, provider
 from baton.agents.pydantic_ai import PydanticAgent
 from baton.agents.subprocess_agent import SubprocessAgent
-from baton.artifacts.records import ArtifactRef
 from baton.artifacts.store import MemoryArtifactStore
 from baton.contract.records import EventType, ToolDeniedError
+from baton.core.artifacts import ArtifactRef
 from baton.core.history import Spend
 from baton.errors import PatchError
 from baton.wire.text import FENCE_LABEL

@@ -26,7 +26,7 @@ import {module}
         ("baton.agents.openai_agents", "agents", "openai-agents"),
         ("baton.agents.langgraph", "langchain_core", "langgraph"),
         ("baton.agents.chat_completions", "httpx2", "agents"),
-        ("baton.exchange.client_http", "starlette", "codec"),
+        ("baton.outside.client_http", "starlette", "codec"),
         ("baton.codec.server", "starlette", "codec"),
     ],
 )

@@ -6,8 +6,8 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import WorkerParts
-from baton.artifacts.records import ArtifactRef
 from baton.artifacts.store import ArtifactStore, MemoryArtifactStore
+from baton.core.artifacts import ArtifactRef
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.plugin import BatonPlugin

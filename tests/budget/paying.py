@@ -8,8 +8,8 @@ from temporalio.client import WorkflowFailureError
 from temporalio.worker import Worker
 
 from baton import PipelineInput
-from baton.budget.records import Budget
 from baton.client import RunRecord, read_run
+from baton.core.budget import Budget
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays
 from tests.budget.paying_pipelines import PIPELINES, Takes

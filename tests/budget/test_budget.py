@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.budget.records import (
+from baton.budget.workflow import BudgetAccount
+from baton.core.budget import (
     Budget,
     OnExhaustion,
     Reservation,
 )
-from baton.budget.workflow import BudgetAccount
 from baton.core.history import Spend
 from baton.core.messages import PipelineInput
 

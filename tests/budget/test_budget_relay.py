@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.budget.records import Budget
 from baton.compression.rules import Compressed
+from baton.core.budget import Budget
+from baton.core.costs import CostTracking
 from baton.core.history import Spend
 from baton.core.verdict import Code, HandoffStatus
-from baton.handoff.records import CostTracking, Handoff, Sender, Target
+from baton.handoff.records import Handoff, Sender, Target
 from baton.handoff.relay import AgentState, build_handoff
 from baton.handoff.store_gate import handoff_gate
 from baton.handoff.validation import validate_handoff

@@ -15,13 +15,13 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import PipelineInput
-from baton.budget.records import Budget, OnExhaustion
 from baton.client import RunRecord, fork, read_run, resolve_handoff, roll_back, run_inbox
 from baton.compression.rules import Summariser
+from baton.core.budget import Budget, OnExhaustion
 from baton.core.messages import PipelineStatus
+from baton.core.pending import HandoffAction, HandoffDecision
 from baton.devserver import DevServer
 from baton.errors import PipelineError
-from baton.handoff.pending import HandoffAction, HandoffDecision
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.pipelines.activity_context import WorkerParts

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from baton.cli.audit import trace_page
+from baton.cli.ledger_sources import parse_anchors
 from baton.cli.output import format_time
 from baton.core.verdict import HandoffStatus
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import Verdict
-from baton.ledger.cli import trace_page
-from baton.ledger.cli_sources import parse_anchors
 from baton.ledger.entries import Trace, handoff_entry
 from baton.ledger.proof import verify_chain
 from baton.ledger.records import LedgerError

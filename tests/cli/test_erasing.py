@@ -11,9 +11,9 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from baton.cli.personal import erase
 from baton.keys.store_keyring import DEVELOPMENT_FILE, Keyring
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.personal.cli import erase
 from baton.personal.records import SEALED_ONLY
 from baton.personal.store import Vault
 

@@ -11,13 +11,13 @@ from rich.console import Console, RenderableType
 from typer.testing import CliRunner, Result
 
 from baton.cli.app import make_app
+from baton.cli.inbox_pages import decision_line, handoff_page, inbox_table, reason_label, select_handoffs
 from baton.cli.options import GlobalOptions
 from baton.cli.output import format_time
 from baton.cli.session import Session
 from baton.client import Question, WaitingQuestion
+from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.core.verdict import Code, Disposition, Finding
-from baton.handoff.cli_inbox_pages import decision_line, handoff_page, inbox_table, reason_label, select_handoffs
-from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.runs.client_handoffs import text_at
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -13,16 +13,17 @@ import typer
 from temporalio.client import Client
 from typer.testing import CliRunner, Result
 
+from baton.cli import keys as keeping
 from baton.cli.dev import make_evidence
 from baton.cli.options import GlobalOptions
 from baton.cli.session import Session
 from baton.console.sources import Sources
 from baton.handoff.store_signing import open_sealed, seal
-from baton.keys import cli as keeping
 from baton.keys.store_keyring import Keyring, Purpose
 from baton.keys.store_keys import PublicKeys
-from baton.ledger.chain import Verdict, to_base64url
+from baton.ledger.chain import Verdict
 from baton.ledger.store import Ledger, LedgerOptions
+from baton.wire.base64url import to_base64url
 from tests.ledger.material import TASK, entry
 
 

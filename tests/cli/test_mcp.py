@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from baton.exchange.cli import mcp
+from baton.cli.outside import mcp
 
 
 def called(*words: str) -> Result:

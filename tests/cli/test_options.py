@@ -2,8 +2,8 @@
 
 import pytest
 
-from baton.artifacts.records import DEFAULT_STORE
 from baton.cli.options import GlobalOptions
+from baton.core.artifacts import DEFAULT_STORE
 
 
 class TestMerge:

@@ -12,13 +12,13 @@ from rich.live import Live
 
 from baton.cli.options import GlobalOptions
 from baton.cli.session import Session
+from baton.cli.show import waits_card
+from baton.cli.watch import Page, news_lines
 from baton.client import RunRecord, RunStatus, Step, StepStatus
 from baton.core.baton import Baton
 from baton.core.history import StepKind
 from baton.core.messages import PipelineInput
 from baton.core.state import PipelineState
-from baton.runs.cli_show import waits_card
-from baton.runs.cli_watch import Page, news_lines
 from baton.runs.client_follow import Followed
 from baton.runs.client_news import News, NewsKind, news_of
 from baton.runs.client_waiting import Pending, Waits

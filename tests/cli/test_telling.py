@@ -5,14 +5,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from rich.console import Console
 
+from baton.cli.history import history_as_json, history_table
+from baton.cli.watch import news_lines
 from baton.client import RunRecord, Step, StepStatus
 from baton.core.baton import Baton
 from baton.core.history import StepKind
 from baton.core.messages import Decided, PipelineInput, StageReturn
 from baton.core.state import PipelineState
 from baton.errors import HistoryError
-from baton.runs.cli_history import history_as_json, history_table
-from baton.runs.cli_watch import news_lines
 from baton.runs.client_explanation import explain
 from baton.runs.client_news import News, NewsKind, news_of
 

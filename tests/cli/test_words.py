@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
+from baton.cli.history import change_lines
 from baton.client import RunRecord
 from baton.core.baton import AnyBaton
 from baton.core.history import Conflict, HistoryEntry, Outcome, StepKind
 from baton.core.messages import PipelineInput
 from baton.core.state import PipelineState
-from baton.runs.cli_history import change_lines
 from baton.runs.client_changes import changes, difference, remarks, with_before
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import cycle
 
-from baton.handoff.records import Turn
+from baton.core.turns import Turn
 from baton.wire.text import estimate_tokens
 
 LENGTHS = (5_000, 10_000, 20_000, 50_000)

@@ -6,7 +6,6 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from baton.compression.activity import compress, compress_history
 from baton.compression.rules import (
     CompressInput,
     ContextTooLargeError,
@@ -16,7 +15,8 @@ from baton.compression.rules import (
     read_summary,
 )
 from baton.core.history import Spend
-from baton.handoff.records import Turn
+from baton.core.turns import Turn
+from baton.pipelines.activity_compression import compress, compress_history
 from baton.pipelines.activity_context import WorkerParts, worker_parts
 from baton.wire.money import Price, Usage
 from tests.compression.golden import history

@@ -8,7 +8,6 @@ from hypothesis import given as given_any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from baton.budget.records import Budget
 from baton.compression.rules import (
     HEADING,
     Compressed,
@@ -22,8 +21,10 @@ from baton.compression.rules import (
     write_summary,
 )
 from baton.compression.store_tokens import exact_counter
+from baton.core.budget import Budget
 from baton.core.history import Spend
-from baton.handoff.records import Sender, Target, Turn
+from baton.core.turns import Turn
+from baton.handoff.records import Sender, Target
 from baton.handoff.relay import AgentState, build_handoff
 from baton.wire.text import TokenEstimator, estimate_tokens
 from tests.compression.golden import history

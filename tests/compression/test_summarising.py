@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from baton.compression.rules import compression_prompt, cost_problem, is_within_share
 from baton.core.history import Spend
-from baton.handoff.records import Turn
+from baton.core.turns import Turn
 from baton.wire.money import Price, Usage
 from baton.wire.text import fence
 

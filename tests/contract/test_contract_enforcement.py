@@ -16,13 +16,13 @@ from baton.artifacts.store import MemoryArtifactStore
 from baton.client import read_run
 from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
-from baton.handoff.store_gate import now_utc
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.entries import Trace
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.runs.client_explanation import explain
 from baton.testing import pipeline_worker, run_pipeline
+from baton.wire.store_clock import now_utc
 from tests.chat_server import chat_server, completion
 from tests.contract.contract_pipelines import DELETED, Mends, gather, within_scope
 from tests.contract.leak_pipelines import LEAK_PIPELINES, SCHEMAS, SendsOne, Waits

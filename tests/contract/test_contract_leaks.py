@@ -15,11 +15,11 @@ from baton.artifacts.store import LocalArtifactStore
 from baton.contract.records import Explanation
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
+from baton.hosting.tracing import open_tracing
 from baton.keys.store_keyring import Keyring
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.runs.client_explanation import explain
-from baton.telemetry.tracing import open_tracing
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
 from baton.wire.names import QUERY_BATON, QUERY_EXPLAIN, QUERY_HISTORY, QUERY_STATUS
 from tests.chat_server import chat_server, completion

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from baton.contract.records import HandoffContract
 from baton.contract.validation import contract_schema, validate_contract
-from baton.handoff.store_gate import SchemaGate
+from baton.core.store_schemas import SchemaGate
 from tests.contract.contract_material import EXAMPLE, NOW, TRACEPARENT, example
 from tests.report.documents import one_change
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from pydantic import ValidationError
 
-from baton.contract.records import EventType, SessionEvent, parse_instant
+from baton.contract.records import EventType, SessionEvent
+from baton.wire.records import parse_instant
 from tests.contract.contract_material import NOW, sessions
 
 

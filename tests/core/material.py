@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from pydantic import Field, JsonValue
 
-from baton.artifacts.records import ArtifactRef
+from baton.core.artifacts import ArtifactRef
 from baton.core.baton import Baton
 from baton.core.messages import StageReturn
 from baton.core.patching import PatchRules, patch_effect

@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 
 from baton.core.baton import AnyBaton, Baton
 from baton.core.rendering import HEADING, MIN_TOKENS, PromptTooLargeError, conversation, render
-from baton.handoff.records import Turn
+from baton.core.turns import Turn
 from baton.wire.text import estimate_tokens, single_line
 from tests.core.material import GOLDEN, ReviewBaton, batons, ref
 

@@ -15,6 +15,8 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from baton import Baton, ContinueAfter, Pipeline, PipelineInput, PipelineResult
+from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.core.receivers import ReceiverRequirements
 from baton.errors import ApprovalDeniedError, StageFailedError
 from baton.exchange.records import Acknowledgement, ReceivedHandoff, received_patch
 from baton.exchange.workflow import ATTEMPTS, Exchange
@@ -22,8 +24,6 @@ from baton.exchange.workflow_broadcast import hand_off_to_all
 from baton.exchange.workflow_external import Outside
 from baton.exchange.workflow_messages import Receiver
 from baton.exchange.workflow_streams import Streams
-from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
-from baton.handoff.validation import ReceiverRequirements
 from tests.patience import IN_TIME
 
 with workflow.unsafe.imports_passed_through():

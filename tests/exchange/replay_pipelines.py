@@ -16,10 +16,10 @@ from baton import (
     StageContext,
     stage,
 )
+from baton.core.receivers import ReceiverRequirements
 from baton.errors import StageFailedError
 from baton.exchange.workflow import Exchange
 from baton.handoff.sealed import UnverifiedHandoff
-from baton.handoff.validation import ReceiverRequirements
 from tests.patience import IN_TIME
 
 ACTED: list[str] = []

@@ -13,15 +13,16 @@ from temporalio.worker import Worker
 from baton import PipelineInput
 from baton.client import read_run, resolve_handoff
 from baton.core.messages import PipelineResult, PipelineStatus
+from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.errors import PipelineError
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
-from baton.exchange.client_external import HandoffRef, OutsideAgents
-from baton.exchange.records import HANDOFF_ANSWER, Acknowledgement, Reply, message_digest
-from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.exchange.records import Acknowledgement, Reply, message_digest
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger, LedgerOptions
+from baton.outside.client_external import HandoffRef, OutsideAgents
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
+from baton.wire.names import HANDOFF_ANSWER
 from tests.exchange.exchange_pipelines import (
     EXCHANGES,
     AsksTheInbox,

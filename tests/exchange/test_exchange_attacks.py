@@ -15,11 +15,11 @@ from baton.codec.conversion import RECORD, SEALED
 from baton.core.messages import PipelineResult
 from baton.exchange import workflow_messages as arrivals
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
-from baton.exchange.records import HANDOFF
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
 from baton.wire.json_values import loads_strict
+from baton.wire.names import HANDOFF
 from tests.exchange.exchange_pipelines import EXCHANGES, HandsOff, Receives, ReceivesLater
 from tests.exchange.test_exchange_of_runs import fresh, output, sealed_signal, signal_again
 from tests.support import Handle, approve, event, overview, start, until

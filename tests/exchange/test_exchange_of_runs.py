@@ -14,12 +14,12 @@ from temporalio.worker import Worker
 from baton.client import read_run
 from baton.core.messages import PipelineResult, PipelineStatus
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
-from baton.exchange.records import HANDOFF
 from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import seal
 from baton.ledger.store import Ledger
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
+from baton.wire.names import HANDOFF
 from tests.exchange.exchange_pipelines import (
     EXCHANGES,
     Accepts,

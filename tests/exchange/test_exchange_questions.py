@@ -15,12 +15,11 @@ from temporalio.worker import Worker
 
 from baton.codec.conversion import RECORD, SEALED
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
-from baton.exchange.records import HANDOFF, HANDOFF_ANSWER
 from baton.exchange.workflow_streams import STREAM, Chunk, whole_digest
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
-from baton.wire.names import DECIDE, HANDOFF_CHUNK, QUERY_STATUS
+from baton.wire.names import DECIDE, HANDOFF, HANDOFF_ANSWER, HANDOFF_CHUNK, QUERY_STATUS
 from tests.exchange.exchange_pipelines import EXCHANGES, Accepts, Broadcasts, HandsOff, Receives, StreamsIn, StreamsOut
 from tests.exchange.test_exchange_of_runs import output
 from tests.exchange.test_handing import message

@@ -18,9 +18,9 @@ from baton.core.messages import PipelineResult
 from baton.exchange import workflow_messages
 from baton.exchange import workflow_streams as streaming
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
-from baton.exchange.client_external import hand_off_to
 from baton.exchange.workflow_streams import MAX_AHEAD, MAX_STREAMS, STREAM, Chunk, whole_digest
 from baton.handoff.store_safeguards import Safeguards
+from baton.outside.client_external import hand_off_to
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
 from baton.wire.names import HANDOFF_CHUNK

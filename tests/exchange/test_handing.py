@@ -10,19 +10,19 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.budget.records import Budget
+from baton.core.budget import Budget
 from baton.core.history import Spend
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.errors import PipelineError
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
-from baton.exchange.client_external import Starting, hand_off_to
 from baton.exchange.records import Reply
 from baton.handoff.records import Handoff, Sender, Target
 from baton.handoff.relay import AgentState, Delivery, build_handoff
 from baton.handoff.sealed import SealError
 from baton.handoff.store_safeguards import Safeguards
 from baton.keys.store_keyring import Keyring
+from baton.outside.client_external import Starting, hand_off_to
 from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker
 from tests.exchange.exchange_pipelines import EXCHANGES, Broadcasts, Receives, StreamsIn, StreamsOut, ThereAndBack

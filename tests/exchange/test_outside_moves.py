@@ -17,12 +17,12 @@ from baton.artifacts.store import ArtifactStore
 from baton.devserver import DevServer
 from baton.errors import PipelineError
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
-from baton.exchange.client_external import HandoffRef, OutsideAgents
 from baton.exchange.external import MOVE, QUERY_OUTSIDE, ActionKind, AgentAction, OutsideHandoff
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import seal_json
 from baton.keys.store_keyring import Keyring
+from baton.outside.client_external import HandoffRef, OutsideAgents
 from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker

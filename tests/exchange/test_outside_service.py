@@ -17,13 +17,13 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton.core.messages import PipelineInput, PipelineStatus
+from baton.core.people import MAX_REASON_LENGTH
 from baton.errors import PipelineError
-from baton.exchange.client_external import OutsideAgents
-from baton.exchange.client_http import outside_app, serve_outside
-from baton.handoff.pending import MAX_REASON_LENGTH
 from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import open_sealed
 from baton.ledger.store import Ledger
+from baton.outside.client_external import OutsideAgents
+from baton.outside.client_http import outside_app, serve_outside
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays
 from tests.exchange.exchange_pipelines import HandsOutside

@@ -17,10 +17,10 @@ from temporalio.worker import Worker
 from baton.artifacts.store import MemoryArtifactStore
 from baton.client import read_run, roll_back
 from baton.core.messages import PipelineResult, PipelineStatus
+from baton.core.pending import PendingHandoff
 from baton.core.verdict import Code
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
-from baton.handoff.pending import PendingHandoff
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.records import AuditHeader
 from baton.ledger.store import Ledger

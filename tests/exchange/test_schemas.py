@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from baton.artifacts import records as artifacts
 from baton.cli.schema import SCHEMAS, schema_of
 from baton.contract.records import Explanation, HandoffContract, LeftOut, SessionEvent
-from baton.core import baton, history, messages
+from baton.core import artifacts as artifacts
+from baton.core import baton, history, messages, pending
 from baton.core.past import Heir, RollBacks, RolledBack, SealCheck
-from baton.handoff import pending
 from baton.report.records import HandoffReport
 from baton.wire.records import CompactRecord, Record
 from tests.core.material import GOLDEN

@@ -6,10 +6,10 @@ from typing import Any
 from temporalio import workflow
 
 from baton import PipelineInput, PipelineResult
+from baton.core.questions import Question
 from baton.exchange.external import QUERY_OUTSIDE
 from baton.exchange.workflow import Exchange
 from baton.exchange.workflow_external import Outside
-from baton.handoff.questions import Question
 from baton.pipelines.workflow import Pipeline
 from baton.wire.names import MEMO_QUESTIONS
 

@@ -6,8 +6,8 @@ from datetime import timedelta
 from temporalio import workflow
 
 from baton import Pipeline, pipeline
+from baton.core.pending import PendingHandoff
 from baton.core.verdict import Disposition
-from baton.handoff.pending import PendingHandoff
 
 with workflow.unsafe.imports_passed_through():
     from pydantic import BaseModel

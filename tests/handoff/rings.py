@@ -5,9 +5,9 @@ from typing import Any
 from temporalio import workflow
 
 from baton import Baton, BatonPatch, Pipeline, PipelineInput, PipelineResult, stage
+from baton.core.receivers import ReceiverRequirements
 from baton.exchange.workflow import Exchange
 from baton.exchange.workflow_messages import Receiver
-from baton.handoff.validation import ReceiverRequirements
 from tests.patience import IN_TIME
 
 

@@ -15,11 +15,10 @@ import pytest
 import rfc8785
 
 from baton.core.history import Spend
-from baton.core.verdict import Code, Disposition
+from baton.core.verdict import Code, Disposition, Receipt
 from baton.handoff.sealed import ED25519, HMAC_SHA256
 from baton.handoff.store_gate import Gate, audience_check
 from baton.handoff.store_signing import seal
-from baton.handoff.validation import Receipt
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_keys import Key, Purpose
 from baton.ledger.chain import Verdict as Proof

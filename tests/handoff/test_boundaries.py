@@ -13,12 +13,11 @@ from baton.artifacts.store import MemoryArtifactStore
 from baton.client import read_run
 from baton.contract.records import Explanation
 from baton.core.messages import PipelineInput, PipelineStatus
+from baton.core.pending import PendingHandoff
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
-from baton.exchange.client_external import OutsideAgents
 from baton.exchange.external import QUERY_MESSAGE, QUERY_OUTSIDE, OutsideHandoff
 from baton.exchange.records import message_digest
-from baton.handoff.pending import PendingHandoff
 from baton.handoff.records import Handoff
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.handoff.store_gate import handoff_gate
@@ -26,6 +25,7 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import open_sealed
 from baton.ledger.records import AuditRecord
 from baton.ledger.store import Ledger
+from baton.outside.client_external import OutsideAgents
 from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker, run_pipeline
 from baton.wire.names import QUERY_EXPLAIN, QUERY_INBOX

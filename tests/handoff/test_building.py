@@ -9,21 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from baton.budget.records import Budget
+from baton.core.budget import Budget
+from baton.core.costs import CostTracking
 from baton.core.history import Spend
+from baton.core.turns import Turn
 from baton.errors import RoutingError
-from baton.handoff.records import (
-    CompletedSubtask,
-    ContextItem,
-    CostTracking,
-    Handoff,
-    Sender,
-    Subtask,
-    Target,
-    ToolCall,
-    Trail,
-    Turn,
-)
+from baton.handoff.records import CompletedSubtask, ContextItem, Handoff, Sender, Subtask, Target, ToolCall, Trail
 from baton.handoff.relay import AgentState, Delivery, add_spend, build_handoff, hop_of
 from baton.handoff.sealed import SealError
 from baton.handoff.store_gate import handoff_gate

@@ -12,7 +12,8 @@ from typing import Any
 
 from baton.contract.records import CONTRACT_RELEASED
 from baton.contract.validation import contract_schema
-from baton.handoff.records import RELEASED, handoff_schema
+from baton.core.receivers import RELEASED
+from baton.handoff.records import handoff_schema
 from tests.handoff.compatibility import covers, faults
 
 DOCUMENTS = Path(__file__).parents[2] / "docs/schemas"

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from baton.core.verdict import Code
+from baton.core.verdict import EXPIRES_AT, Code
 from baton.handoff.store_gate import REPLAY, audience_check
-from baton.handoff.validation import EXPIRES_AT, staleness_finding
+from baton.handoff.validation import staleness_finding
 
 NOW = datetime(2026, 6, 12, 10, tzinfo=UTC)
 HERE = "contract_review/score"

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from pydantic import ValidationError
 
-from baton.handoff.records import CostTracking, Handoff, TokenSpent, Turn
+from baton.core.costs import CostTracking, TokenSpent
+from baton.core.turns import Turn
+from baton.handoff.records import Handoff
 from tests.handoff.material import EXAMPLE, FULL, OPTIONAL, TOP_LEVEL, changed, messages, without
 
 

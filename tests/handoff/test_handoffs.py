@@ -11,12 +11,12 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.worker import Worker
 
 from baton import PipelineInput, PipelineResult
-from baton.budget.records import Budget
 from baton.client import RunRecord, read_run
+from baton.core.budget import Budget
 from baton.core.messages import PipelineStatus, StageReturn
+from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.core.verdict import Code, Disposition
 from baton.devserver import DevServer
-from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.handoff.store_safeguards import Safeguards
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import ChainHead

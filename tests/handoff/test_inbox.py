@@ -12,13 +12,13 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import PipelineInput, PipelineResult
-from baton.budget.records import Budget
 from baton.client import WaitingQuestion, inbox, read_run, resolve_handoff, roll_back, run_inbox
+from baton.core.budget import Budget
 from baton.core.messages import PipelineStatus
+from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.core.verdict import Code
 from baton.devserver import DevServer
 from baton.errors import HistoryError, PipelineError
-from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin

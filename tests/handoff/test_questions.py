@@ -28,10 +28,10 @@ from baton.client import (
 )
 from baton.core.exhibits import Exhibit
 from baton.core.messages import Overview, Waiting
+from baton.core.pending import HandoffAction, HandoffDecision
+from baton.core.questions import OpenQuestions, summarize_questions
 from baton.core.verdict import Code, Disposition, Finding
 from baton.devserver import DevServer, DevServerOptions
-from baton.handoff.pending import HandoffAction, HandoffDecision
-from baton.handoff.questions import OpenQuestions, summarize_questions
 from baton.plugin import BatonPlugin
 from baton.runs import client_waiting
 from baton.testing import assert_replays, pipeline_worker

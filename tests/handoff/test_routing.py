@@ -2,8 +2,8 @@
 
 import pytest
 
+from baton.core.receivers import ReceiverRequirements, choose_receiver, misdelivery
 from baton.errors import RoutingError
-from baton.handoff.validation import ReceiverRequirements, choose_receiver, misdelivery
 
 KNOWN = [
     ReceiverRequirements("risk-scoring-agent", "1.4.0"),

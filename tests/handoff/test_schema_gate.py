@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from baton.core.store_schemas import SchemaGate
 from baton.core.verdict import MAX_FINDINGS
-from baton.handoff.store_gate import SchemaGate, handoff_gate
+from baton.handoff.store_gate import handoff_gate
 from tests.handoff.material import changed, without
 
 PLAIN: dict[str, Any] = {"type": "object", "properties": {"x": {}}, "additionalProperties": False}

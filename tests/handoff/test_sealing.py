@@ -20,7 +20,7 @@ from baton.handoff.sealed import SealError, UnverifiedHandoff, VerifiedHandoff
 from baton.handoff.store_signing import open_sealed, seal, seal_json
 from baton.keys.store_keyring import Key, Keyring, Purpose
 from baton.keys.store_keys import RETIRED_GRACE, PublicKeys
-from baton.ledger.chain import from_base64url
+from baton.wire.base64url import from_base64url
 from tests.core.material import json_objects
 from tests.handoff.material import FULL, OPTIONAL
 

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from baton.core.receivers import ReceiverRequirements
 from baton.core.verdict import Code, Finding, Verdict
 from baton.handoff.store_gate import handoff_gate
-from baton.handoff.validation import ReceiverRequirements, validate_handoff
+from baton.handoff.validation import validate_handoff
 from baton.safety.scan import Unsafe
 from tests.core.material import json_values
 from tests.handoff.material import (

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from baton.keys import store_keyring as module
+from baton.keys.claims import Claim, SignatureCheck
 from baton.keys.store_keyring import (
     Key,
     KeyFile,
@@ -27,7 +28,7 @@ from baton.keys.store_keyring import (
     write_file,
 )
 from baton.keys.store_keys import RETIRED_GRACE, PublicKeys
-from baton.ledger.chain import Claim, SignatureCheck, to_base64url
+from baton.wire.base64url import to_base64url
 
 AT = datetime(2026, 11, 21, 10, tzinfo=UTC)
 LATER = AT + timedelta(days=30)

@@ -9,7 +9,7 @@ import pytest
 from baton.core.messages import Decision
 from baton.keys.store_keyring import Key, Keyring, Purpose
 from baton.keys.store_keys import Deciders, KeyringError, PublicKey, PublicKeys, PublicKeysError, decider_entry
-from baton.ledger.chain import to_base64url
+from baton.wire.base64url import to_base64url
 
 AT = datetime(2026, 11, 21, 10, tzinfo=UTC)
 SECRET = bytes(range(32))

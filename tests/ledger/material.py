@@ -9,7 +9,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from baton.core.verdict import HandoffStatus
-from baton.ledger.chain import ChainHead, Claim, HeadSigner, SignatureCheck, head_statement
+from baton.keys.claims import Claim, HeadSigner, SignatureCheck
+from baton.ledger.chain import ChainHead, head_statement
 from baton.ledger.records import AuditCost, AuditEntry, AuditRecord, ChainLink, Claims, Kind, next_record
 
 LEDGER, TASK = "baton", "5f0c1a52-7a3c-4a29-9c31-3a8f0b7a2b11"

@@ -2,7 +2,8 @@
 
 from datetime import datetime
 
-from baton.ledger.chain import ChainHead, ChainReport, HeadVerifier, Verdict
+from baton.keys.claims import HeadVerifier
+from baton.ledger.chain import ChainHead, ChainReport, Verdict
 from baton.ledger.proof import Checkpoint, LedgerReport, LedgerWalk, verify_chain
 from baton.ledger.records import AuditRecord, stamp
 from baton.wire.json_values import format_digest

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from baton.keys.claims import HeadVerifier
 from baton.keys.store_keyring import Keyring
-from baton.ledger.chain import ChainHead, Flaw, HeadVerifier, Verdict
+from baton.ledger.chain import ChainHead, Flaw, Verdict
 from baton.ledger.records import AuditRecord, LedgerError
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_evidence import verify_bundle

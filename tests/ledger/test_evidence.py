@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from baton.ledger.chain import ChainHead, HeadSigner, HeadVerifier, Verdict
+from baton.keys.claims import HeadSigner, HeadVerifier
+from baton.ledger.chain import ChainHead, Verdict
 from baton.ledger.evidence import (
     BUNDLE,
     EvidenceFile,

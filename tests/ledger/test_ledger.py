@@ -15,8 +15,9 @@ import pytest
 import rfc8785
 
 from baton.core.verdict import HandoffStatus
+from baton.keys.claims import Claim
 from baton.keys.store_keys import KeyringError
-from baton.ledger.chain import Claim, Flaw, Verdict, from_base64url
+from baton.ledger.chain import Flaw, Verdict
 from baton.ledger.entries import RedactionPolicy, handoff_entry, redact
 from baton.ledger.records import (
     AuditCost,
@@ -29,6 +30,7 @@ from baton.ledger.records import (
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_evidence import AnchorFile
 from baton.testing import opened_past_guards
+from baton.wire.base64url import from_base64url
 from tests.ledger.material import KEY, KEYS, NOW, TASK, Key, completion_entry, entry, message
 
 VALID, UNANCHORED, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNANCHORED, Verdict.UNVERIFIED, Verdict.INVALID

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from baton.ledger.chain import ChainHead, Claim, SignatureCheck, Verdict
+from baton.keys.claims import Claim, SignatureCheck
+from baton.ledger.chain import ChainHead, Verdict
 from baton.ledger.records import LedgerError, LedgerUnavailableError
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_database import SqliteDatabase, T, Work

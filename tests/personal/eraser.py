@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from baton.keys.claims import HeadVerifier
 from baton.keys.store_keyring import Keyring
-from baton.ledger.chain import HeadVerifier
 from baton.ledger.entries import Trace
 from baton.ledger.records import AuditEntry
 from baton.personal.records import SubjectErasedError

@@ -12,8 +12,9 @@ import pytest
 
 from baton.artifacts.store import LocalArtifactStore
 from baton.core.verdict import HandoffStatus
+from baton.keys.claims import HeadVerifier
 from baton.keys.store_keyring import Keyring
-from baton.ledger.chain import HeadVerifier, Verdict
+from baton.ledger.chain import Verdict
 from baton.ledger.entries import Trace, erasure_entry, handoff_entry
 from baton.ledger.records import AuditEntry, LedgerUnavailableError
 from baton.ledger.store import Ledger, LedgerOptions

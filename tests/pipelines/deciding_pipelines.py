@@ -5,8 +5,8 @@ from datetime import timedelta
 from temporalio import workflow
 
 from baton import ContinueAfter, Pipeline, PipelineInput, PipelineResult
+from baton.core.pending import PendingHandoff
 from baton.core.verdict import Disposition
-from baton.handoff.pending import PendingHandoff
 
 with workflow.unsafe.imports_passed_through():
     from tests.handoff.handoff_stages import dear, extract, score, summarise

@@ -6,8 +6,8 @@ from pydantic import BaseModel, ConfigDict
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
+from baton.core.pending import PendingHandoff
 from baton.core.verdict import Code, Disposition
-from baton.handoff.pending import PendingHandoff
 from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF
 
 SINCE = datetime(2026, 11, 22, tzinfo=UTC)

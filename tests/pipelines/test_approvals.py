@@ -9,8 +9,8 @@ from pydantic import BaseModel
 
 from baton.core.exhibits import Exhibit
 from baton.core.messages import Decided, Decision, StageResult, Vote, Waiting
-from baton.pipelines.approvals import Docket
-from baton.pipelines.workflow_approvals import ApprovalRequest
+from baton.runtime.approvals import Docket
+from baton.runtime.workflow_approvals import ApprovalRequest
 
 AT = datetime(2026, 11, 27, tzinfo=UTC)
 CASES = 10_000

@@ -16,8 +16,8 @@ from baton.devserver import DevServer
 from baton.errors import PipelineError
 from baton.keys.store_keyring import read_file
 from baton.ledger.records import Kind
-from baton.pipelines import workflow_approvals
 from baton.runs.client_decide import sign_decision
+from baton.runtime import workflow_approvals
 from baton.testing import assert_replays, pipeline_worker
 from baton.wire.names import DECIDE, QUERY_DETAILS
 from tests.acceptance.operating import Operator

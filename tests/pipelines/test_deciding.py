@@ -12,8 +12,8 @@ from temporalio.worker import Worker
 from baton.client import decide, read_run, roll_back
 from baton.core.history import StepKind
 from baton.core.messages import Decided, Decision, PipelineInput
+from baton.core.people import MAX_REASON_LENGTH
 from baton.errors import PipelineError
-from baton.handoff.pending import MAX_REASON_LENGTH
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
 from baton.wire.names import DECIDE, RESOLVE_HANDOFF

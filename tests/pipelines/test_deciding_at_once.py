@@ -13,12 +13,12 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from baton.budget.records import Budget
 from baton.client import WaitingQuestion, resolve_handoff, run_inbox
+from baton.core.budget import Budget
 from baton.core.messages import PipelineInput
+from baton.core.pending import HandoffDecision
 from baton.devserver import DevServer
 from baton.errors import PipelineError
-from baton.handoff.pending import HandoffDecision
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.records import RECORD
 from baton.ledger.store import Ledger, LedgerOptions

@@ -18,11 +18,10 @@ from baton.codec.conversion import RECORD, SEALED
 from baton.core.messages import Decision, Overview
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
-from baton.exchange.records import HANDOFF, HANDOFF_ANSWER
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays
-from baton.wire.names import DECIDE, QUERY_STATUS, QUERY_WAITING
+from baton.wire.names import DECIDE, HANDOFF, HANDOFF_ANSWER, QUERY_STATUS, QUERY_WAITING
 from tests.exchange.exchange_pipelines import HandsOff
 from tests.exchange.test_exchange_of_runs import output
 from tests.patience import IN_TIME

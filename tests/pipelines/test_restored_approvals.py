@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from baton.core.messages import Decided, Vote, Waiting
-from baton.pipelines.approvals import restored_fault
+from baton.runtime.approvals import restored_fault
 
 AT = datetime(2026, 11, 29, tzinfo=UTC)
 

@@ -6,8 +6,8 @@ from datetime import timedelta
 from temporalio import workflow
 
 from baton import Pipeline, PipelineInput, PipelineResult
+from baton.core.receivers import ReceiverRequirements
 from baton.exchange.workflow import Exchange
-from baton.handoff.validation import ReceiverRequirements
 from tests.patience import IN_TIME
 
 with workflow.unsafe.imports_passed_through():

@@ -48,7 +48,7 @@ JOURNEYS = [
 DOCKER, CLOUD, POSTGRES, DRAWING = "needs Docker", "needs Temporal Cloud", "needs Postgres", "a drawing"
 NOT_RUN = {
     ("agents", "{"): "the settings of a coding agent; tests/cli/test_mcp.py is one",
-    ("architecture", "cli, testing"): DRAWING,
+    ("architecture", "shipped "): DRAWING,
     ("benchmarks", "python -m benchmarks"): "takes forty minutes",
     ("compliance", "name ="): "a part of a policy; the command above it reads a whole one",
     ("deployment", "cp deploy/.env.example"): DOCKER,

@@ -7,12 +7,12 @@ from typing import Any
 from temporalio.client import WorkflowFailureError
 from temporalio.worker import Worker
 
-from baton.budget.records import Budget
 from baton.client import resolve_handoff
+from baton.core.budget import Budget
 from baton.core.messages import PipelineInput, PipelineStatus
-from baton.exchange.client_external import OutsideAgents
-from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.handoff.store_safeguards import Safeguards
+from baton.outside.client_external import OutsideAgents
 from baton.wire.names import QUERY_INBOX
 from tests.budget.paying_pipelines import Takes
 from tests.exchange.exchange_pipelines import (

@@ -20,11 +20,11 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
 from baton.artifacts.store import MemoryArtifactStore
-from baton.budget.records import Budget
 from baton.client import fork, roll_back
+from baton.core.budget import Budget
 from baton.core.messages import PipelineInput, PipelineStatus
+from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
-from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.handoff.store_safeguards import Safeguards
 from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin

@@ -13,8 +13,8 @@ from temporalio.service import RPCError
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from baton import PipelineInput
+from baton.cli.show import waits_card
 from baton.client import read_run
-from baton.runs.cli_show import waits_card
 from baton.runs.client_waiting import Build, Unchosen, has_pollers, no_worker_error, waits
 from tests.pipelines.pipelines import Gated
 from tests.pipelines.stages import STAGES

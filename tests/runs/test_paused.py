@@ -11,14 +11,14 @@ from temporalio.client import Client
 
 from baton import WorkerParts
 from baton.artifacts.store import MemoryArtifactStore
+from baton.cli.show import waits_card
 from baton.client import decide, fork, inbox, read_run, roll_back, run_inbox, standing
 from baton.core.messages import Decision
 from baton.devserver import DevServer, DevServerOptions
 from baton.errors import PipelineError
-from baton.exchange.client_external import OutsideAgents
 from baton.handoff.store_safeguards import Safeguards
+from baton.outside.client_external import OutsideAgents
 from baton.plugin import BatonPlugin
-from baton.runs.cli_show import waits_card
 from baton.runs.client_follow import follow
 from baton.runs.client_list import RunFilter, list_runs
 from baton.runs.client_waiting import must_be_answerable, waits

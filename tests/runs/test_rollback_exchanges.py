@@ -17,9 +17,9 @@ from baton.client import decide, read_run, roll_back
 from baton.core.messages import PipelineResult, PipelineStatus
 from baton.devserver import DevServer
 from baton.errors import PipelineError
-from baton.exchange.client_external import HandoffRef, OutsideAgents
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger
+from baton.outside.client_external import HandoffRef, OutsideAgents
 from baton.runs.client_waiting import waits as read_waits
 from tests.exchange.exchange_pipelines import ExchangesBeside, HandsOff, Receives, StreamsIn, StreamsOut
 from tests.exchange.test_exchange_of_runs import fresh, output

@@ -15,12 +15,12 @@ from temporalio.client import Client
 from baton import Baton, BatonPatch, WorkerParts, stage
 from baton.artifacts.store import MemoryArtifactStore
 from baton.cli.doctor import Mark, check_suspended_runs
+from baton.cli.show import heading, waits_card
 from baton.client import RunRecord, RunStatus, read_run
 from baton.core.history import HistoryEntry, Outcome
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import BatonPlugin
-from baton.runs.cli_show import heading, waits_card
 from baton.runs.client_follow import follow
 from baton.runs.client_list import RunFilter, list_runs
 from baton.runs.client_waiting import Waits, waits

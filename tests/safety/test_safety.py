@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from baton.core.receivers import ReceiverRequirements
 from baton.core.verdict import Code, Disposition
 from baton.handoff.store_gate import handoff_gate
-from baton.handoff.validation import INJECTION, ReceiverRequirements, validate_handoff
+from baton.handoff.validation import INJECTION, validate_handoff
 from baton.safety.detector import detect
 from baton.safety.scan import Category, Detector, ScanPolicy, Suspicion, Unsafe, scan
 from tests.safety.material import ATTACK, HANDOFF

@@ -22,13 +22,13 @@ from temporalio.worker.workflow_sandbox import RestrictedWorkflowAccessError
 
 import baton
 from baton.artifacts.activity import select_artifacts
-from baton.artifacts.records import ArtifactRef
-from baton.budget.records import Budget
 from baton.contract.compiler import compile_contract
 from baton.contract.draft import ContractRequest, render_contract
 from baton.contract.records import EventType, SessionEvent, verdict_log_fields
 from baton.contract.validation import validate_contract
+from baton.core.artifacts import ArtifactRef
 from baton.core.baton import AnyBaton, Baton, BatonPatch
+from baton.core.budget import Budget
 from baton.core.history import Outcome, Spend, StepKind, apply_change, snapshots
 from baton.core.messages import Decided, PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.core.patching import (

@@ -22,8 +22,8 @@ from baton import (
     StageFailedError,
     Streams,
 )
+from baton.core.receivers import ReceiverRequirements
 from baton.exchange.workflow_messages import Receiver
-from baton.handoff.validation import ReceiverRequirements
 
 with workflow.unsafe.imports_passed_through():
     from tests.storm.stages import breaks, build, check, plan, scoped, undo

@@ -17,8 +17,8 @@ from uuid import uuid4
 from temporalio.client import Client, WorkflowFailureError
 
 from baton import PipelineInput
-from baton.budget.records import Budget, OnExhaustion
 from baton.client import roll_back
+from baton.core.budget import Budget, OnExhaustion
 from baton.errors import HistoryError
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin

@@ -19,11 +19,11 @@ from temporalio.worker import Replayer
 
 from baton import BatonPlugin, Decision, PipelineInput, Safeguards
 from baton.client import RunRecord, read_run
+from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.devserver import DevServer
 from baton.errors import BatonError
-from baton.exchange.client_external import OutsideAgents
-from baton.handoff.client_inbox import resolve_handoff
-from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.outside.client_external import OutsideAgents
+from baton.runs.client_inbox import resolve_handoff
 from baton.wire.names import DECIDE, QUERY_BATON, QUERY_HISTORY, QUERY_INBOX, QUERY_STATUS, QUERY_WAITING
 from tests.storm.pipelines import KINDS, PIPELINES
 from tests.storm.worker import QUEUE

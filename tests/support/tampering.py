@@ -17,11 +17,12 @@ from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import RawValue
 
+from baton.core.receivers import ReceiverRequirements
+from baton.core.verdict import Receipt
 from baton.handoff.activity_receive import requirements
 from baton.handoff.sealed import HMAC_SHA256, KEY_ID, SIGNATURE
 from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import seal
-from baton.handoff.validation import Receipt, ReceiverRequirements
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_keys import Key, Purpose
 from baton.pipelines.activity_stage import Stage

@@ -10,8 +10,8 @@ from baton import WorkerParts
 from baton.artifacts.store import ArtifactStore, MemoryArtifactStore
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
-from baton.exchange.client_external import OutsideAgents
 from baton.handoff.store_safeguards import Safeguards
+from baton.outside.client_external import OutsideAgents
 from baton.plugin import BatonPlugin
 from baton.testing import local_server, pipeline_worker
 from tests.exchange.exchange_pipelines import EXCHANGES

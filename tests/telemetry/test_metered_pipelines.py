@@ -11,11 +11,11 @@ from temporalio.worker import Worker
 
 from baton import PipelineInput
 from baton.core.messages import PipelineStatus
+from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.devserver import DevServer
-from baton.exchange.client_external import HandoffRef, OutsideAgents
 from baton.exchange.external import QUERY_OUTSIDE, OutsideHandoff
-from baton.handoff.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.handoff.store_safeguards import Safeguards
+from baton.outside.client_external import HandoffRef, OutsideAgents
 from baton.plugin import BatonPlugin
 from baton.telemetry.metrics import BUCKETS, HANDOFFS, ROLLBACKS
 from baton.testing import pipeline_worker, run_pipeline

@@ -1,4 +1,4 @@
-"""Tests of `baton.telemetry.metering.record_answer` on a meter that stores its updates."""
+"""Tests of `baton.telemetry.verdicts.record_answer` on a meter that stores its updates."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
-from baton.core.verdict import Code, Verdict, rejected
-from baton.handoff.validation import Receipt
-from baton.telemetry.metering import UNKNOWN, record_answer
+from baton.core.verdict import Code, Receipt, Verdict, rejected
 from baton.telemetry.metrics import Metrics, Transport
+from baton.telemetry.verdicts import UNKNOWN, record_answer
 from tests.handoff.material import EXAMPLE, HANDOFF_ID, TASK_ID
 
 SENT = datetime.fromisoformat(EXAMPLE["timestamp"])

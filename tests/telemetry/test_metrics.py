@@ -18,8 +18,8 @@ from temporalio.worker import Replayer, Worker
 
 from baton.codec.conversion import data_converter
 from baton.devserver import DevServer, DevServerOptions
+from baton.hosting.metering import MeteredWorker, count_dead_letters, watch_runs, worker_metrics
 from baton.plugin import BatonPlugin
-from baton.telemetry.metering import MeteredWorker, count_dead_letters, watch_runs, worker_metrics
 from baton.telemetry.metrics import (
     BUCKETS,
     CONTRACTS,

@@ -1,4 +1,4 @@
-"""Tests of `baton.handoff.trace`: traceparents, and the spans of a handoff."""
+"""Tests of `baton.telemetry.trace`: traceparents, and the spans of a handoff."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from baton.handoff.trace import (
+from baton.telemetry.trace import (
     MAX_LENGTH,
     HandoffTrace,
     TraceContext,

@@ -13,8 +13,8 @@ from temporalio.worker import Worker
 
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
+from baton.hosting.tracing import TracedClient, TracedWorker, open_tracing
 from baton.plugin import BatonPlugin
-from baton.telemetry.tracing import TracedClient, TracedWorker, open_tracing
 from tests.collector import collecting
 from tests.support import LIMIT
 from tests.telemetry.measured import Traced, traced

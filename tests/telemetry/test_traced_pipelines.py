@@ -12,8 +12,8 @@ from temporalio.client import Client
 from baton import PipelineInput
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
+from baton.hosting.tracing import open_tracing
 from baton.plugin import BatonPlugin
-from baton.telemetry.tracing import open_tracing
 from baton.testing import pipeline_worker
 from tests.collector import Collector, attributes, collecting
 from tests.exchange.exchange_pipelines import EXCHANGES, ThereAndBack

@@ -1,4 +1,4 @@
-"""Tests of `baton.telemetry.tracing` and `baton.telemetry.spans`, against a real OTLP receiver."""
+"""Tests of `baton.hosting.tracing` and `baton.telemetry.spans`, against a real OTLP receiver."""
 
 import base64
 import json
@@ -22,9 +22,10 @@ from baton.core.messages import StageReturn
 from baton.exchange.records import AcceptRequest
 from baton.handoff.records import Handoff
 from baton.handoff.sealed import UnverifiedHandoff
-from baton.handoff.trace import HandoffTrace, TraceContext, TraceparentError, task_traceparent
+from baton.hosting.tracing import extract_trace, open_tracing
 from baton.telemetry.spans import OpenTelemetryTracing
-from baton.telemetry.tracing import extract_trace, open_tracing, record_verdict
+from baton.telemetry.trace import HandoffTrace, TraceContext, TraceparentError, task_traceparent
+from baton.telemetry.verdicts import record_verdict
 from tests.collector import Collector, attributes, collecting
 from tests.handoff.material import EXAMPLE, HANDOFF_ID, PARENT_ID, RECEIVER, TASK_ID, TRACEPARENT
 
@@ -90,7 +91,7 @@ class TestOpenTracing:
 
     def test_opentelemetry_is_loaded_by_nothing_else(self) -> None:
         """Neither traceparents nor the interceptors need it, so neither does a worker that is not asked for traces."""
-        code = "import sys, baton.telemetry.tracing as _; print('opentelemetry' in sys.modules)"
+        code = "import sys, baton.hosting.tracing as _; print('opentelemetry' in sys.modules)"
         fresh = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
         assert fresh.stdout == "False\n"

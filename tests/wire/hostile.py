@@ -10,10 +10,10 @@ from pydantic import BaseModel, ValidationError
 from baton.contract.records import HandoffContract
 from baton.core.baton import BatonPatch
 from baton.core.messages import Decision, PipelineInput, PipelineResult, StageInput, StageReturn
+from baton.core.pending import HandoffDecision
 from baton.exchange.external import AgentAction
 from baton.exchange.records import Acknowledgement
 from baton.exchange.workflow_streams import Chunk
-from baton.handoff.pending import HandoffDecision
 from baton.handoff.records import Handoff
 from baton.report.records import HandoffReport
 from baton.wire.records import OpenRecord

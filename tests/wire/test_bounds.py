@@ -11,8 +11,9 @@ from baton.core.baton import Baton
 from baton.core.messages import PipelineInput, StageReturn
 from baton.core.patching import patch_effect
 from baton.core.state import PipelineState
+from baton.core.store_schemas import SchemaGate
 from baton.errors import MalformedMessageError, PatchError
-from baton.handoff.store_gate import SchemaGate, handoff_gate
+from baton.handoff.store_gate import handoff_gate
 from baton.report.parsing import MAX_CHARACTERS, parse_report
 from baton.report.records import ReportError
 from baton.wire.json_values import MAX_MESSAGE_VALUES, MAX_VALUES, count_containers, find_excess, loads_strict

@@ -10,6 +10,8 @@ PUBLISHED = {
     "ATTRIBUTE_UNTIL": "BatonUntil",
     "DECIDE": "decide",
     "RESOLVE_HANDOFF": "resolve_handoff",
+    "HANDOFF": "handoff",
+    "HANDOFF_ANSWER": "handoff_answer",
     "HANDOFF_REFUSED": "HandoffRefused",
     "ROLLED_BACK": "baton.rolled_back",
     "HANDOFF_CHUNK": "handoff_chunk",

@@ -14,10 +14,10 @@ from baton import WorkerParts
 from baton.artifacts.store import LocalArtifactStore
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
-from baton.exchange.client_external import OutsideAgents
-from baton.exchange.client_mcp import HandoffTools
 from baton.handoff.store_safeguards import Safeguards
 from baton.keys.store_keyring import DEVELOPMENT_FILE, Keyring
+from baton.outside.client_external import OutsideAgents
+from baton.outside.client_mcp import HandoffTools
 from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker
 from tests.contract.contract_pipelines import ReviewedOutside, research

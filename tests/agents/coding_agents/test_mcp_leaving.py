@@ -10,9 +10,9 @@ from temporalio.worker import Worker
 
 from baton import WorkerParts
 from baton.devserver import DevServer
-from baton.exchange.client_external import OutsideAgents
-from baton.exchange.client_mcp import HandoffTools
 from baton.handoff.store_safeguards import Safeguards
+from baton.outside.client_external import OutsideAgents
+from baton.outside.client_mcp import HandoffTools
 from baton.plugin import BatonPlugin
 from tests.agents.coding_agents.calling import waiting
 

@@ -6,10 +6,10 @@ import pytest
 from temporalio.client import WorkflowFailureError
 from temporalio.worker import Worker
 
-from baton.budget.records import Budget
 from baton.client import PendingHandoff, decide, read_run
 from baton.console.pages_inbox import approval_path, handoff_path
 from baton.console.security import Role
+from baton.core.budget import Budget
 from baton.core.messages import PipelineStatus
 from baton.wire.names import QUERY_INBOX
 from tests.console.browser.conftest import Office, Person, begun

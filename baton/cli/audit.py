@@ -1,0 +1,490 @@
+"""`baton audit`: traces, verification, evidence bundles, and maintenance of ledger and vault."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from baton.artifacts.store import MemoryArtifactStore
+from baton.cli.ledger_sources import (
+    Anchors,
+    AnchorsOption,
+    Keys,
+    KeysOption,
+    LedgerOption,
+    NameOption,
+    RunOption,
+    find_bundle,
+    find_task,
+    find_witness,
+    ledger_name,
+    ledger_place,
+    open_ledger,
+    read_heads,
+    read_run_heads,
+)
+from baton.cli.options import ExitCode, ForceOption, refuse_overwrite
+from baton.cli.output import format_age, format_time, json_text, make_table, plain, stack
+from baton.cli.personal import VaultOption, vault_path
+from baton.cli.session import Session, command
+from baton.keys.store_keyring import Keyring
+from baton.ledger.chain import ChainReport, Verdict
+from baton.ledger.entries import TaskCost, Trace
+from baton.ledger.evidence import EvidenceReport
+from baton.ledger.proof import LedgerReport
+from baton.ledger.records import AuditHeader, LedgerError
+from baton.ledger.store import Ledger
+from baton.ledger.store_evidence import AnchorFile, verify_bundle
+from baton.ledger.store_reader import FlawedRecordsError, Segment
+from baton.ledger.store_schema import migrate as migrated
+from baton.ledger.store_schema import open_database
+from baton.personal.store import Vault, VaultOptions
+from baton.wire.money import format_usd
+from baton.wire.text import quantity
+
+_STYLES = {
+    Verdict.VALID: "bold green",
+    Verdict.UNANCHORED: "bold yellow",
+    Verdict.UNVERIFIED: "bold yellow",
+    Verdict.INVALID: "bold red",
+}
+_UNANCHORED = (
+    "  records cut off after these would not be noticed; give `audit verify` anchors from outside (--anchors, --run)"
+)
+_MIN_NAME_WIDTH = 18
+_MAX_NAMED = 3  # tasks of a bundle
+_UNSIGNED = "  the bundle is not signed: whole chains may be missing"
+_STATUSES = {"ACCEPTED": "green", "REJECTED": "red", "COMPLETED": "green"}
+
+
+def chain_page(report: ChainReport) -> RenderableType:
+    """Return the verdict on a task's chain, and what proves it."""
+    proved = [f"signed through {report.signed_through}"] if report.signed_through else []
+    proved += [f"anchored through {report.anchored_through}"] if report.anchored_through else []
+    facts = [quantity(report.records, "record"), *proved]
+    return stack(
+        _render_title(report.verdict, f"task {report.task_id}"),
+        plain("  " + " · ".join(facts), "dim"),
+        plain(f"  record {report.sequence or report.records}: {report.reason}") if report.reason else None,
+        _render_compared(report.compared_at),
+        _render_unanchored(report.verdict, report.records - report.anchored_through, "record"),
+    )
+
+
+def ledger_page(report: LedgerReport, where: str) -> RenderableType:
+    """Return the verdict on a whole ledger, with the chains that are not valid."""
+    facts = [quantity(report.records, "record"), quantity(report.tasks, "task")]
+    if report.checkpointed_through:
+        facts.append(f"checkpoint at {report.checkpointed_through:,}")
+    unlisted = report.flaws - len(report.flawed)
+    return stack(
+        _render_title(report.verdict, f"ledger {report.ledger} in {where}"),
+        plain("  " + " · ".join(facts), "dim"),
+        plain("  no records, and no anchor or checkpoint covers any") if not report.records else None,
+        *(plain(f"  {reason}") for reason in report.reasons),
+        *(_render_flaw(chain) for chain in report.flawed),
+        plain(f"  and {quantity(unlisted, 'task')} more", "dim") if unlisted else None,
+        _render_compared(report.compared_at),
+        _render_unanchored(report.verdict, report.unanchored, "task"),
+    )
+
+
+def bundle_page(report: EvidenceReport, file: str) -> RenderableType:
+    """Return the verdict on a bundle, with its tasks, which the file's name may not tell."""
+    signed = [f"signed by key {report.signed_by}"] if report.signed_by else []
+    created = [f"created {format_time(report.created_at)}"] if report.created_at else []
+    unlisted = report.tasks - _MAX_NAMED
+    more = f" and {quantity(unlisted, 'task')} more" if unlisted > 0 else ""
+    tasks = ", ".join(report.task_ids[:_MAX_NAMED]) + more
+    return stack(
+        ledger_page(report, file),
+        plain(f"  tasks: {tasks}") if tasks else None,
+        plain("  " + " · ".join([*created, *signed]), "dim") if created else None,
+        plain(_UNSIGNED, "yellow") if report.verdict is not Verdict.INVALID and not report.signed_by else None,
+    )
+
+
+def trace_page(trace: Trace) -> RenderableType:
+    """Return a task's records, cost and output."""
+    table = make_table("#", "recorded", "what", "spent", "from → to, why", right=("#", "spent"), whole=("recorded",))
+    names = [name for header in trace.headers for name in _render_parties(header).split(" ")]
+    table.columns[4].min_width = min(max(map(len, names), default=0), _MIN_NAME_WIDTH)
+    start = trace.headers[0].recorded_at if trace.headers else None
+    for header in trace.headers:
+        reason = " ".join(part for part in (header.reason, _first_line(header.details)) if part)
+        table.add_row(
+            str(header.sequence),
+            format_time(header.recorded_at, start),
+            _render_event(header),
+            format_usd(header.cost.spent_micro_usd) if header.cost else "",
+            stack(*(plain(line) for line in (_render_parties(header), reason) if line)),
+        )
+    output = trace.output
+    return stack(
+        chain_page(trace.report),
+        plain(f"  started {format_time(start)}", "dim") if start else None,
+        "",
+        table,
+        "",
+        _render_cost(trace.cost),
+        *(plain(f"! {finding}", "yellow") for finding in trace.cost.findings),
+        None if output is None else Text.assemble(("Output: ", "bold"), plain(json_text(output, lines=True))),
+    )
+
+
+def _render_title(verdict: Verdict, subject: str) -> Text:
+    first, comma, rest = verdict.value.partition(",")
+    return Text.assemble((f"{first.upper()}{comma}{rest}", _STYLES[verdict]), "  ", plain(subject, "bold"))
+
+
+def _render_compared(at: datetime | None) -> RenderableType | None:
+    """Say what a checkpoint does not prove."""
+    if at is None:
+        return None
+    now = datetime.now(UTC)
+    message = f"  compared with the checkpoint of {format_time(at)} ({format_age(at, now)}): what was added since then"
+    return plain(f"{message} and cut off again is noticed only by the heads in the histories of runs", "dim")
+
+
+def _render_unanchored(verdict: Verdict, count: int, unit: str) -> RenderableType | None:
+    if verdict is not Verdict.UNANCHORED:
+        return None
+    ends = "the last" if unit == "record" else "the end of"
+    was = "was" if count == 1 else "were"
+    message = f"  {ends} {quantity(count, unit)} {was} not compared with anything outside the ledger"
+    return stack(plain(message, "yellow"), plain(_UNANCHORED, "yellow"))
+
+
+def _render_flaw(report: ChainReport) -> Text:
+    where = f"  task {report.task_id}, record {report.sequence}: "
+    return Text.assemble(plain(where, _STYLES[report.verdict]), plain(report.reason or ""))
+
+
+def _render_event(header: AuditHeader) -> Text:
+    attempt = f", attempt {header.attempt}" if header.attempt > 1 else ""
+    return Text.assemble(
+        plain(f"{header.kind} "), plain(header.status, _STATUSES.get(header.status, "")), plain(attempt, "dim")
+    )
+
+
+def _render_parties(header: AuditHeader) -> str:
+    """Return sender and receiver, and the person who decided."""
+    hop = " → ".join(agent for agent in (header.from_agent, header.to_agent) if agent)
+    return f"{hop} by {header.actor}".strip() if header.actor else hop
+
+
+def _render_cost(cost: TaskCost) -> RenderableType:
+    by_agent = ", ".join(f"{agent} ${amount.normalize():f}" for agent, amount in cost.by_agent.items() if amount)
+    so_far = "" if cost.complete else " so far"
+    tokens = f", {cost.prompt_tokens:,} tokens read, {cost.completion_tokens:,} written" if cost.prompt_tokens else ""
+    return Text.assemble(
+        ("Cost: ", "bold"),
+        plain(f"{format_usd(cost.micro_usd)}{so_far}{tokens}{f' ({by_agent})' if by_agent else ''}"),
+    )
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").partition("\n")[0]
+
+
+_EXITS = {
+    Verdict.VALID: ExitCode.OK,
+    Verdict.UNANCHORED: ExitCode.UNVERIFIED,
+    Verdict.UNVERIFIED: ExitCode.UNVERIFIED,
+    Verdict.INVALID: ExitCode.FAILURE,
+}
+
+TaskArgument = Annotated[
+    str, typer.Argument(metavar="TASK|RUN", help="A task's id, or the workflow id of a run of it.", show_default=False)
+]
+
+
+@command
+async def trace(
+    session: Session,
+    task: TaskArgument,
+    ledger: LedgerOption = None,
+    name: NameOption = None,
+    keys: KeysOption = None,
+    anchors: AnchorsOption = None,
+) -> None:
+    """Show the history of a task from the ledger.
+
+    It lists the handoffs in the chain's order, rejections with their reasons, the cost, and the output. With --json
+    every record includes its message. If the chain is invalid, the exit code is 1 and only the records before the
+    first bad one are shown.
+    """
+    loaded_keys, loaded_anchors = Keys.of(keys), Anchors.of(find_witness(anchors))
+    async with open_ledger(session, ledger, name) as audit_ledger:
+        task_id = await find_task(session, audit_ledger, task)
+        with session.progress("reading the records"):
+            result = await audit_ledger.trace(
+                task_id,
+                verifier=loaded_keys.public,
+                anchors=loaded_anchors.heads,
+                checkpoints=loaded_anchors.checkpoints,
+            )
+    if session.json:
+        session.write_json(result.to_json_object())
+    else:
+        session.show(trace_page(result))
+    if result.report.verdict is Verdict.INVALID:
+        raise typer.Exit(ExitCode.FAILURE)
+
+
+@command
+async def verify(
+    session: Session,
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="TASK|BUNDLE", help="A task's id, a run's workflow id, or a file of evidence."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="The whole ledger, every chain of it.")] = False,
+    run: RunOption = None,
+    ledger: LedgerOption = None,
+    name: NameOption = None,
+    keys: KeysOption = None,
+    anchors: AnchorsOption = None,
+    no_runs: Annotated[
+        bool, typer.Option("--no-runs", help="Do not compare with the heads in the histories of runs.")
+    ] = False,
+    allow_unanchored: Annotated[
+        bool,
+        typer.Option("--allow-unanchored", help="Exit with 0 also where completeness was not checked."),
+    ] = False,
+) -> None:
+    """Verify a task, the whole ledger, or an evidence bundle.
+
+    It verifies every signature, and that no record was changed, added or moved. Only a comparison with anchors
+    outside the ledger shows whether records were cut off: the heads in the histories of runs, read from the server
+    if it answers, and --anchors. A bundle is verified offline, with the public keys and --anchors. Exit codes: 0 if
+    every record is proved and each chain's end was compared (valid); 4 if an end was not compared (valid,
+    completeness not checked; --allow-unanchored makes it 0) or a record is not proved (unverified); 1 if something
+    is wrong (invalid), with the first bad record; 5 if the verdict is valid and the heads of a run were not compared,
+    because its records are malformed. With --run the task defaults to the run's.
+    """
+    if ((target or run) is None) is not everything:
+        raise typer.BadParameter("name a task, a bundle or --run, or use --all", param_hint="TASK|BUNDLE")
+    bundle = find_bundle(target) if target is not None else None
+    anchors_file = anchors if bundle is not None else find_witness(anchors)
+    loaded_keys, loaded_anchors, run_task = Keys.of(keys), Anchors.of(anchors_file), None
+    if run is not None:
+        run_task, heads = await read_run_heads(session, run, ledger_name(name))
+        target, loaded_anchors = target or run_task, loaded_anchors.with_heads(heads)
+    elif everything and not no_runs:
+        loaded_anchors = loaded_anchors.with_runs(await read_heads(session, ledger_name(name)))
+    report, page, malformed = (
+        _verify_bundle(bundle, ledger_name(name), loaded_keys, loaded_anchors)
+        if bundle is not None
+        else await _verify_ledger(
+            session, target, loaded_keys, loaded_anchors, ledger, name, run_task, runs=run is None and not no_runs
+        )
+    )
+    if session.json:
+        session.write_json(report.model_dump(mode="json", exclude_none=True))
+    else:
+        session.show(page)
+    accepted = allow_unanchored and report.verdict is Verdict.UNANCHORED
+    code = ExitCode.OK if accepted else _EXITS[report.verdict]
+    raise typer.Exit(ExitCode.UNREADABLE if malformed and code is ExitCode.OK else code)
+
+
+@command
+async def export(
+    session: Session,
+    task: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TASK|RUN", help="Tasks, or runs of them; --all for the whole ledger."),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", dir_okay=False, help="Where the bundle goes.")
+    ] = Path("evidence.zst"),
+    everything: Annotated[bool, typer.Option("--all", help="The whole ledger.")] = False,
+    force: ForceOption = False,
+    ledger: LedgerOption = None,
+    name: NameOption = None,
+    keys: KeysOption = None,
+) -> None:
+    """Write an evidence bundle, which others can verify without the ledger.
+
+    It contains the records as stored, the signed heads, of the whole ledger also its newest checkpoint, and the public
+    keys for information. The keyring of this machine, if any, signs the bundle.
+    """
+    if bool(task) is everything:
+        raise typer.BadParameter("name the tasks, or use --all", param_hint="TASK|RUN")
+    refuse_overwrite(output, force, "--output")
+    loaded_keys = Keys.of(keys)
+    async with open_ledger(session, ledger, name, signer=loaded_keys.signer) as audit_ledger:
+        tasks = None if everything else [await find_task(session, audit_ledger, named) for named in task or []]
+        with session.progress("writing the bundle"):
+            manifest = await audit_ledger.export(output, tasks, keys=loaded_keys.as_jwks, verifier=loaded_keys.public)
+    summary = {"file": str(output), "ledger": manifest.ledger, "records": manifest.records, "tasks": tasks}
+    if session.json:
+        session.write_json(summary)
+        return
+    session.show(f"{output}: {quantity(manifest.records, 'record')} of the ledger {manifest.ledger!r}")
+    session.say(f"check it with `baton audit verify {output} --keys FILE`", "dim")
+
+
+Verification = tuple[ChainReport | LedgerReport, RenderableType, Sequence[str]]
+"""The report, its page, and the workflow ids of runs whose malformed histories were not compared."""
+
+
+def _verify_bundle(bundle: Path, ledger: str, keys: Keys, anchors: Anchors) -> Verification:
+    report = verify_bundle(
+        bundle, verifier=keys.public, ledger=ledger, anchors=anchors.heads, checkpoints=anchors.checkpoints
+    )
+    return report, bundle_page(report, str(bundle)), ()
+
+
+async def _verify_ledger(
+    session: Session,
+    target: str | None,
+    keys: Keys,
+    anchors: Anchors,
+    ledger: str | None,
+    name: str | None,
+    run_task: str | None,
+    *,
+    runs: bool,
+) -> Verification:
+    """Verify a task's chain, or the whole ledger without a ``target``; return the report and its page."""
+    async with open_ledger(session, ledger, name) as audit_ledger:
+        if target is not None:
+            task_id = target if anchors.has_task(target) else await find_task(session, audit_ledger, target)
+            if run_task not in (None, task_id):
+                raise LedgerError(f"the run is of task {run_task!r}, so its heads prove nothing about task {task_id!r}")
+            if runs:
+                anchors = anchors.with_runs(await read_heads(session, ledger_name(name), task_id))
+            chain = await audit_ledger.verify(
+                task_id, verifier=keys.public, anchors=anchors.heads, checkpoints=anchors.checkpoints
+            )
+            return chain, chain_page(chain), anchors.malformed
+        with session.progress("verifying the ledger"):
+            report = await audit_ledger.verify_all(
+                verifier=keys.public, anchors=anchors.heads, checkpoints=anchors.checkpoints
+            )
+        return report, ledger_page(report, audit_ledger.where), anchors.malformed
+
+
+@command
+async def migrate(
+    session: Session,
+    ledger: LedgerOption = None,
+    writer: Annotated[
+        str | None, typer.Option("--writer", metavar="ROLE", help="The workers' role: it may insert and select.")
+    ] = None,
+    keeper: Annotated[
+        str | None,
+        typer.Option("--keeper", metavar="ROLE", help="The role that makes checkpoints and archives."),
+    ] = None,
+) -> None:
+    """Create or upgrade the tables of a ledger in Postgres, as its owner.
+
+    The roles get the rights they need and lose all others. A ledger in a file is migrated when it is opened. The
+    command is idempotent, and safe to run concurrently.
+    """
+    where = ledger_place(ledger)
+    if isinstance(where, Path):
+        raise LedgerError(f"the ledger {str(where)!r} is a file, which is migrated when it is opened; name a database")
+    try:
+        database = open_database(where)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--ledger") from error
+    try:
+        await migrated(database, writer=writer, keeper=keeper)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--writer, --keeper") from error
+    finally:
+        await database.close()
+    if session.json:
+        session.write_json({"migrated": True, "writer": writer, "keeper": keeper})
+    else:
+        session.show("the ledger has the tables of this version")
+
+
+@command
+async def checkpoint(
+    session: Session,
+    witness: Annotated[
+        Path | None,
+        typer.Option("--witness", metavar="FILE", dir_okay=False, help="Also append it to this anchor file."),
+    ] = None,
+    unsigned: Annotated[bool, typer.Option("--unsigned", help="Cover unsigned records too.")] = False,
+    ledger: LedgerOption = None,
+    name: NameOption = None,
+) -> None:
+    """Make a signed checkpoint of the whole ledger, to keep outside it.
+
+    Make one regularly and store it with --witness: then `baton audit verify --all --anchors FILE` also detects the
+    loss of a whole chain. The ledger is verified first. The command fails if the checkpoint does not continue the
+    witness's last one, or if a record has no valid signature, because a checkpoint proves every record it covers.
+    """
+    keys = Keys.of(None)
+    signer = keys.signer
+    if signer is None:
+        raise LedgerError("a checkpoint needs a signing key, but there is no keyring; set BATON_KEYS to the keyring")
+    async with open_ledger(session, ledger, name, signer=signer) as audit_ledger:
+        result = await audit_ledger.checkpoint(AnchorFile(witness) if witness else None, unsigned=unsigned)
+    if session.json:
+        session.write_json(result.model_dump(mode="json"))
+    else:
+        note = f", stored in {witness}" if witness else ""
+        session.show(f"{quantity(result.size, 'record')} under {result.digest}{note}")
+
+
+@command
+async def archive(
+    session: Session,
+    older_than: Annotated[
+        float, typer.Option("--older-than", metavar="DAYS", min=0, help="Move records of at least this age.")
+    ] = 30.0,
+    ledger: LedgerOption = None,
+    name: NameOption = None,
+) -> None:
+    """Move old records to the cold tier: compressed segments in the artifact store.
+
+    Traces, verification and exports still include them.
+    """
+    if isinstance(session.parts.artifacts, MemoryArtifactStore):
+        raise typer.BadParameter(
+            "records moved to memory would be lost; name a folder or a bucket", param_hint="--artifacts"
+        )
+    async with open_ledger(session, ledger, name) as audit_ledger:
+        with session.progress("moving records"):
+            flawed, segments = await _move_to_cold(audit_ledger, timedelta(days=older_than))
+    records = sum(segment.records for segment in segments)
+    if session.json:
+        session.write_json({"records": records, "segments": [asdict(segment) for segment in segments]})
+    else:
+        session.show(f"{quantity(records, 'record')} moved, in {quantity(len(segments), 'segment')}")
+    if flawed is not None:
+        raise flawed
+
+
+async def _move_to_cold(ledger: Ledger, older_than: timedelta) -> tuple[FlawedRecordsError | None, Sequence[Segment]]:
+    try:
+        return None, await ledger.move_to_cold(older_than)
+    except FlawedRecordsError as error:
+        return error, error.moved
+
+
+@command
+async def rewrap(session: Session, vault: VaultOption = None) -> None:
+    """Wrap the keys of personal data with the current wrapping key.
+
+    Run it after `baton keys rotate wrap`. Then the old wrapping key can be removed. No personal data is changed.
+    """
+    file = vault_path(vault)
+    async with Vault(file, Keyring.from_environment(os.environ), VaultOptions(create=False)) as opened_vault:
+        count = await opened_vault.rewrap()
+    if session.json:
+        session.write_json({"vault": str(file), "rewrapped": count})
+    else:
+        session.show(f"{file}: {quantity(count, 'key')} rewrapped")

@@ -1,0 +1,414 @@
+"""`baton approve` and `baton deny`, and the same questions at the terminal of `baton.run`."""
+
+import asyncio
+import contextlib
+import json
+import os
+import shlex
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, RenderableType
+from rich.text import Text
+from temporalio.client import Client
+
+from baton.artifacts.store import ArtifactStore
+from baton.cli.options import ExitCode
+from baton.cli.output import block, format_time, plain, printable, stack
+from baton.cli.session import (
+    RunArgument,
+    Session,
+    Target,
+    WhoOption,
+    WhyOption,
+    YesOption,
+    command,
+    current_user,
+    resolve_user,
+)
+from baton.cli.show import approval_rows, baton_card, form_fields
+from baton.cli.watch import news_lines
+from baton.client import OpenApproval, RunRecord, StepStatus, decide_or_leave, open_approvals_of
+from baton.core.baton import AnyBaton
+from baton.core.exhibits import EXCERPT_LENGTH
+from baton.core.history import StepKind
+from baton.core.messages import Decided, Waiting
+from baton.errors import ArtifactError, BatonError, PipelineError
+from baton.keys.store_keyring import read_file
+from baton.runs.client_follow import follow
+from baton.runs.client_waiting import must_be_open
+from baton.wire.json_values import digest
+
+ApprovalArgument = Annotated[
+    str | None, typer.Argument(metavar="APPROVAL", help="Its title; by default the only one that is open.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A field of the answer that an approval asks for; JSON or text."),
+]
+KeyOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--key",
+        metavar="FILE",
+        dir_okay=False,
+        envvar="BATON_DECIDER_KEY",
+        help="The key that signs the decision, as `baton keys decider` makes it.",
+    ),
+]
+_MAX_CONTENT = 64 * 1024
+
+
+@dataclass(frozen=True)
+class _DecisionOptions:
+    """A decision from the command line."""
+
+    approved: bool
+    why: str
+    who: str | None
+    key: Path | None
+    fields: list[str]
+    yes: bool
+
+
+@command
+async def approve(
+    session: Session,
+    run: RunArgument,
+    approval: ApprovalArgument = None,
+    why: WhyOption = "",
+    who: WhoOption = None,
+    fields: SetOption = None,
+    key: KeyOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Approve what a run asks for.
+
+    Shows what is being approved and asks for confirmation; without a terminal, --yes is required. The decision
+    counts only for what was shown: if that changes before the decision arrives, the decision is refused. If the
+    approval asks for an answer, give its fields with --set, or at the prompts of a terminal.
+    """
+    await _decide(session, run, approval, _DecisionOptions(True, why, who, key, fields or [], yes))
+
+
+@command
+async def deny(
+    session: Session,
+    run: RunArgument,
+    approval: ApprovalArgument = None,
+    why: WhyOption = "",
+    who: WhoOption = None,
+    key: KeyOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Deny what a run asks for.
+
+    Shows what is being denied and asks for confirmation; without a terminal, --yes is required. The run fails
+    unless the pipeline handles a denial.
+    """
+    await _decide(session, run, approval, _DecisionOptions(False, why, who, key, [], yes))
+
+
+async def _decide(session: Session, run: str, approval: str | None, options: _DecisionOptions) -> None:
+    target = Target.of(run)
+    if not options.why.strip():
+        raise typer.BadParameter("say why; the reason stays in the run's history", param_hint="--why")
+    signer = read_file(options.key) if options.key else None
+    by = resolve_user(options.who or (signer.owner if signer else None))
+    client = await session.client()
+    with session.progress("reading the run"):
+        open_approval = await read_open_approval(client, target, approval)
+    title = open_approval.waiting.name
+    if not session.json:
+        session.err.print(await approval_card(session.parts.artifacts, target, open_approval))
+    answer = await _read_answer(session, open_approval.waiting, options.fields) if options.approved else None
+    session.confirm(f"{'approve' if options.approved else 'deny'} {title!r}?", yes=options.yes)
+    decision = open_approval.decision(approved=options.approved, who=by, why=options.why, answer=answer)
+    with session.progress("deciding"):
+        key = signer.keys[0] if signer else None
+        result = await decide_or_leave(client, target.workflow_id, decision, key=key)
+    if result is None:
+        if session.json:
+            session.write_json({"workflow_id": target.workflow_id, "left": True, **decision.model_dump(mode="json")})
+        session.note(left_note(target.workflow_id))
+        raise typer.Exit(ExitCode.UNVERIFIED)
+    if session.json:
+        session.write_json({"workflow_id": target.workflow_id, **result.model_dump(mode="json")})
+        return
+    session.show(render_outcome(result))
+
+
+async def _read_answer(session: Session, waiting: Waiting, set_options: list[str]) -> dict[str, Any] | None:
+    """Return the answer of an approval from the options, and at a terminal from prompts."""
+    fields = form_fields(waiting)
+    if waiting.answer is None and set_options:
+        raise typer.BadParameter(f"approval {waiting.name!r} asks for no answer", param_hint="--set")
+    answer: dict[str, Any] = {}
+    for option in set_options:
+        name, equals, text = option.partition("=")
+        if not equals or name in answer or name not in fields:
+            expected = ", ".join(fields) or "none"
+            raise typer.BadParameter(
+                f"{option!r}: give each of these fields once, as NAME=VALUE: {expected}", param_hint="--set"
+            )
+        answer[name] = _parse_value(fields[name], text)
+
+    async def ask(question: str) -> str:
+        if session.json or not (sys.stdin.isatty() and session.err.is_terminal):
+            missing = ", ".join(_missing_fields(waiting, answer))
+            raise typer.BadParameter(f"the answer lacks {missing}; give each as NAME=VALUE", param_hint="--set")
+        text: str = typer.prompt(question, err=True)
+        return text
+
+    return await fill_form(waiting, answer, ask)
+
+
+async def fill_form(
+    waiting: Waiting, values: dict[str, Any], ask: Callable[[str], Awaitable[str]]
+) -> dict[str, Any] | None:
+    """Return an approval's answer, asking for missing required fields; None if the approval has no form."""
+    if waiting.answer is None:
+        return None
+    earlier_answer = waiting.votes[0].answer if waiting.votes and not values else None
+    if isinstance(earlier_answer, dict):
+        return earlier_answer  # a quorum agrees on one answer, which was shown
+    fields, answer = form_fields(waiting), dict(values)
+    for name in _missing_fields(waiting, values):
+        kind = fields[name].get("type") or " or ".join(map(str, fields[name].get("enum", []))) or "JSON"
+        answer[name] = _parse_value(fields[name], await ask(printable(f"{name} ({kind})")))
+    return answer
+
+
+def _missing_fields(waiting: Waiting, values: dict[str, Any]) -> list[str]:
+    fields = form_fields(waiting)
+    return [name for name in (waiting.answer or {}).get("required") or [] if name in fields and name not in values]
+
+
+def _parse_value(schema: dict[str, Any], text: str) -> Any:
+    """Return the value of a field: text if the form says so or if it is not JSON."""
+    if schema.get("type") == "string":
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+async def read_open_approval(client: Client, target: Target, approval: str | None) -> OpenApproval:
+    """Return the open approval of that title, or the only one that is open."""
+    await must_be_open(client, target.workflow_id, target.run_id)
+    approvals = await open_approvals_of(client, target.workflow_id)
+    titles = ", ".join(repr(open_approval.waiting.name) for open_approval in approvals) or "none"
+    matches = [open_approval for open_approval in approvals if approval in (None, open_approval.waiting.name)]
+    if not matches:
+        description = f"no approval {approval!r}" if approval else "no approval"
+        raise PipelineError(f"{target.workflow_id!r} has {description} open now; open: {titles}")
+    if len(matches) > 1:
+        raise typer.BadParameter(f"several approvals are open, name one: {titles}", param_hint="APPROVAL")
+    return matches[0]
+
+
+async def approval_card(store: ArtifactStore | None, target: Target, open_approval: OpenApproval) -> RenderableType:
+    """Return an open approval for a terminal: baton first, question last."""
+    waiting = open_approval.waiting
+    until = f", until {format_time(waiting.until)}" if waiting.until else ""
+    return stack(
+        baton_card(AnyBaton.model_validate(open_approval.baton)),
+        "",
+        Text.assemble(plain(target.workflow_id, "bold cyan"), " asks: ", plain(waiting.name, "bold yellow")),
+        *approval_rows(target.workflow_id, await _with_contents(store, waiting)),
+        plain(f"  step {waiting.seq}, since {format_time(waiting.since)}{until}", "dim"),
+        plain(f"  baton {digest(open_approval.baton)[:19]}…", "dim"),
+    )
+
+
+async def _with_contents(store: ArtifactStore | None, waiting: Waiting) -> Waiting:
+    """Return an approval with the texts of the artifacts that it shows, if the store has them."""
+    shows = []
+    for shown in (exhibit.excerpt for exhibit in waiting.shows):
+        ref = shown.artifact
+        if store is not None and ref is not None and (ref.size or 0) <= _MAX_CONTENT:
+            with contextlib.suppress(ArtifactError, UnicodeDecodeError, OSError):
+                content = (await store.get(ref.hash)).decode()[:EXCERPT_LENGTH]
+                shown = shown.model_copy(update={"text": f"{shown.text}\n\n{content}"})
+        shows.append(shown)
+    return waiting.model_copy(update={"shows": shows})
+
+
+def left_note(workflow_id: str) -> str:
+    """Return what became of a decision that no worker answered in time."""
+    return (
+        "sent, but no worker has answered yet: the server holds the decision, and it counts once a worker takes it up, "
+        f"if nothing has changed until then. baton show {shlex.quote(workflow_id)} says whether it did"
+    )
+
+
+def render_outcome(result: Decided) -> Text:
+    """Return how an approval ended, for a terminal."""
+    verb, style = ("approved", "green") if result.approved else ("denied", "red")
+    remaining = f"; {result.missing} more must approve" if result.missing else ""
+    why = f": {result.why}" if result.why else ""
+    by = plain(f" by {result.who} at {format_time(result.at)}{remaining}{why}")
+    return Text.assemble((verb, style), " ", plain(result.approval, "bold"), by)
+
+
+if sys.platform != "win32":
+    import termios
+
+_MAX_LINE = 64 * 1024
+
+
+@dataclass
+class LiveView:
+    """Prints a run's news line by line, and asks about open approvals; lines wait while a person answers."""
+
+    client: Client
+    console: Console
+    store: ArtifactStore | None = None
+    asks: bool = False
+    _pending_lines: list[Text] = field(default_factory=list)
+    _open_titles: dict[tuple[str, int], str] = field(default_factory=dict)  # of open approvals, by run and step
+    _asked_steps: list[tuple[str, int]] = field(default_factory=list)
+    _asking: asyncio.Task[None] | None = None
+    _is_sent: bool = False
+
+    async def show(self, workflow_id: str) -> None:
+        """Print the news until the run has ended."""
+        try:
+            async for update in follow(self.client, workflow_id):
+                if update.run is not None:
+                    for line in news_lines(update.news, update.run):
+                        self._write(line)
+                    if self.asks:
+                        await self._update_questions(update.run)
+        finally:
+            await self._withdraw()
+
+    async def _update_questions(self, run: RunRecord) -> None:
+        """Ask about open approvals; stop asking about decided ones."""
+        self._open_titles = {
+            (run.run_id, step.seq): step.name
+            for step in run.steps
+            if step.kind is StepKind.APPROVAL and step.status is StepStatus.RUNNING
+        }
+        if self._is_asking and self._asked_steps[-1] not in self._open_titles:
+            if not self._is_sent:
+                self._remark("\ndecided elsewhere")
+            await self._withdraw()
+        if not self._is_asking:
+            self._asking = asyncio.create_task(self._ask(run.workflow_id))
+
+    @property
+    def _is_asking(self) -> bool:
+        return self._asking is not None and not self._asking.done()
+
+    async def _withdraw(self) -> None:
+        """Stop asking; if a decision was sent, await its answer."""
+        if self._asking is not None:
+            if not self._is_sent:
+                self._asking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._asking
+            self._flush()
+
+    def _write(self, line: Text) -> None:
+        if self._is_asking:
+            self._pending_lines.append(line)
+        else:
+            self.console.print(line, soft_wrap=True)
+
+    def _flush(self) -> None:
+        while self._pending_lines:
+            self.console.print(self._pending_lines.pop(0), soft_wrap=True)
+
+    async def _ask(self, workflow_id: str) -> None:
+        """Ask a person about each open approval, until a decision counts or they leave it open."""
+        target = Target(workflow_id, None)
+        while unasked := [key for key in self._open_titles if key not in self._asked_steps]:
+            self._asked_steps.append(unasked[0])
+            title = self._open_titles[unasked[0]]
+            try:
+                while not await self._try_to_decide(target, title):
+                    pass
+            except EOFError:
+                quoted_id, quoted_title = shlex.quote(workflow_id), shlex.quote(title)
+                self._remark(f"\nleft open; decide later: baton approve {quoted_id} {quoted_title} --why '…'")
+            except BatonError as error:  # it is no longer open
+                self._remark(str(error))
+            self._flush()
+
+    async def _try_to_decide(self, target: Target, title: str) -> bool:
+        """Show an approval, ask, and decide; return False if the decision was refused."""
+        open_approval = await read_open_approval(self.client, target, title)
+        self.console.print(await approval_card(self.store, target, open_approval))
+        if open_approval.waiting.proof:
+            raise EOFError  # it needs a key
+        approved = (
+            await self._prompt(f"approve {title!r}? [y/n, Ctrl-D leaves it open]", "y", "yes", "n", "no")
+        ).startswith("y")
+        answer = await fill_form(open_approval.waiting, {}, self._prompt) if approved else None
+        why = await self._prompt("why")
+        decision = open_approval.decision(approved=approved, who=current_user(), why=why, answer=answer)
+        self._is_sent = True
+        try:
+            result = await decide_or_leave(self.client, target.workflow_id, decision)
+        except BatonError as error:
+            self._remark(str(error))
+            return False
+        finally:
+            self._is_sent = False
+        if result is None:
+            self._remark(left_note(target.workflow_id))
+        else:
+            self.console.print(render_outcome(result))
+        return True
+
+    def _remark(self, text: str) -> None:
+        self.console.print(block(text, "yellow"), soft_wrap=True)
+
+    async def _prompt(self, question: str, *choices: str) -> str:
+        """Return a non-empty line from the person, one of the choices if there are any.
+
+        The event loop reads the terminal, so the run continues meanwhile. Input typed before the question is dropped.
+        """
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+        while True:
+            self.console.print(plain(f"{question}: "), end="", soft_wrap=True)
+            text = (await _read_line()).strip()
+            if text and (not choices or text.lower() in choices):
+                return text.lower() if choices else text
+
+
+def can_ask() -> bool:
+    """Return whether this is the main thread of a foreground process at a terminal."""
+    if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
+        return False
+    try:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            return False
+        fd = sys.stdin.fileno()
+    except (OSError, ValueError, AttributeError):  # closed, or not a file, as in a notebook
+        return False
+    try:
+        return os.tcgetpgrp(fd) == os.getpgrp()
+    except OSError:  # a terminal without job control
+        return True
+
+
+async def _read_line() -> str:
+    loop, fd = asyncio.get_running_loop(), sys.stdin.fileno()
+    readable = asyncio.Event()
+    loop.add_reader(fd, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(fd)
+    line = os.read(fd, _MAX_LINE)
+    if not line:
+        raise EOFError
+    return line.decode(errors="replace")

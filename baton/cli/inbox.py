@@ -1,0 +1,404 @@
+"""`baton inbox`: list and decide the handoffs that wait for a person."""
+
+import asyncio
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from pydantic import JsonValue, ValidationError
+from rich.console import RenderableType
+from rich.text import Text
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from baton.cli.inbox_pages import (
+    Balance,
+    balance_line,
+    decision_line,
+    handoff_card,
+    handoff_names,
+    handoff_page,
+    inbox_table,
+    reason_label,
+    select_handoffs,
+)
+from baton.cli.options import ExitCode
+from baton.cli.output import Command, format_time, plain
+from baton.cli.session import (
+    AllOption,
+    LimitOption,
+    OptionalRunArgument,
+    PipelineOption,
+    RunArgument,
+    Session,
+    Target,
+    WhoOption,
+    WhyOption,
+    YesOption,
+    command,
+    parse_json_object,
+    parse_selection,
+    parse_usd,
+    resolve_user,
+)
+from baton.cli.show import approval_rows
+from baton.client import InboxPage, WaitingQuestion, answer_options, read_run, resolve_handoff, run_inbox
+from baton.client import inbox as read_inbox
+from baton.core.messages import Waiting
+from baton.core.patching import patch_effect
+from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff, refusal
+from baton.errors import PipelineError
+from baton.runs.client_handoffs import RunHandoffs, read_handoffs
+from baton.runs.client_inbox import PAGE
+from baton.runs.client_list import SUSPENDED, RunFilter
+from baton.runs.client_waiting import answer_of, must_be_answerable
+from baton.wire.text import quantity
+
+_CONCURRENCY = 8
+_MAX_NAMED = 10
+
+HandoffArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="HANDOFF", help="Its id, or the first eight characters of it; by default the only one that waits."
+    ),
+]
+
+
+UsdOption = Annotated[
+    str, typer.Option("--usd", metavar="AMOUNT", help="How much, in US dollars, such as 5.00.", show_default=False)
+]
+EditOption = Annotated[
+    str,
+    typer.Option("--patch", metavar="JSON|@FILE", help="A patch of the baton, or a file with it.", show_default=False),
+]
+
+
+@command
+async def list_(
+    session: Session,
+    limit: LimitOption = PAGE,
+    page: Annotated[int, typer.Option(min=1, help="Which page of so many runs.")] = 1,
+) -> None:
+    """List what runs ask people, the nearest deadline first: approvals, and handoffs that wait.
+
+    Read from the server's index and the runs' memos, so no worker is needed. The index may lag behind by a moment.
+    With --json each has a `kind`, `handoff` or `approval`.
+    """
+    client = await session.client()
+    with session.progress("asking the server"):
+        found = await read_inbox(client, limit=limit, skip=(page - 1) * limit)
+    if session.json:
+        session.write_json([entry.to_json_object() for entry in found.entries])
+    else:
+        await _print_inbox(session, client, found)
+    if found.remaining or found.skipped:
+        first = found.skipped + 1
+        note = f"runs {first:,} to {found.skipped + found.runs:,} of {found.total:,}, by deadline"
+        session.note(f"{note}; --page {page + 1} shows more" if found.remaining else note)
+
+
+async def _print_inbox(session: Session, client: Client, found: InboxPage) -> None:
+    for entry in found.entries:
+        if entry.approval is not None:
+            session.show(*_approval_rows(entry, entry.approval))
+    if suspended := (await client.count_workflows(RunFilter(status=SUSPENDED, children=True).query())).count:
+        session.note(f"{quantity(suspended, 'run')} suspended: `baton list --all --status suspended`")
+    others = [entry for entry in found.entries if entry.approval is None]
+    if others:
+        session.show(inbox_table(others, datetime.now(UTC)))
+    elif not found.entries:
+        session.note("nothing more waits for a person" if found.skipped else "nothing waits for a person")
+    for trouble in dict.fromkeys(f"{entry.workflow_id}: {entry.trouble}" for entry in found.entries if entry.trouble):
+        session.note(trouble)
+    if unserved := sorted({entry.workflow_id for entry in found.entries if not entry.has_worker}):
+        further = len(unserved) - _MAX_NAMED
+        names = ", ".join(unserved[:_MAX_NAMED]) + (f" and {further:,} more" if further > 0 else "")
+        session.note(f"no worker polls for {names}: what is decided takes effect once one does")
+    if others:
+        session.say("baton inbox show RUN", "dim")
+
+
+def _approval_rows(entry: WaitingQuestion, approval: Waiting) -> list[RenderableType]:
+    until = f", until {format_time(approval.until)}" if approval.until else ""
+    run, title = shlex.quote(entry.workflow_id), shlex.quote(approval.name)
+    return [
+        Text.assemble(
+            plain(entry.workflow_id, "bold"),
+            " asks: ",
+            plain(approval.name, "bold yellow"),
+            (f"  since {format_time(approval.since)}{until}", "dim"),
+        ),
+        *approval_rows(entry.workflow_id, approval),
+        *([] if entry.question and entry.question.is_whole else [Command(f"  baton show {run} --asked")]),
+        Command(f"  baton approve {run} {title}{answer_options(approval)} --why '…'"),
+    ]
+
+
+@command
+async def show(session: Session, run: RunArgument, handoff: HandoffArgument = None) -> None:
+    """Show one handoff: why it waits, all findings, its message, and what can be decided.
+
+    The message is shown as data inside a fence, with all that could steer a terminal made visible. Needs no worker.
+    """
+    target = Target.of(run)
+    client = await session.client()
+    with session.progress("asking the run"):
+        view = await _read_handoff(client, target, handoff)
+    if session.json:
+        session.write_json({**view.entry.to_json_object(), "message": view.message, "baton": view.baton})
+        return
+    session.show(handoff_page(view.entry, view.pending, view.message, view.baton))
+
+
+CodeOption = Annotated[
+    str | None,
+    typer.Option("--code", metavar="CODE", help="With --all: only handoffs that wait for this reason, as listed."),
+]
+
+
+def _decision_command(action: HandoffAction, help: str) -> Callable[..., None]:
+    """Return the command that decides one handoff, or with --all every selected one."""
+
+    async def decide(
+        session: Session,
+        run: OptionalRunArgument = None,
+        handoff: HandoffArgument = None,
+        why: WhyOption = "",
+        who: WhoOption = None,
+        yes: YesOption = False,
+        select_all: AllOption = False,
+        code: CodeOption = None,
+        pipeline: PipelineOption = None,
+        limit: LimitOption = 100,
+    ) -> None:
+        request = _Request(action, why, who, yes=yes)
+        target = parse_selection(run, select_all)
+        if target is None:
+            await _resolve_all(session, request, code, pipeline, limit)
+        elif code or pipeline:
+            raise typer.BadParameter("--code and --pipeline select among --all", param_hint="--all")
+        else:
+            await _resolve(session, target, handoff, request)
+
+    decide.__doc__ = help
+    return command(decide)
+
+
+release = _decision_command(
+    HandoffAction.RELEASE,
+    """Declare a safety finding a false alarm; the handoff is audited again with your name.
+
+    Only the texts that are shown are released. The same text passes in later handoffs of the run, any other one
+    is rejected as before.
+    """,
+)
+requeue = _decision_command(
+    HandoffAction.REQUEUE,
+    """Send a handoff again as it is; it is judged and audited again.
+
+    For example once its receiver was repaired. What is still wrong with it is found again.
+    """,
+)
+abandon = _decision_command(
+    HandoffAction.ABANDON,
+    """Give up a handoff: its stage fails.
+
+    The run fails unless the pipeline handles that.
+    """,
+)
+
+
+@command
+async def edit(
+    session: Session,
+    run: RunArgument,
+    patch: EditOption,
+    handoff: HandoffArgument = None,
+    why: WhyOption = "",
+    who: WhoOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Change the baton by a patch, and send the handoff with it.
+
+    The edit is in the run's history with your name and reason. A patch that does not fit the baton is refused
+    before anything is decided.
+    """
+    request = _Request(HandoffAction.EDIT, why, who, yes=yes, edit=parse_json_object(patch, "--patch"))
+    await _resolve(session, Target.of(run), handoff, request)
+
+
+@command
+async def top_up(
+    session: Session,
+    run: RunArgument,
+    usd: UsdOption,
+    handoff: HandoffArgument = None,
+    why: WhyOption = "",
+    who: WhoOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Put money into a run's budget, and send the handoff that waits for it."""
+    request = _Request(HandoffAction.TOP_UP, why, who, yes=yes, micro_usd=parse_usd(usd, "--usd"))
+    await _resolve(session, Target.of(run), handoff, request)
+
+
+@dataclass(frozen=True)
+class _Request:
+    action: HandoffAction
+    why: str
+    who: str | None
+    yes: bool
+    edit: Mapping[str, JsonValue] | None = None
+    micro_usd: int = 0
+
+    def check(self) -> None:
+        """Refuse a missing reason, and a name that cannot be recorded."""
+        if not self.why.strip():
+            raise typer.BadParameter("say why; the reason stays on record", param_hint="--why")
+        resolve_user(self.who)
+
+    def decision(self, pending: PendingHandoff) -> HandoffDecision:
+        """Return the decision about a handoff, tied to the wait that the person was shown."""
+        try:
+            return HandoffDecision(
+                handoff_id=pending.handoff_id,
+                action=self.action,
+                who=resolve_user(self.who),
+                why=self.why,
+                edit=None if self.edit is None else dict(self.edit),
+                micro_usd=self.micro_usd,
+                since=pending.since,
+            )
+        except ValidationError as error:
+            raise typer.BadParameter(error.errors()[0]["msg"], param_hint="--who") from error
+
+
+@dataclass(frozen=True)
+class _HandoffView:
+    """One pending handoff, with its message and baton from the run's history."""
+
+    entry: WaitingQuestion
+    pending: PendingHandoff
+    handoffs: RunHandoffs
+
+    @property
+    def message(self) -> dict[str, Any] | None:
+        """The message as last sent, if the history has it."""
+        return self.handoffs.messages.get(self.pending.handoff_id)
+
+    @property
+    def baton(self) -> dict[str, Any]:
+        """The baton before the handoff."""
+        return self.handoffs.run.baton.to_json_object()
+
+
+async def _read_handoff(client: Client, target: Target, handoff: str | None) -> _HandoffView:
+    """Return the handoff that the arguments select; exactly one must match."""
+    waiting = await run_inbox(client, target.workflow_id, target.run_id)
+    pending = [entry.handoff for entry in waiting if entry.handoff is not None]
+    matches = select_handoffs(pending, handoff)
+    if not matches:
+        missing = f"no handoff {handoff!r}" if handoff else "no handoff"
+        approvals = ", ".join(repr(entry.approval.name) for entry in waiting if entry.approval)
+        run = shlex.quote(target.workflow_id)
+        hint = f". It waits for approval {approvals}: `baton show {run} --asked` shows it" if approvals else ""
+        raise PipelineError(
+            f"{target.workflow_id!r} has {missing} that waits for a person; waiting: {handoff_names(pending)}{hint}"
+        )
+    if len(matches) > 1:
+        raise typer.BadParameter(f"several handoffs wait, name one: {handoff_names(matches)}", param_hint="HANDOFF")
+    [entry] = [entry for entry in waiting if entry.handoff is matches[0]]
+    return _HandoffView(entry, matches[0], await read_handoffs(client, entry.workflow_id, entry.run_id))
+
+
+async def _resolve(session: Session, target: Target, handoff: str | None, request: _Request) -> None:
+    request.check()
+    client = await session.client()
+    with session.progress("asking the run"):
+        await must_be_answerable(client, target.workflow_id, target.run_id)
+        view = await _read_handoff(client, target, handoff)
+    decision = request.decision(view.pending)
+    reason = refusal(decision, view.pending)
+    if reason:
+        raise PipelineError(reason)
+    if request.edit is not None:
+        patch_effect(view.handoffs.run.baton, request.edit, view.handoffs.run.state.stage_rules())
+    if not session.json:
+        session.err.print(handoff_card(view.entry, view.pending, view.message))
+    question = f"{request.action.value.replace('_', ' ')} the handoff to {plain(view.pending.receiver).plain!r}?"
+    session.confirm(question, yes=request.yes)
+    with session.progress("deciding"):
+        outcome = await answer_of(
+            client, target.workflow_id, resolve_handoff(client, target.workflow_id, decision, view.entry.run_id)
+        )
+        balance = await _read_balance(client, view, outcome.micro_usd) if outcome.micro_usd else None
+    if session.json:
+        output = {"workflow_id": target.workflow_id, **outcome.model_dump(mode="json")}
+        session.write_json(output if balance is None else {**output, "budget": asdict(balance)})
+        return
+    session.show(decision_line(view.pending, outcome))
+    if balance is not None:
+        session.show(balance_line(balance, target.workflow_id))
+
+
+async def _read_balance(client: Client, view: _HandoffView, micro_usd: int) -> Balance:
+    run = await read_run(client, view.entry.workflow_id, view.entry.run_id)
+    return Balance(run.ceiling_micro_usd, run.left_micro_usd, max(0, view.pending.missing_micro_usd - micro_usd))
+
+
+async def _resolve_all(session: Session, request: _Request, code: str | None, pipeline: str | None, limit: int) -> None:
+    """Show the selected handoffs that allow the decision, ask for confirmation once, and decide each."""
+    request.check()
+    client = await session.client()
+    with session.progress("asking the runs"):
+        found = await read_inbox(client, limit=limit)
+        selected = [
+            (entry, entry.handoff)
+            for entry in found.entries
+            if entry.handoff is not None
+            and entry.has_worker
+            and pipeline in (None, entry.pipeline)
+            and (code is None or _normalize_code(reason_label(entry.handoff)) == _normalize_code(code))
+            and request.action in entry.handoff.actions
+        ]
+    if not selected:
+        where = f" among the {limit:,} runs with the nearest deadlines (--limit)" if found.remaining else ""
+        raise PipelineError(f"no selected handoff allows {request.action.value!r}{where}; `baton inbox` lists all")
+    if not session.json:
+        session.err.print(inbox_table([entry for entry, _ in selected], datetime.now(UTC)))
+    verb, count = request.action.value.replace("_", " "), quantity(len(selected), "handoff")
+    session.confirm(f"{verb} {count}?", yes=request.yes)
+    semaphore = asyncio.Semaphore(_CONCURRENCY)
+
+    async def resolve(entry: WaitingQuestion, pending: PendingHandoff) -> str | None:
+        async with semaphore:
+            try:
+                resolution = resolve_handoff(client, entry.workflow_id, request.decision(pending), entry.run_id)
+                await answer_of(client, entry.workflow_id, resolution)
+            except (PipelineError, RPCError) as error:
+                return str(error)
+        return None
+
+    with session.progress("deciding"):
+        refusals = await asyncio.gather(*(resolve(entry, pending) for entry, pending in selected))
+    rows = [
+        {"workflow_id": entry.workflow_id, "handoff_id": pending.handoff_id, "refused": reason}
+        for (entry, pending), reason in zip(selected, refusals, strict=True)
+    ]
+    if session.json:
+        session.write_json(rows)
+    else:
+        session.show(plain(f"{quantity(refusals.count(None), 'handoff')} decided: {verb}", "green"))
+    for row in rows:
+        if row["refused"]:
+            session.say(f"{row['workflow_id']}: {row['refused']}", "red")
+    if any(refusals):
+        raise typer.Exit(ExitCode.FAILURE)
+
+
+def _normalize_code(code: str) -> str:
+    return code.upper().replace("-", "_").replace(" ", "_")

@@ -1,0 +1,285 @@
+"""The inputs of `baton audit`: the ledger, the keys, and the anchors outside the ledger."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from baton.cli.session import KEYS_FOLDER, Session, Target
+from baton.client import read_run
+from baton.errors import BatonError, HistoryError, ServerError, UnreadableRunError
+from baton.keys.claims import HeadSigner
+from baton.keys.store_keyring import Keyring
+from baton.keys.store_keys import PublicKeys
+from baton.ledger.chain import ChainHead
+from baton.ledger.proof import Checkpoint
+from baton.ledger.records import LedgerError
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store_evidence import AnchorFile
+from baton.ledger.store_schema import is_url
+from baton.runs.client_executions import describe
+from baton.runs.client_list import ListedRun, RunFilter, label_of, list_runs
+from baton.wire.names import ATTRIBUTE_TASK
+from baton.wire.text import quantity
+
+DEFAULT_LEDGER = ".baton/ledger.db"
+"""The default ledger, of worker.py too."""
+DEFAULT_NAME = LedgerOptions().name
+DEFAULT_WITNESS = ".baton/witness.jsonl"
+"""The witness file of the worker of `baton dev`."""
+
+_PANEL = "Ledger"
+_MAX_RUNS = 100_000
+_MAX_CONCURRENT = 8  # histories
+_MAX_NAMED_RUNS = 5
+
+LedgerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger",
+        metavar="PATH|URL",
+        help=f"The ledger: a file or postgresql://… [BATON_LEDGER, {DEFAULT_LEDGER}]",
+        rich_help_panel=_PANEL,
+    ),
+]
+NameOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger-name",
+        metavar="NAME",
+        help=f"Its name, which every record carries. [BATON_LEDGER_NAME, {DEFAULT_NAME}]",
+        rich_help_panel=_PANEL,
+    ),
+]
+KeysOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--keys",
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        readable=True,
+        help="The public keys, a JWK Set; by default those of this machine's keyring, if it has one.",
+        rich_help_panel=_PANEL,
+    ),
+]
+AnchorsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--anchors",
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        readable=True,
+        help="Heads and checkpoints that were kept outside the ledger; a worker's witness file by default. "
+        f"[BATON_WITNESS, {DEFAULT_WITNESS}]",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
+RunOption = Annotated[
+    str | None,
+    typer.Option(
+        "--run",
+        metavar="WORKFLOW_ID",
+        help="Cross-check with the heads that this run's history holds.",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """Heads and checkpoints from outside the ledger, which show what is missing at its end."""
+
+    heads: tuple[ChainHead, ...] = ()
+    checkpoints: tuple[Checkpoint, ...] = ()
+    malformed: tuple[str, ...] = ()  # workflow ids of runs whose histories could not be read for heads
+
+    @classmethod
+    def of(cls, file: Path | None) -> "Anchors":
+        """Read an anchor file; without a file there are none."""
+        if file is None:
+            return cls()
+        anchors = AnchorFile(file)
+        return cls(tuple(anchors.heads()), tuple(anchors.checkpoints()))
+
+    def with_heads(self, heads: Iterable[ChainHead]) -> "Anchors":
+        """Return the anchors with more heads."""
+        return replace(self, heads=(*self.heads, *heads))
+
+    def with_runs(self, runs: "Anchors") -> "Anchors":
+        """Return the anchors with those in the histories of runs."""
+        return replace(self, heads=(*self.heads, *runs.heads), malformed=(*self.malformed, *runs.malformed))
+
+    def has_task(self, task_id: str) -> bool:
+        """Return whether there is a head of this task, which the ledger must have then."""
+        return any(head.task_id == task_id for head in self.heads)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The public keys, and the signer, if any."""
+
+    public: PublicKeys | None = None
+    signer: HeadSigner | None = None
+
+    @classmethod
+    def of(cls, file: Path | None, environment: Mapping[str, str] = os.environ) -> "Keys":
+        """Return the public keys of a file, or of this machine's keyring, if it exists."""
+        if file is not None:
+            try:
+                return cls(PublicKeys.from_json(file.read_bytes()))
+            except BatonError as error:
+                raise LedgerError(f"{str(file)!r}: {error}") from error
+        if not Keyring.is_configured(environment, KEYS_FOLDER):
+            return cls()
+        keyring = Keyring.from_environment(environment, KEYS_FOLDER)
+        public = keyring.public()
+        return cls(public, keyring.signer()) if len(public) else cls()
+
+    @property
+    def as_jwks(self) -> list[dict[str, Any]]:
+        """The public keys for a bundle."""
+        return list(json.loads(self.public.to_json())["keys"]) if self.public else []
+
+
+@asynccontextmanager
+async def open_ledger(
+    session: Session, ledger: str | None, name: str | None, *, signer: HeadSigner | None = None, create: bool = False
+) -> AsyncIterator[Ledger]:
+    """Open the ledger that the options and the environment name."""
+    options = LedgerOptions(name=ledger_name(name), signer=signer, artifacts=session.parts.artifacts, create=create)
+    try:
+        opening = Ledger(ledger_place(ledger), options)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--ledger") from error
+    async with opening as opened:
+        yield opened
+
+
+def find_bundle(name: str) -> Path | None:
+    """Return the bundle, or None if this is the name of a task or run."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    if path.suffix == ".zst":
+        raise LedgerError(f"there is no bundle {name!r}; `baton audit export` writes one")
+    return None
+
+
+def ledger_place(ledger: str | None) -> Path | str:
+    """Return the ledger's path or URL: the option, the environment variable, or the default."""
+    where = ledger or os.environ.get("BATON_LEDGER") or DEFAULT_LEDGER
+    return where if is_url(where) else Path(where)
+
+
+def ledger_name(name: str | None) -> str:
+    """Return the name of the ledger: the option, the environment variable, or the default."""
+    return name or os.environ.get("BATON_LEDGER_NAME") or DEFAULT_NAME
+
+
+async def find_task(session: Session, ledger: Ledger, name: str) -> str:
+    """Return the task with this id, or of the run with this workflow id."""
+    if await ledger.head(name) is not None:
+        return name
+    problem = f"the ledger at {ledger.where!r} has no records of task {name!r}"
+    try:
+        task_id = await _find_run_task(await session.client(), Target.of(name))
+    except (BatonError, RPCError) as error:
+        reason = "no server answers, so it cannot be looked up as a run" if isinstance(error, ServerError) else error
+        raise LedgerError(f"{problem}; {reason}") from error
+    if task_id is None or await ledger.head(task_id) is None:
+        raise LedgerError(f"{problem} and none of a run {name!r}; check the id, and --ledger")
+    return task_id
+
+
+def find_witness(anchors: Path | None) -> Path | None:
+    """Return the anchor file: the option, the environment variable, or the default if that file exists."""
+    if anchors is not None:
+        return anchors
+    configured = os.environ.get("BATON_WITNESS")
+    file = Path(configured or DEFAULT_WITNESS)
+    return file if configured or file.exists() else None
+
+
+async def read_heads(session: Session, ledger: str, task_id: str | None = None) -> Anchors:
+    """Return the heads in the histories of all runs on the server, or of one task's runs."""
+    try:
+        client = await session.client()
+        runs = await list_runs(client, RunFilter(task=task_id, children=True), _MAX_RUNS)
+        with session.progress(f"reading the histories of {quantity(len(runs), 'run')}"):
+            semaphore = asyncio.Semaphore(_MAX_CONCURRENT)
+            results = await asyncio.gather(*(_read_listed_heads(client, run, ledger, semaphore) for run in runs))
+    except (BatonError, RPCError) as error:
+        reason = "no server answers" if isinstance(error, ServerError) else str(error)
+        session.note(f"{reason}, so the heads in the histories of runs were not compared")
+        return Anchors()
+    if len(runs) == _MAX_RUNS:
+        session.note(f"only the heads in the histories of the newest {_MAX_RUNS:,} runs were compared")
+    unread = [(run, result) for run, result in zip(runs, results, strict=True) if isinstance(result, BatonError)]
+    for run, why in unread[:_MAX_NAMED_RUNS]:
+        session.note(f"the heads in the history of run {run.workflow_id!r} were not compared: {why}")
+    if unread[_MAX_NAMED_RUNS:]:
+        session.note(f"and those of {quantity(len(unread) - _MAX_NAMED_RUNS, 'run')} more")
+    malformed = tuple(run.workflow_id for run, why in unread if isinstance(why, UnreadableRunError))
+    return Anchors(tuple(head for heads in results if isinstance(heads, list) for head in heads), malformed=malformed)
+
+
+async def _read_listed_heads(
+    client: Client, run: ListedRun, ledger: str, semaphore: asyncio.Semaphore
+) -> list[ChainHead] | BatonError:
+    async with semaphore:
+        try:
+            record = await read_run(client, run.workflow_id, run.run_id)
+            task_id = record.task_id or run.task_id
+            return parse_anchors(ledger, task_id, record.anchors) if task_id is not None else []
+        except BatonError as error:
+            if isinstance(error, UnreadableRunError) or not isinstance(error, HistoryError):
+                return error  # malformed, encrypted with other keys, or with malformed anchors
+            return []  # not a pipeline, or already deleted
+
+
+async def read_run_heads(session: Session, run: str, ledger: str) -> tuple[str, list[ChainHead]]:
+    """Return the task of a run, and the heads in its history."""
+    target = Target.of(run)
+    client = await session.client()
+    with session.progress("reading the history"):
+        record = await read_run(client, target.workflow_id, target.run_id)
+        task_id = record.task_id or await _read_task_label(client, target)
+    if task_id is None:
+        raise LedgerError(f"the run {run!r} has no task id; verify the task with --anchors instead")
+    return task_id, parse_anchors(ledger, task_id, record.anchors)
+
+
+def parse_anchors(ledger: str, task_id: str, anchors: Iterable[str]) -> list[ChainHead]:
+    """Parse the anchors of one task."""
+    try:
+        return [ChainHead.from_anchor(ledger, task_id, anchor) for anchor in anchors]
+    except ValueError as error:
+        raise LedgerError(f"an anchor of task {task_id!r} is malformed; expected N:sha256:…") from error
+
+
+async def _find_run_task(client: Client, target: Target) -> str | None:
+    """Return the task of a run from its label, or from its history if a client without Baton started it."""
+    task_id = await _read_task_label(client, target)
+    if task_id is not None:
+        return task_id
+    try:
+        return (await read_run(client, target.workflow_id, target.run_id)).task_id
+    except HistoryError:  # not a pipeline
+        return None
+
+
+async def _read_task_label(client: Client, target: Target) -> str | None:
+    """Return the task in a run's search attribute, if the server has it."""
+    return label_of(await describe(client, target.workflow_id, target.run_id), ATTRIBUTE_TASK)

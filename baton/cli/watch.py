@@ -1,0 +1,333 @@
+"""`baton watch`: follows a run, as lines of news or as a page that updates itself."""
+
+import asyncio
+import contextlib
+import shlex
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from baton.cli.history import change_lines
+from baton.cli.output import FoldedPage, format_time, json_text, make_table, plain
+from baton.cli.session import RunArgument, Session, Target, command
+from baton.cli.show import glyph, heading, repair_hints, verdict, waits_card
+from baton.client import RunRecord, RunStatus, Step, StepStatus
+from baton.core.history import HistoryEntry, StepKind
+from baton.runs.client_changes import Before, changes, remarks, with_before
+from baton.runs.client_follow import Cursor, Followed, follow
+from baton.runs.client_news import News, NewsKind
+from baton.runs.client_standing import missing_sentence, suspension_sentence
+from baton.runs.client_waiting import Waits, waits
+from baton.wire.text import elapsed, format_duration
+
+_REFRESH_PER_SECOND = 4
+
+
+@command
+async def watch(
+    session: Session,
+    run: RunArgument,
+    cursor: Annotated[
+        str | None,
+        typer.Option("--from", metavar="CURSOR", help="Resume after the line of --json that has this cursor."),
+    ] = None,
+) -> None:
+    """Follow a run to its end.
+
+    On a terminal it is a page that updates itself, otherwise a line for each event. It waits for a server that
+    restarts, and follows the newer run after a roll-back or a continue-as-new. At the end it prints the run's output.
+
+    With --json each line is an object; to resume after an interruption, give the last line's `cursor` to --from.
+    The exit code is 1 if the run does not complete.
+    """
+    try:
+        since = Cursor.parse(cursor) if cursor else None
+    except ValueError as error:
+        raise typer.BadParameter(f"{cursor!r} is not the `cursor` of a line of --json", param_hint="--from") from error
+    client = await session.client()
+    await follow_to_the_end(session, client, Target.of(run), since)
+
+
+async def follow_to_the_end(session: Session, client: Client, target: Target, since: Cursor | None = None) -> None:
+    """Follow a run to its end, in the form that suits the output."""
+    updates = follow(client, target.workflow_id, target.run_id, cursor=since)
+    if session.json:
+        last = await _write_json(session, updates)
+    elif session.out.is_terminal:
+        last = await _show_page(session, client, updates)
+    else:
+        last = await _write_lines(session, updates)
+    if last is None or last.status is not RunStatus.COMPLETED:
+        raise typer.Exit(1)
+    output = last.result.output if last.result else None
+    if output is not None and not session.json:
+        session.show("", plain(output if isinstance(output, str) else json_text(output, lines=True)))
+
+
+async def _write_json(session: Session, updates: AsyncIterator[Followed]) -> RunRecord | None:
+    """Write an object for each piece of news, all pieces of an update at once."""
+    run: RunRecord | None = None
+    async for update in updates:
+        run = update.run or run
+        if run is not None and update.news:
+            position = {"event": run.last_event, "workflow_id": run.workflow_id, "run_id": run.run_id}
+            pairs = zip(update.cursors, update.news, strict=True)
+            session.write_json_lines(
+                {"cursor": str(cursor), **position, **news.to_json_object(), **_output(run, news)}
+                for cursor, news in pairs
+            )
+    return run
+
+
+def _output(run: RunRecord, news: News) -> dict[str, Any]:
+    return {"output": run.result.output} if run.result and news.kind is NewsKind.RUN_ENDED else {}
+
+
+async def _write_lines(session: Session, updates: AsyncIterator[Followed]) -> RunRecord | None:
+    run: RunRecord | None = None
+    is_lost = False
+    async for update in updates:
+        if update.lost and not is_lost:
+            session.note(f"the server is unreachable ({update.lost}); waiting for it")
+        is_lost = update.lost is not None
+        run = update.run or run
+        if run is not None:
+            for line in news_lines(update.news, run):
+                session.out.print(line, soft_wrap=True)
+    return run
+
+
+async def _show_page(session: Session, client: Client, updates: AsyncIterator[Followed]) -> RunRecord | None:
+    """Update a page while the run is open, and print it whole at the end."""
+    page = Page(session.out)
+    with Live(page, console=session.out, refresh_per_second=_REFRESH_PER_SECOND, transient=True):
+        polling = asyncio.create_task(page.poll_waits(client))
+        try:
+            async for update in updates:
+                page.take(update)
+        finally:
+            polling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await polling
+    session.show(page.whole())
+    return page.run
+
+
+_POLL_SECONDS = 2.0
+_MIN_ROWS = 3
+_MAX_STREAM_LINES = 6
+_MAX_LINE_LENGTH = 80
+_NAME_WIDTH = 28
+
+Changes = dict[int, list[tuple[HistoryEntry, Before]]]
+"""By step number: the history entries, and the old values of the fields they changed."""
+
+_SIGNS = {
+    NewsKind.RUN_STARTED: ("▶", "bold"),
+    NewsKind.RUN_GOES_ON: ("↺", "yellow"),
+    NewsKind.RUN_SUSPENDED: ("!", "yellow"),
+    NewsKind.WAITS_FOR_WORKER: ("!", "yellow"),
+    NewsKind.RUN_ENDED: ("■", "bold"),
+    NewsKind.STEP_STARTED: ("●", "cyan"),
+    NewsKind.STEP_REFUSED: ("!", "yellow"),
+    NewsKind.HANDOFF_WAITS: ("!", "yellow"),
+    NewsKind.STEP_DONE: ("✓", "green"),
+    NewsKind.STEP_FAILED: ("✗", "bold red"),
+    NewsKind.STEP_UNDONE: ("↺", "yellow"),
+    NewsKind.TAKEN_OVER: ("↷", "dim"),
+    NewsKind.EDITED: ("✎", "yellow"),
+    NewsKind.NOTE: ("!", "yellow"),
+    NewsKind.TEXT: ("…", "dim"),
+    NewsKind.TOOL_CALLED: ("→", "cyan"),
+    NewsKind.TOOL_ANSWERED: ("←", "cyan"),
+    NewsKind.STREAM_RESTARTED: ("↺", "yellow"),
+}
+
+
+def news_lines(news: Sequence[News], run: RunRecord) -> Iterator[Text]:
+    """Yield a line for each piece of news, and below it the indented changes."""
+    befores = {id(entry): before for entry, before in with_before(run)} if any(piece.entries for piece in news) else {}
+    for piece in news:
+        denied = piece.kind is NewsKind.STEP_DONE and piece.step is not None and piece.step.approved is False
+        sign, style = _SIGNS[NewsKind.STEP_FAILED if denied else piece.kind]
+        at = f"{format_time(piece.at, datetime.now(UTC))} "
+        yield Text.assemble((at, "dim"), (f"{sign} ", style), plain(_describe(piece, run)))
+        for entry in piece.entries:
+            if entry.kind is not StepKind.BRANCH:
+                lines = change_lines([*changes(entry, befores[id(entry)]), *remarks(entry)])
+                yield from (Text.assemble(" " * len(at), "  ", line) for line in lines)
+
+
+def _describe(news: News, run: RunRecord) -> str:
+    step = news.step
+    name = f"{step.seq} {step.name}" if step else ""
+    match news.kind:
+        case NewsKind.RUN_STARTED:
+            return f"{run.pipeline} {run.workflow_id}: {news.text}"
+        case NewsKind.RUN_SUSPENDED:
+            return suspension_sentence(news.text)
+        case NewsKind.WAITS_FOR_WORKER:
+            return missing_sentence(news.text)
+        case NewsKind.STEP_STARTED if step and step.kind is StepKind.APPROVAL:
+            return f"{name}: waits for a decision (baton approve {shlex.quote(run.workflow_id)} --why '…')"
+        case NewsKind.STEP_STARTED:
+            return f"{name}: begins"
+        case NewsKind.STEP_REFUSED:
+            return f"{name}: refused, attempt {step.attempts if step else 0} begins: {news.text}"
+        case NewsKind.HANDOFF_WAITS:
+            why = f": {news.text}" if news.text else ""
+            return f"{name}: waits for a person (baton inbox show {shlex.quote(run.workflow_id)}){why}".lstrip(": ")
+        case NewsKind.STEP_DONE if step and step.kind is StepKind.APPROVAL:
+            approval = news.entries[-1]
+            return f"{name}: {verdict(step)} by {approval.by}{f': {approval.why}' if approval.why else ''}"
+        case NewsKind.STEP_DONE if step:
+            attempts = f", at attempt {step.attempts}" if step.attempts > 1 else ""
+            return f"{name}: done in {format_duration(elapsed(step.began, step.ended))}{attempts}"
+        case NewsKind.STEP_FAILED:
+            return f"{name}: failed: {news.text}" if news.text else f"{name}: the run ended before it did"
+        case NewsKind.STEP_UNDONE:
+            return f"{name}: undone"
+        case NewsKind.TAKEN_OVER:
+            return f"taken over: {news.text}"
+        case NewsKind.EDITED:
+            by = f" by {news.entries[-1].by}" if news.entries[-1].by else ""
+            return f"the baton was edited{by}"
+        case NewsKind.TEXT:
+            return f"{name}: {news.text}"
+        case NewsKind.TOOL_CALLED:
+            return f"{name}: calls {news.tool} {_shorten(news.text)}"
+        case NewsKind.TOOL_ANSWERED:
+            return f"{name}: {news.tool} answered {_shorten(news.text)}"
+        case NewsKind.STREAM_RESTARTED:
+            return f"{name}: begins again; its earlier output does not count"
+        case NewsKind.RUN_ENDED:
+            failures = (step.failure for step in run.steps if step.status is StepStatus.FAILED and step.failure)
+            shortened = (news.text.removesuffix(f": {failure}") for failure in failures if news.text.endswith(failure))
+            return next(shortened, news.text)
+        case _:
+            return news.text
+
+
+class Page:
+    """The page of a watched run; rich renders it several times a second."""
+
+    def __init__(self, console: Console) -> None:
+        self.run: RunRecord | None = None
+        self._console = console
+        self._changes: Changes = {}
+        self._waits: Waits | None = None
+        self._lost: str | None = None
+        self._changed = asyncio.Event()
+        self._streamed: dict[int, str] = {}
+
+    def take(self, update: Followed) -> None:
+        """Update the page."""
+        self._lost = update.lost
+        if update.run is not None and update.run is not self.run:
+            self.run, self._changes = update.run, _changes_by_step(update.run)
+        for piece in update.news:
+            self._collect_output(piece)
+        if update.news:
+            self._changed.set()
+
+    def _collect_output(self, news: News) -> None:
+        """Collect the output of a step while it streams."""
+        seq = news.step.seq if news.step else 0
+        match news.kind:
+            case NewsKind.TEXT:
+                self._streamed[seq] = self._streamed.get(seq, "") + news.text
+            case NewsKind.TOOL_CALLED | NewsKind.TOOL_ANSWERED:
+                sign, _ = _SIGNS[news.kind]
+                self._streamed[seq] = f"{self._streamed.get(seq, '')}\n{sign} {news.tool} {_shorten(news.text)}\n"
+            case NewsKind.STEP_DONE | NewsKind.STEP_FAILED | NewsKind.STEP_REFUSED | NewsKind.STREAM_RESTARTED:
+                self._streamed.pop(seq, None)
+
+    async def poll_waits(self, client: Client) -> None:
+        """Poll the server for what the run waits for: failed tries of a stage are not in its history."""
+        while True:
+            if self.run is not None:
+                with contextlib.suppress(RPCError):
+                    self._waits = await waits(client, self.run)
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_POLL_SECONDS):
+                    await self._changed.wait()
+
+    def __rich__(self) -> RenderableType:
+        """Return the page, cut to the height of the terminal."""
+        if self.run is None:
+            return plain(f"the server is unreachable ({self._lost})" if self._lost else "reading the history …", "dim")
+        return FoldedPage(self._page(self.run, self._max_rows(self.run)))
+
+    def whole(self) -> RenderableType:
+        """Return the page with all steps."""
+        return self._page(self.run, None) if self.run else Group()
+
+    def _max_rows(self, run: RunRecord) -> int:
+        """Return how many steps fit on the terminal beside the rest of the page."""
+        frame = self._console.render_lines(FoldedPage(self._page(run, 0)), pad=False)
+        return max(_MIN_ROWS, self._console.size.height - len(frame) - 2)
+
+    def _page(self, run: RunRecord, limit: int | None) -> RenderableType:
+        """Return the page with at most ``limit`` steps, the newest."""
+        pending = self._waits if run.status is RunStatus.RUNNING else None
+        rows: list[RenderableType] = [heading(run, pending), "", *_steps_table(run, self._changes, limit)]
+        for seq, text in self._streamed.items() if run.status is RunStatus.RUNNING else ():
+            lines = [line for line in text.splitlines() if line.strip()][-_MAX_STREAM_LINES:]
+            rows += ["", *(plain(f"{seq if index == 0 else ' '} │ {line}", "dim") for index, line in enumerate(lines))]
+        if pending:
+            rows += ["", waits_card(run, pending)]
+        rows += repair_hints(run)
+        if self._lost:
+            rows.append(plain(f"the server is unreachable ({self._lost}); waiting for it", "yellow"))
+        return Group(*rows)
+
+
+def _shorten(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _MAX_LINE_LENGTH else f"{line[: _MAX_LINE_LENGTH - 1]}…"
+
+
+def _changes_by_step(run: RunRecord) -> Changes:
+    """Return a run's changes by step, without people's edits and branches."""
+    steps: Changes = {}
+    for entry, before in with_before(run):
+        if entry.kind not in (StepKind.EDIT, StepKind.BRANCH):
+            steps.setdefault(entry.seq, []).append((entry, before))
+    return steps
+
+
+def _steps_table(run: RunRecord, all_changes: Changes, limit: int | None) -> Iterator[RenderableType]:
+    steps = run.steps if limit is None else run.steps[len(run.steps) - limit :] if limit else []
+    if len(steps) < len(run.steps):
+        yield Text(f"(+{len(run.steps) - len(steps)} earlier)", "dim")
+    headings = ("", "#", "step", "took", "what changed")
+    table = make_table(*headings, right=("#", "took"), whole=headings)
+    table.expand = True
+    table.columns[2].max_width = _NAME_WIDTH
+    table.columns[4].ratio = 1
+    for step in steps:
+        end = step.ended or (datetime.now(UTC) if step.status is StepStatus.RUNNING else None)
+        took = "" if step.status is StepStatus.TAKEN_OVER else format_duration(elapsed(step.began, end))
+        attempts = f" ×{step.attempts}" if step.attempts > 1 else ""
+        name = Text.assemble(plain(step.name, "bold"), (attempts, "yellow"))
+        table.add_row(glyph(step), str(step.seq), name, took, _summarise(step, all_changes.get(step.seq, [])))
+    yield table
+
+
+def _summarise(step: Step, entries: list[tuple[HistoryEntry, Before]]) -> Text:
+    """Return a step's changes on one line, additions first."""
+    if step.failure and step.status is not StepStatus.DONE:
+        return plain(step.failure, "red" if step.status is StepStatus.FAILED else "yellow")
+    if step.kind is StepKind.APPROVAL:
+        decisions = [f"{verdict(step)} by {entry.by}{f': {entry.why}' if entry.why else ''}" for entry, _ in entries]
+        return plain("; ".join(decisions), "italic")
+    all_of_step = [change for entry, before in entries for change in changes(entry, before)]
+    return Text("  ").join(change_lines(sorted(all_of_step, key=lambda change: change.sign == "-")))

@@ -1,0 +1,37 @@
+"""Names of people and groups, and the reasons that they give."""
+
+import unicodedata
+
+from baton.wire.text import is_visible
+
+GROUP_PREFIX = "group:"
+"""The prefix of a group's name in `who`."""
+
+
+def normalize_name(name: str) -> str:
+    """Return a name for comparison; case, width and blanks are ignored."""
+    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+
+
+MAX_REASON_LENGTH = 10_000
+"""The maximum length of a reason, in characters; a run keeps it to its end."""
+
+
+_MAX_NAME_LENGTH, _MAX_QUOTE_LENGTH = 200, 60
+
+
+def reason_refusal(why: str) -> str | None:
+    """Return why a person's reason is invalid, or None."""
+    if len(why) <= MAX_REASON_LENGTH:
+        return None
+    return f"the reason has {len(why):,} characters, and {MAX_REASON_LENGTH:,} is the most; shorten it"
+
+
+def name_refusal(who: str) -> str | None:
+    """Return why a person's name is invalid, or None; terminals, logs and records show it to others."""
+    if len(who) > _MAX_NAME_LENGTH:
+        return f"a person's name is recorded: give {_MAX_NAME_LENGTH} characters at most; found {len(who):,}"
+    if is_visible(who) and who.strip():
+        return None
+    advice = "give it in one line, without control characters" if who.strip() else "give one"
+    return f"a person's name is recorded: {advice}; found {who[:_MAX_QUOTE_LENGTH]!a}"

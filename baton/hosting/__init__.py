@@ -1,0 +1,1 @@
+"""What a worker's activities run inside: metering and tracing."""

@@ -1,0 +1,1 @@
+"""Doors for agents outside: by a client, over HTTP, and over MCP."""

@@ -1,0 +1,324 @@
+"""The inbox over all runs: what they ask people, the nearest deadline first, and decisions about handoffs.
+
+The server's index says which runs ask until when, each run's memo what it asks: neither needs a worker or a query.
+"""
+
+import asyncio
+import itertools
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueResponse
+from temporalio.client import Client
+from temporalio.common import SearchAttributeKey
+from temporalio.service import RPCError, RPCStatusCode
+
+from baton.core.history import StepKind
+from baton.core.messages import PipelineStatus, Waiting
+from baton.core.pending import HandoffDecision, PendingHandoff, refusal
+from baton.core.questions import OpenQuestions, Question
+from baton.errors import BatonError, HistoryError
+from baton.runs.client_decide import send_decision
+from baton.runs.client_executions import Execution, describe, list_executions
+from baton.runs.client_list import label_of
+from baton.runs.client_reader import read_run
+from baton.runs.client_record import StepStatus
+from baton.runs.client_waiting import describe_queue, indexed_build, is_served, pinned_build
+from baton.wire.names import (
+    ATTRIBUTE_STAGE,
+    ATTRIBUTE_STATUS,
+    ATTRIBUTE_TASK,
+    ATTRIBUTE_UNTIL,
+    MEMO_QUESTIONS,
+    NOT_WAITING,
+    QUERY_INBOX,
+    RESOLVE_HANDOFF,
+)
+
+PAGE = 100
+"""How many runs a page of the inbox has unless the caller says otherwise."""
+
+_SOME_TIME_AGO = NOT_WAITING + timedelta(days=1)  # any time between those that do not wait and those that do
+_RUNNING_WITH_STATUS = f"{ATTRIBUTE_STATUS} = '%s' AND ExecutionStatus = 'Running'"
+
+WAITING_RUNS = _RUNNING_WITH_STATUS % PipelineStatus.PENDING_HANDOFF.value
+"""The open runs with a handoff that waits for a person, in the server's query language."""
+
+_WAITING = _RUNNING_WITH_STATUS % PipelineStatus.WAITING.value
+ASKING_RUNS = f"{_WAITING} AND {ATTRIBUTE_UNTIL} > '{_SOME_TIME_AGO.isoformat()}'"
+"""The open runs with an open approval, likewise."""
+
+OUTSIDE_RUNS = f"{_WAITING} AND {ATTRIBUTE_UNTIL} <= '{_SOME_TIME_AGO.isoformat()}'"
+"""The open runs that wait for an agent outside, likewise."""
+
+_UNTIL = SearchAttributeKey.for_datetime(ATTRIBUTE_UNTIL)
+_MAX_CONCURRENT = 8
+_FIRST_WINDOW = timedelta(minutes=1)
+_WINDOW_FACTOR = 4
+_SECOND = timedelta(seconds=1)
+_LAST = datetime(2201, 1, 1, tzinfo=UTC)  # no deadline is later (`Visibility.show_waiting`)
+
+
+@dataclass(frozen=True)
+class WaitingQuestion:
+    """A question to people, and the run that asks it.
+
+    Attributes:
+        workflow_id: The workflow.
+        run_id: Its run.
+        pipeline: The workflow's type.
+        task_id: The task, as the server indexes it.
+        question: The question, in a list with long texts cut; None if it cannot be read.
+        stage: The stage or approval that the run waits at, as the server indexes it.
+        until: The nearest deadline of the run, as the server indexes it, in whole seconds.
+        has_worker: Whether a worker polls for the run: without one, a decision has no effect before one does.
+        trouble: Why the question cannot be read.
+    """
+
+    workflow_id: str
+    run_id: str
+    pipeline: str
+    task_id: str | None
+    question: Question | None
+    stage: str | None = None
+    until: datetime | None = None
+    has_worker: bool = True
+    trouble: str | None = None
+
+    @property
+    def handoff(self) -> PendingHandoff | None:
+        """The handoff that it is about, if it is about one."""
+        return self.question.handoff if self.question else None
+
+    @property
+    def approval(self) -> Waiting | None:
+        """The approval that it is, if it is one."""
+        return self.question.approval if self.question else None
+
+    @property
+    def deadline(self) -> datetime | None:
+        """Its deadline, or if it cannot be read the nearest of its run."""
+        return self.question.until if self.question else self.until
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return it as JSON, with the possible decisions."""
+        question = self.question
+        return {
+            "kind": "unreadable" if question is None else "handoff" if question.handoff else "approval",
+            "workflow_id": self.workflow_id,
+            "run_id": self.run_id,
+            "pipeline": self.pipeline,
+            "task_id": self.task_id,
+            "stage": self.stage,
+            "has_worker": self.has_worker,
+            "trouble": self.trouble,
+            "until": self.deadline.isoformat() if self.deadline else None,
+            "handoff": self.handoff.model_dump(mode="json") if self.handoff else None,
+            "approval": self.approval.model_dump(mode="json") if self.approval else None,
+            "actions": [*question.choices] if question else [],
+        }
+
+
+@dataclass(frozen=True)
+class InboxPage:
+    """A page of the inbox.
+
+    Attributes:
+        entries: The questions of the page's runs, the nearest deadline first.
+        total: How many open runs ask people something.
+        skipped: How many runs with nearer deadlines are on the pages before.
+        runs: How many runs are on this page.
+    """
+
+    entries: list[WaitingQuestion]
+    total: int
+    skipped: int
+    runs: int
+
+    @property
+    def remaining(self) -> int:
+        """How many runs are on later pages."""
+        return max(0, self.total - self.skipped - self.runs)
+
+
+async def inbox(client: Client, *, limit: int = PAGE, skip: int = 0) -> InboxPage:
+    """Return what runs ask people, the nearest deadline first, without asking the runs.
+
+    Runs come from the server's index, which may lag behind by a moment.
+
+    Args:
+        client: A connected client.
+        limit: How many runs the page has at most.
+        skip: How many runs with nearer deadlines to leave out, for a later page.
+
+    Returns:
+        The page, and how many runs ask something in all.
+
+    Raises:
+        BatonError: The namespace lacks Baton's search attributes.
+        temporalio.service.RPCError: The server cannot be asked.
+    """
+    try:
+        total = await _count(client)
+        runs = (await _list_nearest(client, total, skip + limit))[skip:]
+    except RPCError as error:
+        if error.status is RPCStatusCode.INVALID_ARGUMENT and "Baton" in error.message:
+            raise BatonError(
+                "the namespace lacks Baton's search attributes, so what waits for people cannot be found; `baton "
+                "doctor --fix` adds them for new runs. `baton inbox show RUN` works without them"
+            ) from error
+        raise
+    entries = await _read_questions(client, runs)
+    return InboxPage(sorted(entries, key=_by_deadline), total, skip, len(runs))
+
+
+async def run_inbox(client: Client, workflow_id: str, run_id: str | None = None) -> list[WaitingQuestion]:
+    """Return what one run asks people, whole, read from its history, the nearest deadline first.
+
+    Args:
+        client: A connected client.
+        workflow_id: The workflow.
+        run_id: Which of its runs; the newest by default.
+
+    Returns:
+        The questions; none if the run has ended.
+
+    Raises:
+        HistoryError: The workflow is not a pipeline, or its payloads cannot be read.
+        temporalio.service.RPCError: There is no such run, or the server cannot be asked.
+    """
+    run = await describe(client, workflow_id, run_id)
+    if run.close_time is not None:
+        return []
+    has_worker = is_served(await describe_queue(client, run.task_queue), pinned_build(run))
+    record = await read_run(client, run.id, run.run_id)
+    entries = [_entry(run, question) for question in record.questions]
+    asks = any(step.kind is StepKind.APPROVAL and step.status is StepStatus.RUNNING for step in record.steps)
+    if not entries and (asks or record.pending_handoffs):
+        entries = [_entry(run, None, "what it asks cannot be read: a newer release of Baton may have written it")]
+    return [replace(entry, has_worker=has_worker) for entry in entries]
+
+
+async def resolve_handoff(
+    client: Client, workflow_id: str, decision: HandoffDecision, run_id: str | None = None
+) -> HandoffDecision:
+    """Decide a pending handoff; who and why are recorded.
+
+    Args:
+        client: A connected client.
+        workflow_id: The pipeline.
+        decision: Which handoff, what to do, who and why.
+        run_id: Which of its runs; the newest by default.
+
+    Returns:
+        The decision that counts: the first one, if it was repeated.
+
+    Raises:
+        PipelineError: The decision is refused: the handoff is not pending, does not allow the action, or is decided.
+        temporalio.service.RPCError: There is no such run, or no worker answers.
+    """
+    handle = client.get_workflow_handle(workflow_id, run_id=run_id)
+
+    async def is_waiting() -> bool:
+        pending = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
+        current = next((entry for entry in pending if entry.handoff_id == decision.handoff_id), None)
+        return refusal(decision, current) is None
+
+    return await send_decision(handle, RESOLVE_HANDOFF, decision, HandoffDecision, is_waiting)
+
+
+async def _count(client: Client, until: datetime | None = None) -> int:
+    return (await client.count_workflows(_query(until=until))).count
+
+
+def _query(*, after: datetime = _SOME_TIME_AGO, until: datetime | None = None) -> str:
+    """Return the query for open runs that ask people something, with a deadline in that time."""
+    bound = "" if until is None else f" AND {ATTRIBUTE_UNTIL} <= '{until.isoformat()}'"
+    return f"{ATTRIBUTE_UNTIL} > '{after.isoformat()}'{bound} AND ExecutionStatus = 'Running'"
+
+
+async def _list_nearest(client: Client, total: int, most: int) -> list[Execution]:
+    """Return the runs with the nearest deadlines, in order; the server filters and counts, but does not sort."""
+    if total <= most:
+        runs = [run async for run in list_executions(client, _query())]
+    else:
+        until = await _find_bound(client, most)
+        runs = [run async for run in list_executions(client, _query(until=until))]
+    return sorted(runs, key=lambda run: (_deadline_of(run) or NOT_WAITING, run.id))[:most]
+
+
+async def _find_bound(client: Client, most: int) -> datetime:
+    """Return a time until which there are ``most`` deadlines, and hardly more, except for equal ones."""
+    # In whole seconds, as the attribute is: SQLite compares times as texts, and '….5Z' is more than '….51Z' there.
+    now, window = datetime.now(UTC).replace(microsecond=0), _FIRST_WINDOW
+    after, before = _SOME_TIME_AGO, 0
+    until = now + window
+    while (counted := await _count(client, until)) < most and until < _LAST:
+        after, before, window = until, counted, window * _WINDOW_FACTOR
+        until = min(now + window, _LAST)
+    while counted - before > most and until - after > _SECOND:
+        middle = after + (until - after) // _SECOND // 2 * _SECOND
+        if (within := await _count(client, middle)) < most:
+            after, before = middle, within
+        else:
+            until, counted = middle, within
+    return until
+
+
+async def _read_questions(client: Client, runs: list[Execution]) -> list[WaitingQuestion]:
+    """Return the questions in the memos of runs, and whether a worker polls for each."""
+    turn = asyncio.Semaphore(_MAX_CONCURRENT)
+    names = sorted({run.task_queue for run in runs})
+
+    async def describe_one(task_queue: str) -> DescribeTaskQueueResponse:
+        async with turn:
+            return await describe_queue(client, task_queue)
+
+    async def read(run: Execution) -> list[WaitingQuestion]:
+        async with turn:
+            try:
+                return [_entry(run, question) for question in await _questions_of(client, run)]
+            except HistoryError as error:
+                return [_entry(run, None, trouble=str(error))]
+
+    queues = dict(zip(names, await asyncio.gather(*map(describe_one, names)), strict=True))
+    entries = itertools.chain.from_iterable(await asyncio.gather(*map(read, runs)))
+    served = {run.run_id: is_served(queues[run.task_queue], indexed_build(run)) for run in runs}
+    return [replace(entry, has_worker=served[entry.run_id]) for entry in entries]
+
+
+async def _questions_of(client: Client, run: Execution) -> list[Question]:
+    """Return the questions in a run's memo, or if they do not fit there in its history."""
+    payload = run.info.memo.fields.get(MEMO_QUESTIONS)
+    if payload is None:
+        raise HistoryError("what it asks is not in its memo")
+    try:
+        [published] = await client.data_converter.decode([payload], [OpenQuestions])
+    except Exception as error:  # codecs and stores raise errors of any type
+        raise HistoryError(
+            f"what it asks cannot be decoded: {error}; the client needs the codec and the keys of the workers"
+        ) from error
+    questions: list[Question] = published.questions
+    return (await read_run(client, run.id, run.run_id)).questions if published.more else questions
+
+
+def _entry(run: Execution, question: Question | None, trouble: str | None = None) -> WaitingQuestion:
+    return WaitingQuestion(
+        workflow_id=run.id,
+        run_id=run.run_id,
+        pipeline=run.workflow_type,
+        task_id=label_of(run, ATTRIBUTE_TASK),
+        question=question,
+        stage=label_of(run, ATTRIBUTE_STAGE),
+        until=_deadline_of(run),
+        trouble=trouble,
+    )
+
+
+def _deadline_of(run: Execution) -> datetime | None:
+    return run.search_attributes.get(_UNTIL)
+
+
+def _by_deadline(entry: WaitingQuestion) -> tuple[datetime, str]:
+    return entry.deadline or NOT_WAITING, entry.workflow_id

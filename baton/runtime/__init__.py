@@ -1,0 +1,1 @@
+"""What the parts of one run share: approvals, handlers, visibility."""

@@ -1,0 +1,252 @@
+"""The queries of a running pipeline, its notes, and its roll-backs."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import Any
+
+from pydantic import JsonValue
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError
+
+from baton.budget.workflow import BudgetAccount
+from baton.core.messages import Overview, PipelineInput, Waiting
+from baton.core.past import RollBacks, RolledBack
+from baton.core.patching import patch_effect
+from baton.core.pending import PendingHandoff
+from baton.core.state import PipelineState
+from baton.errors import PatchError, StageFailedError
+from baton.runtime.workflow_approvals import Approvals
+from baton.runtime.workflow_questions import QuestionBoard
+from baton.runtime.workflow_visibility import Visibility, untyped_handler
+from baton.telemetry.metrics import ROLLBACKS, Metrics
+from baton.wire.names import (
+    FIRST_SEED,
+    QUERY_BATON,
+    QUERY_CHECK_PATCH,
+    QUERY_DETAILS,
+    QUERY_HISTORY,
+    QUERY_STATUS,
+    QUERY_WAITING,
+    ROLLED_BACK,
+)
+from baton.wire.text import single_line
+
+_MAX_NOTES = 50
+_MAX_ID_LENGTH = 200
+_MAX_NOTE_LENGTH = 2_000  # one query returns all notes, and the next run inherits them
+
+
+@dataclass(frozen=True)
+class Intervention:
+    """A roll-back or a fork.
+
+    Attributes:
+        action: `"ROLL_BACK"` or `"FORK"`.
+        id: The id of the intervention.
+        step: The first step that runs again.
+        from_run_id: The abandoned or forked run.
+        who: The name that the operator gave, unverified.
+        why: The reason.
+    """
+
+    action: str
+    id: str
+    step: str
+    from_run_id: str
+    who: str
+    why: str
+
+
+class RunHandlers:
+    """The handlers of a pipeline: its queries, its notes for operators, and its steps in progress.
+
+    Attributes:
+        under_way: The steps in progress, by number.
+        approvals: The open approvals.
+        visibility: The run's search attributes and details in the Temporal UI.
+        board: The open questions to people, in the run's memo.
+        notes: Notes for operators, oldest first.
+        steps: How many steps the code has started.
+        interventions: Roll-backs and forks that the ledger does not have yet.
+        pending_handoffs: Returns the handoffs that wait for a person.
+        roll_backs: Reads the roll-backs of a run that was reset.
+        defer_continue_as_new: How many open blocks prevent continue-as-new.
+    """
+
+    def __init__(self, state: PipelineState, task_id: str, account: BudgetAccount) -> None:
+        self._state = state
+        self._task_id = task_id
+        self._account = account
+        self.under_way: dict[int, Waiting] = {}
+        self.notes: list[str] = []
+        self._roll_backs: list[RolledBack] = []
+        self.interventions: list[Intervention] = []
+        self.pending_handoffs: Callable[[], Sequence[PendingHandoff]] = tuple
+        self.roll_backs = RollBackReader(self.record_roll_back)
+        self.steps = 0
+        self.defer_continue_as_new = 0
+        self.visibility = Visibility()
+        self.board = QuestionBoard(self.visibility)
+        self.approvals = Approvals(lambda: self._state.baton.digest, self.note, self.board)
+        self.metrics.begin(ROLLBACKS)
+        workflow.set_query_handler(QUERY_BATON, untyped_handler(self._on_baton))
+        workflow.set_query_handler(QUERY_HISTORY, untyped_handler(self._on_history))
+        workflow.set_query_handler(QUERY_STATUS, untyped_handler(self._on_status))
+        workflow.set_query_handler(QUERY_CHECK_PATCH, untyped_handler(self._on_check_patch))
+        workflow.set_query_handler(QUERY_WAITING, untyped_handler(self._on_waiting))
+        workflow.set_query_handler(QUERY_DETAILS, untyped_handler(self._on_details))
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """The pipeline's metrics; nothing is counted during replay."""
+        return Metrics(workflow.metric_meter())
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the run may continue as new: no step in progress, no open approval, no deferring block."""
+        return not self.defer_continue_as_new and not self.under_way and not self.approvals.waiting()
+
+    def waiting(self) -> list[Waiting]:
+        """Return the steps in progress and the open approvals, in step order."""
+        return sorted([*self.under_way.values(), *self.approvals.waiting()], key=lambda waiting: waiting.seq)
+
+    def note(self, text: str) -> None:
+        """Add a note for operators and log it."""
+        line = single_line(text[:_MAX_NOTE_LENGTH])
+        workflow.logger.warning(line)
+        self.notes = [*self.notes, line][-_MAX_NOTES:]
+
+    def carried(self) -> dict[str, JsonValue]:
+        """Return the notes and roll-backs for the next run."""
+        return {"notes": [*self.notes], "roll_backs": [_shorten(roll_back) for roll_back in self._roll_backs]}
+
+    def record_roll_back(self, roll_back: RolledBack) -> None:
+        """Charge the cost of the abandoned part, credit its top-ups, and note who rolled the run back."""
+        self._account.charge_unreserved("", roll_back.left)
+        if roll_back.topped_up_micro_usd:
+            self._account.top_up(roll_back.topped_up_micro_usd)
+        self._roll_backs = [*self._roll_backs, roll_back][-_MAX_NOTES:]
+        run_id = roll_back.from_run_id
+        id = f"rollback:{run_id[:_MAX_ID_LENGTH]}"
+        self.interventions.append(Intervention("ROLL_BACK", id, roll_back.to, run_id, roll_back.by, roll_back.why))
+        self.note(roll_back.note)
+        if roll_back.stopped_children:
+            self.note(f"stopped children: {', '.join(roll_back.stopped_children)}")
+
+    def restore(self, start: PipelineInput) -> None:
+        """Restore the notes and roll-backs of the previous run, and note a fork."""
+        operators: Any = start.carried.get("operators", {})
+        self.notes = [*operators.get("notes", [])]
+        self._roll_backs = start.roll_backs
+        handoffs: Any = start.carried.get("handoffs", {})
+        if (origin := start.origin) is not None and not start.continued and handoffs.get("on_record"):
+            id = f"fork:{workflow.info().workflow_id[:_MAX_ID_LENGTH]}"
+            self.interventions.append(Intervention("FORK", id, origin.at, origin.run_id, origin.by, origin.why))
+
+    def _on_baton(self) -> dict[str, JsonValue]:
+        """The current baton, as JSON."""
+        return self._state.baton.to_json_object()
+
+    def _on_history(self, since: int = 0) -> list[dict[str, JsonValue]]:
+        """The history entries from index ``since``: who changed what, and when."""
+        return [entry.model_dump(mode="json") for entry in self._state.entries[since:]]
+
+    def _on_status(self) -> Overview:
+        """Status, steps in progress, open approvals, spend, notes."""
+        return Overview(
+            status=self.visibility.status,
+            task_id=self._task_id,
+            seq=self.steps,
+            waiting_for=self.waiting(),
+            spend=self._state.spend,
+            billed=self._account.billed(self._state.spend),
+            remaining_micro_usd=self._account.budget.remaining_micro_usd if self._account.limited else None,
+            topped_up_micro_usd=self._account.budget.topped_up_micro_usd,
+            digest=self._state.baton.digest,
+            notes=self.notes,
+        )
+
+    def _on_waiting(self) -> list[Waiting]:
+        """The steps in progress, and open approvals with their deadlines."""
+        return self.waiting()
+
+    def _on_check_patch(self, baton: Any, patch: Any) -> list[str]:
+        """The findings against a ``patch`` of a ``baton``, by the pipeline's rules and type: one sentence each."""
+        try:
+            patch_effect(type(self._state.initial).model_validate(baton), patch, self._state.rules)
+        except PatchError as error:
+            return error.findings
+        return []
+
+    def _on_details(self) -> str:
+        """The run's details as Markdown: status, baton, and the events to roll back to."""
+        return self.visibility.page(
+            self._state,
+            [*self.under_way.values()],
+            self.approvals.waiting(),
+            self.pending_handoffs(),
+            self.notes,
+            self._account.budget.own.micro_usd,
+        )
+
+
+def _shorten(roll_back: RolledBack) -> dict[str, JsonValue]:
+    """Return the part of a roll-back that later runs keep."""
+    texts = {
+        "to": roll_back.to[:_MAX_NOTE_LENGTH],
+        "by": roll_back.by[:_MAX_NOTE_LENGTH],
+        "why": roll_back.why[:_MAX_NOTE_LENGTH],
+        "from_run_id": roll_back.from_run_id[:_MAX_NOTE_LENGTH],
+    }
+    return roll_back.model_copy(update={**texts, "stopped_children": []}).model_dump(mode="json")
+
+
+_READ_TIMEOUT = timedelta(seconds=30)
+_READ_DEADLINE = timedelta(minutes=2)
+
+
+class RollBackReader:
+    """Reads who rolled the run back and what the abandoned part spent, before the next step begins."""
+
+    def __init__(self, record: Callable[[RolledBack], None]) -> None:
+        self._record = record
+        first_seed = workflow.extern_functions().get(FIRST_SEED, workflow.random_seed)
+        self._seed: int = first_seed()
+        self._count = 0
+        self._reading: asyncio.Task[None] | None = None
+
+    async def catch_up(self) -> None:
+        """Record every reset of the run that is not recorded yet.
+
+        Raises:
+            StageFailedError: The history of the abandoned part cannot be read, so its cost is unknown.
+        """
+        while self._seed != workflow.random_seed():
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.create_task(self._read(workflow.random_seed()))
+            await asyncio.shield(self._reading)
+
+    async def _read(self, seed: int) -> None:
+        try:
+            new: RollBacks = await workflow.execute_activity(
+                ROLLED_BACK,
+                self._count,
+                result_type=RollBacks,
+                start_to_close_timeout=_READ_TIMEOUT,
+                schedule_to_close_timeout=_READ_DEADLINE,
+                retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=200)),
+                summary="bills of the part that was rolled back",
+            )
+        except ActivityError as error:
+            raise StageFailedError(
+                f"the cost of the part that was rolled back cannot be read: {error.cause or error}. Roll the run back "
+                "again when its workers can read its history"
+            ) from error
+        for roll_back in new.made:
+            self._record(roll_back)
+        self._count += len(new.made)
+        self._seed = seed

@@ -1,0 +1,198 @@
+"""The traceparent of a handoff (W3C Trace Context).
+
+A trace of Baton is flat. Every handoff of a task carries the traceparent of the span that started the pipeline, also
+in child pipelines and continued runs, so one trace holds them all without deep nesting. Links show the order: a
+handoff's span id is computed from its id and receiver, so `parentHandoffId` is enough to link to the previous span.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
+
+from baton.errors import BatonError
+from baton.wire.records import parse_instant
+
+MAX_LENGTH = 512
+"""The maximum length of a traceparent of a later version, and of a tracestate."""
+
+FOLLOWS = "follows"
+"""The member of `step` with the previous handoff's span, in a child, where `parentHandoffId` does not name it."""
+
+_SAMPLED = 0x01
+_SPAN_ID = re.compile("[0-9a-f]{16}")
+# Version 00 ends after the flags, later ones may continue after a dash (§3.2.4); ff is not a version (§3.2.2.1).
+_TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[!-~]*)?")
+
+
+class TraceparentError(BatonError, ValueError):
+    """A text is not a traceparent; the message shows the format."""
+
+
+@dataclass(frozen=True)
+class TraceContext:
+    """A W3C traceparent: which trace, which span of it, and whether that span is recorded.
+
+    Attributes:
+        trace_id: 32 hexadecimal digits in lower case, not all zeros.
+        span_id: 16 of them, not all zeros: the span that the receiver's own is a child of.
+        sampled: Whether the sender may have recorded its span; then a receiver records its own.
+    """
+
+    trace_id: str
+    span_id: str
+    sampled: bool = True
+
+    def __post_init__(self) -> None:
+        for name, value, digits in (("trace id", self.trace_id, 32), ("span id", self.span_id, 16)):
+            if not re.fullmatch(f"[0-9a-f]{{{digits}}}", value) or not int(value, 16):
+                raise TraceparentError(
+                    f"a {name} is {digits} hexadecimal digits in lower case, not all zeros; found {value[:40]!r}"
+                )
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse a traceparent."""
+        parts = _TRACEPARENT.fullmatch(text) if len(text) <= MAX_LENGTH else None
+        if parts is None or parts[1] == "ff" or (parts[1] == "00" and parts[5]):
+            raise TraceparentError(
+                "a traceparent is 00-<32 hex>-<16 hex>-<2 hex> in lower case (W3C Trace Context §3.2); "
+                f"found {text[:80]!r}"
+            )
+        return cls(parts[2], parts[3], bool(int(parts[4], 16) & _SAMPLED))
+
+    def __str__(self) -> str:
+        return f"00-{self.trace_id}-{self.span_id}-{_SAMPLED if self.sampled else 0:02x}"
+
+
+def new_traceparent(trace_id: str, span_id: str) -> str:
+    """Return the traceparent of a new trace."""
+    return str(TraceContext(trace_id, span_id))
+
+
+def child_traceparent(parent: str, span_id: str) -> str:
+    """Return a span's traceparent: its parent's trace and sampling, its own id."""
+    context = TraceContext.parse(parent)
+    return str(TraceContext(context.trace_id, span_id, context.sampled))
+
+
+def task_traceparent(task_id: str) -> str:
+    """Return the traceparent of a task that was started outside a trace, made of the task's id."""
+    digits = task_id.replace("-", "").lower()
+    return new_traceparent(digits, digits[:16])
+
+
+def handoff_span_id(handoff_id: str, receiver: str) -> str:
+    """Return the id of a handoff's span, which anyone can compute."""
+    hashed = hashlib.sha256(f"{handoff_id}\n{receiver}".encode("utf-8", "replace")).digest()
+    return f"{int.from_bytes(hashed[:8], 'big') or 1:016x}"
+
+
+@dataclass(frozen=True)
+class HandoffTrace:
+    """The members of a message that a trace needs.
+
+    Attributes:
+        parent: The span that started the pipeline, or None if the message has no valid traceparent.
+        tracestate: Opaque state of tracing systems, passed on unchanged.
+        handoff_id: The handoff's id.
+        task_id: The task's id.
+        sender: Who handed on.
+        receiver: Who is to receive.
+        previous_id: The handoff that the sender received, None for the first of its pipeline.
+        previous_span_id: The id of that handoff's span; for a child pipeline's first, the span of its parent's last
+            handoff; after a fan-out, the span of the last branch.
+        sent_at: When the message was built, None if its timestamp is missing or invalid.
+        attempt: The attempt of its stage, from 1.
+        is_first: Whether it begins its pipeline's task, as the first step, and is the only or first copy of a fan-out.
+        hands_back: Whether it asks its receiver to correct an earlier handoff; it has its own id, and continues
+            the count of attempts.
+    """
+
+    parent: TraceContext | None
+    tracestate: str
+    handoff_id: str
+    task_id: str
+    sender: str
+    receiver: str
+    previous_id: str | None
+    previous_span_id: str | None
+    sent_at: datetime | None
+    attempt: int
+    is_first: bool = True
+    hands_back: bool = False
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any]) -> "HandoffTrace | None":
+        """Return a message's trace, or None if it does not name its handoff, task or agents."""
+        agents = [message.get("fromAgent"), message.get("toAgent")]
+        sender, receiver = (agent if isinstance(agent, Mapping) else {} for agent in agents)
+        names = message.get("handoffId"), message.get("taskId"), sender.get("agentId"), receiver.get("agentType")
+        if not all(isinstance(name, str) and name for name in names):
+            return None
+        handoff_id, task_id, agent_id, agent_type = (str(name)[:MAX_LENGTH] for name in names)
+        state, parent_id = message.get("tracestate"), message.get("parentHandoffId")
+        copies, raw_step = message.get("receiverList"), message.get("step")
+        step: Mapping[str, Any] = raw_step if isinstance(raw_step, Mapping) else {}
+        attempt, seq, execution = step.get("attempt"), step.get("seq"), sender.get("executionId")
+        parent_id = parent_id if isinstance(parent_id, str) else None
+        # `executionId` is the handoff that the sender accepted, or, if it hands back, the one it rejected.
+        hands_back = parent_id is not None and isinstance(seq, int) and execution != parent_id
+        return cls(
+            parent=_parse_parent(message.get("traceparent")),
+            tracestate=state if isinstance(state, str) and len(state) <= MAX_LENGTH else "",
+            handoff_id=handoff_id,
+            task_id=task_id,
+            sender=agent_id,
+            receiver=agent_type,
+            previous_id=parent_id,
+            previous_span_id=_previous_span_id(execution if hands_back else parent_id, agent_id, step),
+            sent_at=parse_instant(message.get("timestamp")),
+            attempt=attempt if isinstance(attempt, int) and attempt > 0 else 1,
+            is_first=message.get("initial") is True
+            and seq in (None, 1)
+            and (not (isinstance(copies, list) and copies) or copies[0] == agent_type),
+            hands_back=hands_back,
+        )
+
+    @property
+    def span_id(self) -> str:
+        """The id of the handoff's own span."""
+        return handoff_span_id(self.handoff_id, self.receiver)
+
+    @property
+    def begins_trace(self) -> bool:
+        """Whether it is the first handoff of a task that was started without a span."""
+        return self.previous_span_id is None and self.is_first and self.is_untraced
+
+    @property
+    def is_untraced(self) -> bool:
+        """Whether the task was started without a trace, so that sampling is undecided."""
+        if self.parent is None:
+            return False
+        try:
+            return str(self.parent) == task_traceparent(self.task_id)
+        except TraceparentError:
+            return False
+
+
+def span_after(handoff_id: str, receivers: str) -> str:
+    """Return the span id of a handoff whose receivers (joined by `+`) hand on next; of a fan-out, of its last."""
+    return handoff_span_id(handoff_id, receivers.rpartition("+")[2])
+
+
+def _previous_span_id(handoff_id: object, sender: str, step: Mapping[str, Any]) -> str | None:
+    """Return the previous handoff's span id, computed from its id or read from `step`."""
+    if isinstance(handoff_id, str):
+        return span_after(handoff_id, sender)
+    follows = step.get(FOLLOWS)
+    return follows if isinstance(follows, str) and _SPAN_ID.fullmatch(follows) else None
+
+
+def _parse_parent(value: object) -> TraceContext | None:
+    try:
+        return TraceContext.parse(value) if isinstance(value, str) else None
+    except TraceparentError:
+        return None
