@@ -153,6 +153,7 @@ def _search_phrases(mail: Mail, rule: PhrasesRule, read_at: datetime) -> list[An
 
 
 RESEARCHER, REVIEWER, WRITER, VERSION = "ResearchAgent", "ComplianceReviewAgent", "ExplanationWriter", "1.0.0"
+SENDER = "SendingAgent"
 REVIEWERS_TOOLS = frozenset({"policy.search", "crm.read_customer_status"})
 """The tools of the compliance agent."""
 FORBIDDEN = ("email.send", "crm.update_customer")
@@ -166,9 +167,10 @@ AGENTS = AgentRegistry(
         (RESEARCHER, "compliance.research", TOOLS),
         (REVIEWER, "compliance.review", REVIEWERS_TOOLS),
         (WRITER, "compliance.explain", ()),
+        (SENDER, "compliance.send", FORBIDDEN),
     )
 )
-"""The agents of the pipeline; handoffs to any other stage are rejected."""
+"""The agents of the pipeline, and the one that a team has send what was cleared; other stages get no handoff."""
 
 ARTIFACT = "compliance-decision"
 _MAX_CONCERNS = 10

@@ -266,7 +266,7 @@ def parse_anchors(ledger: str, task_id: str, anchors: Iterable[str]) -> list[Cha
     try:
         return [ChainHead.from_anchor(ledger, task_id, anchor) for anchor in anchors]
     except ValueError as error:
-        raise LedgerError(f"an anchor of task {task_id!r} is malformed; expected N:sha256:…") from error
+        raise UnreadableRunError(f"an anchor of task {task_id!r} is malformed; expected N:sha256:…") from error
 
 
 async def _find_run_task(client: Client, target: Target) -> str | None:

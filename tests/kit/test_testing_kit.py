@@ -156,7 +156,7 @@ class TestSealedHandoffs:
         async with pipeline_worker(client, [Researched], [research, decide]) as worker:
             run = await run_pipeline(worker, Researched.run, START)
         [_, raw] = await sealed_handoffs(run.handle, client)
-        own = replace(safeguards, ledger=tmp_path / "receiver.db", vault=None)
+        own = replace(safeguards, ledger=tmp_path / "receiver.db", witness=None, vault=None)
 
         first, again, *others = await answers(own, decide, raw, raw, *handoff_attacks(raw).values())
         [elsewhere] = await answers(own, decide, raw, task_id="another-task")
