@@ -38,6 +38,23 @@ async def work(context: StageContext[Baton]) -> StageResult:
     return StageResult(baton_patch=_answer(context.given.seq, context.baton))
 
 
+@stage
+async def decide(context: StageContext[Baton]) -> BatonPatch:
+    """Make one more decision."""
+    seq = context.given.seq
+    return BatonPatch(decision_log=[f"Decision {seq}: option {seq % 7}, for the evidence of step {seq}"])
+
+
+@stage(tools=["crm.lookup"])
+async def look_up(context: StageContext[Baton]) -> BatonPatch:
+    """Call a tool, think aloud, and decide."""
+    seq = context.given.seq
+    await context.tools.call("crm.lookup", lambda: f"Customer {seq} has {seq % 9} seats.")
+    context.session.brainstorm(f"What if customer {seq} had none?")
+    context.session.decision(f"Customer {seq} keeps the plan.")
+    return BatonPatch(current_state=[f"Customer {seq} was looked up", "The list goes on", "Nobody waits"])
+
+
 @stage(heartbeat=timedelta(seconds=1), retries=Retries(attempts=0, first=timedelta(milliseconds=100), factor=1.0))
 async def lap(baton: Baton) -> BatonPatch:
     """Work for a moment; that its worker died is noticed within a second."""

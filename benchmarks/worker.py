@@ -24,11 +24,12 @@ from baton.keys.store_keyring import Keyring
 from baton.plugin import BatonPlugin
 from benchmarks import raw, stages
 from benchmarks.settings import SETTINGS, collect_as
+from benchmarks.timing import TimedPlugin
 from benchmarks.workflows.asks import Asks
 from benchmarks.workflows.delivery import Delivery
 from benchmarks.workflows.exchange import HandsOff, Receives
 from benchmarks.workflows.first import FirstStage
-from benchmarks.workflows.long import LongDelivery
+from benchmarks.workflows.long import LongContracts, LongDecisions, LongDelivery
 from benchmarks.workflows.raw import RawDelivery
 
 _FOUR = [stages.plan, stages.implement, stages.review, stages.release]
@@ -48,6 +49,7 @@ ROLES: dict[str, dict[str, Any]] = {
     },
     "protocol": _PROTOCOL,
     "encrypted": _PROTOCOL,
+    "long": {"workflows": [LongDecisions, LongContracts], "activities": [stages.decide, stages.look_up]},
     "raw": {
         "workflows": [RawDelivery],
         "activities": [raw.raw_plan, raw.raw_implement, raw.raw_review, raw.raw_release],
@@ -65,7 +67,8 @@ async def connect(role: str, address: str, folder: Path) -> Client:
     """Return a client as the workers and services of ``role`` have it.
 
     Args:
-        role: `"baton"`, with the parts that the shipped worker wires; `"protocol"`, with safeguards beside them, or
+        role: `"baton"`, with the parts that the shipped worker wires; `"long"`, which times its workflow tasks;
+            `"protocol"`, with safeguards beside them, or
             `"encrypted"`, with encryption as well; or `"raw"`, with Temporal's own pydantic converter.
         address: Where the server is.
         folder: Where artifacts, keys and ledgers are kept.
@@ -78,6 +81,10 @@ async def connect(role: str, address: str, folder: Path) -> Client:
     _, counter = best_counter()
     parts = WorkerParts(artifacts=open_store(str(folder / "artifacts")), counter=counter)
     safeguards: Safeguards | Literal["off"] = "off"
+    if role == "long":
+        timed = TimedPlugin(parts, safeguards="off")
+        timed.folder = folder
+        return await Client.connect(address, plugins=[timed])
     if role != "baton":
         keyring = Keyring.development(folder)
         safeguards = Safeguards(keyring, ledger_of(folder, role), encrypt=role == "encrypted")

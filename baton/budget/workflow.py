@@ -1,7 +1,5 @@
 """The running budget of a pipeline: reserve before a stage, charge each attempt, settle afterwards."""
 
-from collections.abc import Iterable
-
 from pydantic import JsonValue
 
 from baton.budget.billing import beyond_outcomes, carried_beyond, spent_in
@@ -51,9 +49,9 @@ class BudgetAccount:
         """Return the total charged, or None if it equals ``spend``, the cost of the accepted steps."""
         return None if self.budget.own == spend else self.budget.own
 
-    def carried(self, outcomes: Iterable[Outcome]) -> dict[str, JsonValue]:
-        """Return the state for the next run of a pipeline without a budget."""
-        return {} if self.limited else carried_beyond(self.budget.own.beyond(spent_in(outcomes)))
+    def carried(self, spend: Spend) -> dict[str, JsonValue]:
+        """Return the state for the next run of a pipeline without a budget, whose recorded steps cost ``spend``."""
+        return {} if self.limited else carried_beyond(self.budget.own.beyond(spend))
 
     def charge_unreserved(self, stage: str, spend: Spend) -> None:
         """Charge spend that has no reservation, such as a lost attempt."""

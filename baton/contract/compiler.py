@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from pydantic import Field
+
 from baton.contract.draft import (
     BUDGET,
     CONFIDENCES,
@@ -260,17 +262,20 @@ class CompileReport(CompactRecord):
         processors: The names of the processors, in order.
         session_tokens: The tokens of the whole session.
         contract_tokens: The tokens of the rendered contract.
+        settled: The number of earlier events by label, which were left out for good.
     """
 
     dispositions: list[Disposition]
     processors: list[str]
     session_tokens: Count
     contract_tokens: Count
+    settled: dict[str, Count] = Field(default_factory=dict)
 
     @property
     def label_counts(self) -> Mapping[str, int]:
         """The number of events per label, in order of first appearance."""
-        return Counter(disposition.label for disposition in self.dispositions if disposition.label is not None)
+        labels = (disposition.label for disposition in self.dispositions if disposition.label is not None)
+        return Counter(self.settled) + Counter(labels)
 
     def ids(self, fate: EventOutcome) -> frozenset[str]:
         """Return the ids of the events with this outcome."""
@@ -291,9 +296,13 @@ def compile_contract(
     policy: ContractPolicy | None = None,
     processors: Sequence[Processor] = DEFAULT_PROCESSORS,
     estimator: TokenEstimator = estimate_tokens,
+    settled: Mapping[str, int] | None = None,
 ) -> Compiled:
-    """Compile the contract that a receiver sees instead of the session."""
-    draft = Draft(events, request, policy or ContractPolicy(), estimator)
+    """Compile the contract that a receiver sees instead of the session, of which ``settled`` events are only counted.
+
+    The number of settled events is given by label.
+    """
+    draft = Draft(events, request, policy or ContractPolicy(), estimator, settled)
     for processor in processors:
         try:
             processor.run(draft)
@@ -307,5 +316,6 @@ def compile_contract(
         processors=[processor.name for processor in processors],
         session_tokens=sum(event.tokens or estimator(event.content) for event in draft.events),
         contract_tokens=contract_tokens(contract, estimator),
+        settled=draft.settled,
     )
     return Compiled(contract, report)

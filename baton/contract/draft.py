@@ -213,6 +213,7 @@ class Draft:
         request: The request for the contract.
         policy: The time limits.
         estimator: Counts tokens.
+        settled: The number of earlier events by label, which were left out for good.
 
     Example:
         >>> from datetime import UTC, datetime
@@ -229,7 +230,9 @@ class Draft:
         request: ContractRequest,
         policy: ContractPolicy,
         estimator: TokenEstimator = estimate_tokens,
+        settled: Mapping[str, int] | None = None,
     ) -> None:
+        self.settled = dict(settled or {})
         self.events: Sequence[SessionEvent] = tuple(events)
         self.request = request
         self.policy = policy
@@ -309,7 +312,8 @@ class Draft:
 
     def label_counts(self) -> dict[str, int]:
         """Return the number of events per label, in order of first appearance."""
-        return dict(Counter(label for _, outcome, label in self.fates() if label and outcome is EventOutcome.EXCLUDED))
+        labels = (label for _, outcome, label in self.fates() if label and outcome is EventOutcome.EXCLUDED)
+        return dict(Counter(self.settled) + Counter(labels))
 
     def _settle(self, event: SessionEvent, fate: EventOutcome, detail: str | None = None) -> None:
         """Settle an unsettled event of this session."""

@@ -35,7 +35,7 @@ from baton.wire.records import (
     Uuid4,
     parse_instant,
 )
-from baton.wire.text import single_line
+from baton.wire.text import quantity, single_line
 
 
 class ContractError(HandoffError):
@@ -493,6 +493,9 @@ class Explanation(CompactRecord):
             f"- `{label}`: {len(ids)} ({', '.join(ids[:_MAX_LISTED])}{', …' if len(ids) > _MAX_LISTED else ''})"
             for label, ids in by_label.items()
         ] or ["- nothing"]
+        earlier = sum((self.terms.excluded_counts or {}).values()) - len(self.left_out)
+        if earlier > 0:
+            lines.append(f"- {quantity(earlier, 'earlier event')} in the runs that this one continues, see there")
         return lines
 
     def _render_cost(self) -> list[str]:

@@ -1,16 +1,18 @@
-"""Contracts in a pipeline: before each stage, its contract is compiled from all earlier session events.
+"""Contracts in a pipeline: before each stage, its contract is compiled from the session events of the steps before.
 
 Compiling is a pure function of these events, so it runs in workflow code, adds only the contract to the history, and
 gives the same contract in a replay.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
+from pydantic import JsonValue
 from temporalio import workflow
 
-from baton.contract.compiler import DEFAULT_PROCESSORS, compile_contract
+from baton.contract.compiler import DEFAULT_PROCESSORS, Compiled, compile_contract
 from baton.contract.draft import ContractPolicy, ContractRequest, Processor
 from baton.contract.records import (
     MAX_TASK_LENGTH,
@@ -22,6 +24,7 @@ from baton.contract.records import (
     verdict_log_fields,
 )
 from baton.contract.registry import AgentRegistry, OutputSchemas, tool_key, tool_keys, tool_set
+from baton.contract.session import MAX_OPEN_EVENTS, Session, SessionState
 from baton.contract.validation import validate_contract
 from baton.core.messages import PipelineInput, StageInput, StageReturn, ToolLimits
 from baton.core.receivers import ReceiverRequirements, choose_receiver
@@ -111,10 +114,8 @@ class ContractIssuer:
         self._metrics = metrics
         self._state = state
         self._trace_id = trace_id
-        self._events: list[SessionEvent] = []
-        self._outcomes_read = 0
+        self._session = Session()
         self._inputs: dict[str, StageInput] = {}
-        self._labels: dict[str, str] = {}
         self._sent_labels: list[dict[str, str]] = []
         self._positions: dict[str, tuple[int, int]] = {}
         self._prompts: dict[str, StageReturn] = {}
@@ -150,7 +151,7 @@ class ContractIssuer:
             output_schema=None if spec.output is None else OutputSchemaRef.parse(spec.output),
             max_tokens=terms.max_tokens,
         )
-        compiled = compile_contract(self._session_events(), request, terms.policy, terms.processors)
+        compiled = self._compile(request)
         verdict = validate_contract(
             compiled.contract,
             now=now,
@@ -171,14 +172,11 @@ class ContractIssuer:
                 f"the contract for {spec.name!r} is not valid, and nothing was sent: "
                 + "; ".join(finding.text for finding in verdict.errors)
             )
-        labels = {entry.event_id: entry.label for entry in compiled.report.dispositions if entry.label is not None}
         # Only new labels are sent: all of them in each message would let the history grow quadratically.
-        left_out = {id: label for id, label in labels.items() if self._labels.get(id) != label}
-        if persisted:  # otherwise `explain` reads them from the next persisted message
-            self._labels.update(left_out)
+        left_out = self._session.left_out(persisted=persisted)
         self._sent_labels.append(left_out)
         update = {"contract": compiled.contract.to_json_object(), "left_out": left_out}
-        self._positions[spec.name] = len(self._events), len(self._sent_labels)
+        self._positions[spec.name] = len(self._state.outcomes), len(self._sent_labels)
         self._inputs[spec.name] = stage_input.model_copy(update=update)
         return self._inputs[spec.name]
 
@@ -191,12 +189,16 @@ class ContractIssuer:
         stage_input = self._inputs.get(stage)
         if stage_input is None:
             raise PipelineError(f"no contract was made for {stage!r}, only for {', '.join(self._inputs)}")
-        event_count, message_count = self._positions[stage]
+        outcome_count, message_count = self._positions[stage]
         result = self._prompts.get(stage)
         return explain_stage(
             stage_input.contract or {},
             self._sent_labels[:message_count],
-            self._session_events()[:event_count],
+            [
+                SessionEvent.from_json_object(event)
+                for outcome in self._state.outcomes[:outcome_count]
+                for event in outcome.events
+            ],
             stage=stage,
             seq=stage_input.seq,
             attempt=stage_input.attempt,
@@ -204,10 +206,27 @@ class ContractIssuer:
             prompt=result.prompt if result else (),
         )
 
-    def _session_events(self) -> list[SessionEvent]:
-        """Return the session events of all steps so far, parsing each once."""
-        outcomes = self._state.outcomes
-        for outcome in outcomes[self._outcomes_read :]:
-            self._events += [SessionEvent.from_json_object(event) for event in outcome.events]
-        self._outcomes_read = len(outcomes)
-        return self._events
+    def carried(self) -> dict[str, JsonValue]:
+        """Return the session for the run that continues this one."""
+        return self._session.state().model_dump(mode="json")
+
+    def restore(self, carried: Mapping[str, Any]) -> None:
+        """Restore the session of the previous run."""
+        self._session = Session(SessionState.model_validate(carried))
+
+    def _compile(self, request: ContractRequest) -> Compiled:
+        """Compile a contract from what the session has and what the steps since then recorded."""
+        session, terms, outcomes = self._session, self._terms, self._state.outcomes
+        if session.read > len(outcomes):  # the code has changed, and does not take the steps that it was made from
+            session = self._session = Session()
+        while True:
+            added = 0
+            while session.read < len(outcomes) and added < MAX_OPEN_EVENTS:
+                events = outcomes[session.read].events
+                session.events += [SessionEvent.from_json_object(event) for event in events]
+                session.read, added = session.read + 1, added + len(events)
+            settled = dict(session.settled)
+            compiled = compile_contract(session.events, request, terms.policy, terms.processors, settled=settled)
+            session.settle(compiled, request.created_at)
+            if session.read == len(outcomes):
+                return compiled

@@ -15,6 +15,8 @@ class Fit:
         waiting: By number, the recorded steps that wait until earlier ones are restored: why the code does not fit if
             nothing can bring those.
         left: Returns how many recorded steps the code has not asked for, which it has to do before it ends.
+        release: Drops the recorded steps when the worker drops the run. They are part of cycles: left to the garbage
+            collector, those of some long runs held up the workflow task of another for half a second.
 
     Example:
         >>> fit = Fit()
@@ -28,6 +30,7 @@ class Fit:
         self.misfit = ""
         self.waiting: dict[int, str] = {}
         self.left: Callable[[], int] = lambda: 0
+        self.release: Callable[[], None] = lambda: None
 
     def suspend(self, why: str) -> None:
         """Note that the code does not fit; the first reason stays."""

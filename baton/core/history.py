@@ -5,14 +5,14 @@ is the complete result of a step. A run that starts with outcomes returns them i
 again; fork, continue-as-new and tests use this one mechanism.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
 from pydantic import Field, JsonValue, ValidationError
 
 from baton.core.baton import Baton
-from baton.core.patching import merge_patch
+from baton.core.patching import append_decisions, merge_patch
 from baton.errors import RecordedBatonError
 from baton.wire.json_values import Json
 from baton.wire.records import CompactRecord, Integer, Name, Timestamp
@@ -198,17 +198,32 @@ class CompensationRecord(CompactRecord):
     by_hand: str | None = None
 
 
-def apply_change(baton: Baton, change: dict[str, Any]) -> Baton:
+def fold_change(members: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members of a baton with a recorded change applied, without checking anything again."""
+    patch = {name: value for name, value in change.items() if name != "decision_log"}
+    folded: dict[str, Any] = merge_patch(members, patch)
+    if decisions := change.get("decision_log"):
+        folded["decision_log"], _ = append_decisions(members["decision_log"], decisions)
+    return folded
+
+
+def restored_baton(kind: type[Baton], members: Mapping[str, Any]) -> Baton:
+    """Return the baton of folded members.
+
+    Raises:
+        RecordedBatonError: They do not fit the type.
+    """
+    try:
+        return kind.from_json_object(members)
+    except ValidationError as error:
+        raise RecordedBatonError(describe_recorded_faults(error, members)) from None
+
+
+def apply_change(baton: Baton, change: Mapping[str, Any]) -> Baton:
     """Return ``baton`` with a recorded change applied, without checking it against the rules again."""
     if not change:
         return baton
-    patch = {name: value for name, value in change.items() if name != "decision_log"}
-    merged = merge_patch(baton.to_json_object(), patch)
-    merged["decision_log"] = [*baton.decision_log, *change.get("decision_log", [])]
-    try:
-        return type(baton).from_json_object(merged)
-    except ValidationError as error:
-        raise RecordedBatonError(describe_recorded_faults(error, merged)) from None
+    return restored_baton(type(baton), fold_change(baton.to_json_object(), change))
 
 
 def snapshots(initial: Baton, entries: Iterable[HistoryEntry]) -> Iterator[tuple[HistoryEntry, Baton]]:

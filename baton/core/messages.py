@@ -12,6 +12,7 @@ from baton.core.budget import Budget
 from baton.core.exhibits import Exhibit
 from baton.core.history import Outcome, Spend, StepKind
 from baton.core.inputs import INPUT_NAME, MAX_INPUTS, encode_inputs
+from baton.core.pages import PAGE, read_page
 from baton.core.past import Heir, RolledBack, SealCheck, check_carried, check_outcome, check_personal_data
 from baton.core.verdict import Verdict
 from baton.wire.json_values import Json, canonical_json, digest, pae
@@ -78,6 +79,7 @@ class PipelineInput(CompactRecord):
         personal_data: Personal data, encrypted by the vault (`Vault.seal`); nowhere else in the input.
         tool_limits: In a child pipeline, what its parent lets it call.
         outcomes: Recorded steps, which are not executed again.
+        pages: Of many recorded steps those before `outcomes`; see `recorded`.
         edit: A patch to apply after the recorded steps.
         origin: The run this one was forked from.
         continued: How often the run continued as new.
@@ -103,6 +105,7 @@ class PipelineInput(CompactRecord):
     personal_data: dict[str, JsonValue] = Field(default_factory=dict)
     tool_limits: ToolLimits | None = None
     outcomes: list[Outcome] = Field(default_factory=list)
+    pages: list[str] = Field(default_factory=list)
     edit: dict[str, JsonValue] | None = None
     origin: Origin | None = None
     continued: Integer = Field(default=0, ge=0)
@@ -115,7 +118,12 @@ class PipelineInput(CompactRecord):
     @property
     def has_past(self) -> bool:
         """Whether the run starts from more than a service may give it."""
-        return bool(self.outcomes or self.edit is not None or self.origin or self.continued or self.carried)
+        return bool(self.recorded_count or self.edit is not None or self.origin or self.continued or self.carried)
+
+    @property
+    def recorded_count(self) -> int:
+        """How many steps are recorded."""
+        return len(self.pages) * PAGE + len(self.outcomes)
 
     @property
     def seal(self) -> SealCheck | None:
@@ -133,7 +141,7 @@ class PipelineInput(CompactRecord):
         return encode_inputs(inputs, tagged=True) if isinstance(inputs, Mapping) else inputs
 
     def check_past(self) -> None:
-        """Check what continue-as-new and fork set, as far as others than its owner use it.
+        """Check what continue-as-new and fork set, as far as others than its owner use it; pages when they are read.
 
         Raises:
             ValidationError: It is malformed, so neither Baton nor anybody with Baton's form of it has written it.
@@ -141,15 +149,13 @@ class PipelineInput(CompactRecord):
         check_personal_data(self.personal_data)
         check_carried(self.carried)
         for outcome in self.outcomes:
-            check_outcome(outcome)
-            if outcome.failure is None and (form := _VALUES.get(outcome.kind)) is not None:
-                form.model_validate(outcome.value, strict=False)
+            _check_step(outcome)
 
     def without_past(self) -> Self:
         """Return the input with nothing but what services set."""
         return self.model_copy(
             update={
-                **{"personal_data": {}, "outcomes": [], "carried": {}, "continued": 0},
+                **{"personal_data": {}, "outcomes": [], "pages": [], "carried": {}, "continued": 0},
                 **{"edit": None, "origin": None, "heir": None},
             }
         )
@@ -160,6 +166,23 @@ class PipelineInput(CompactRecord):
             raise TypeError(f"baton_type={kind.__name__}: expected a class derived from Baton")
         members: dict[str, Any] = {"current_state": STARTING, **self.baton, "goal": self.goal}
         return kind.from_json_object(members)
+
+    def recorded(self) -> list[Outcome]:
+        """Return all recorded steps, in the order in which they ended.
+
+        Raises:
+            PipelineError: They cannot be read.
+        """
+        return [*(outcome for page in self.pages for outcome in self.read_page(page)), *self.outcomes]
+
+    @staticmethod
+    def read_page(page: str) -> list[Outcome]:
+        """Return the recorded steps of a page.
+
+        Raises:
+            PipelineError: It is malformed.
+        """
+        return read_page(page, _check_step)
 
     @property
     def roll_backs(self) -> list[RolledBack]:
@@ -611,3 +634,10 @@ class Decided(CompactRecord):
 
 _VALUES: Mapping[StepKind, type[BaseModel]] = {StepKind.APPROVAL: Decided, StepKind.CHILD: PipelineResult}
 """The form of an outcome's value, by the kind of its step; that of other kinds is the pipeline's own."""
+
+
+def _check_step(outcome: Outcome) -> None:
+    """Raise pydantic's ValidationError if a recorded step is malformed where others than its owner use it."""
+    check_outcome(outcome)
+    if outcome.failure is None and (form := _VALUES.get(outcome.kind)) is not None:
+        form.model_validate(outcome.value, strict=False)

@@ -8,7 +8,7 @@ import copy
 import difflib
 from builtins import isinstance  # noqa: UP029 - the workflow sandbox replaces the global by a slow one
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -75,6 +75,11 @@ RawPatch: TypeAlias = BatonPatch | Mapping[str, JsonValue]
 
 MAX_BYTES = 1024 * 1024
 """The most bytes of a baton as JSON: hundreds of times its intended size, half of Temporal's limit."""
+
+MAX_DECISIONS = 1_000
+"""The most decisions in a baton; when more are made, the newer half stays, and the history has them all."""
+MAX_DECISION_CHARACTERS = 200_000
+"""The most characters of these decisions together, likewise."""
 
 MIN_BULLETS, MAX_BULLETS = 3, 8  # outside these, a patch gets a warning
 
@@ -143,7 +148,7 @@ def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None)
     before = baton.to_json_object()
     other_fields = {name: value for name, value in raw.items() if name != "decision_log"}
     merged = merge_patch(before, other_fields)
-    merged["decision_log"] = [*baton.decision_log, *appended]
+    merged["decision_log"], moved = append_decisions(baton.decision_log, appended)
     after, schema_findings = _parse_merged(type(baton), merged, raw)
     reported = {finding.split(":", 1)[0] for finding in findings}
     findings += [finding for finding in schema_findings if finding.split(":", 1)[0] not in reported]
@@ -155,6 +160,8 @@ def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None)
     if appended:
         change["decision_log"] = [*appended]
     warnings = _bullet_warnings(raw, after)
+    if moved:
+        warnings.append(f"decision_log: the {moved:,} oldest entries left the baton; the history has them")
     constraints = set(after.constraints)
     removed = [rule for rule in baton.constraints if rule not in constraints]
     return PatchEffect(baton, after, change, warnings, removed)
@@ -193,6 +200,27 @@ def unknown_decisions(log: list[str], other: list[Any]) -> list[Any]:
         else:
             unknown.append(entry)
     return unknown
+
+
+def append_decisions(log: Sequence[str], appended: Sequence[str]) -> tuple[list[str], int]:
+    """Return the log with new decisions, and how many old ones left it because it would have become too long.
+
+    Example:
+        >>> log, left = append_decisions([f"Decision {number}" for number in range(1_000)], ["One more"])
+        >>> len(log), left, log[-1]
+        (500, 501, 'One more')
+    """
+    decisions = [*log, *appended]
+    fits = len(decisions) <= MAX_DECISIONS and sum(map(len, decisions)) <= MAX_DECISION_CHARACTERS
+    if fits or not appended:
+        return decisions, 0
+    kept, room = 1, MAX_DECISION_CHARACTERS // 2 - len(decisions[-1])  # the newest stays, however long it is
+    for decision in reversed(decisions[-MAX_DECISIONS // 2 : -1]):
+        room -= len(decision)
+        if room < 0:
+            break
+        kept += 1
+    return decisions[-kept:], len(decisions) - kept
 
 
 def _count_echoed(log: list[str], value: list[str]) -> int:
@@ -291,9 +319,9 @@ def _protection_findings(before: Baton, after: Baton, rules: PatchRules) -> list
         removed = len(_entry_digests(before, name) - _entry_digests(after, name))
         if removed:
             findings.append(f"{name}: is protected, and {removed} of its entries would be removed; keep them all")
-    hashes = dict(rules.known_artifacts) | {ref.id: ref.hash for ref in before.artifacts}
+    hashes = {ref.id: ref.hash for ref in before.artifacts}
     for ref in after.artifacts:
-        known = hashes.setdefault(ref.id, ref.hash)
+        known = hashes.setdefault(ref.id, rules.known_artifacts.get(ref.id, ref.hash))
         if known != ref.hash:
             findings.append(
                 f"artifacts: {ref.id!r} already names other bytes ({known[:12]}…, now {ref.short_hash}…); "

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from baton.core.baton import Baton
-from baton.core.history import Conflict, HistoryEntry, Outcome, Spend, StepKind, apply_change
+from baton.core.history import Conflict, HistoryEntry, Outcome, Spend, StepKind, fold_change, restored_baton
 from baton.core.messages import Decided, PipelineResult, StageReturn
 from baton.core.patching import (
     PatchEffect,
@@ -23,7 +23,7 @@ from baton.core.patching import (
     same_json,
 )
 from baton.core.stages import field_set
-from baton.errors import PatchError
+from baton.errors import PatchError, RecordedBatonError
 from baton.wire.json_values import digest
 
 
@@ -123,22 +123,42 @@ class PipelineState:
 
     Attributes:
         initial: The first baton.
-        baton: The current baton.
         entries: One history entry for each change, in order.
         outcomes: One outcome for each finished step, in the order in which they finished.
         rules: The pipeline's own rules.
         spend: The total cost of all recorded steps.
+        spend_without_edits: The same without edits and corrections, as `spent_in` counts it.
+        report_misfit: Takes why the baton that the restored steps made does not fit the type.
     """
 
     def __init__(self, initial: Baton, rules: PatchRules | None = None) -> None:
         self.initial = initial
-        self.baton = initial
+        self._baton = initial
+        self._folded: dict[str, JsonValue] | None = None
+        self.report_misfit: Callable[[str], None] | None = None
         self.rules = rules or PatchRules()
         self.entries: list[HistoryEntry] = []
         self.outcomes: list[Outcome] = []
-        self.spend = Spend()
+        self.spend = self.spend_without_edits = Spend()
         field_set(self.rules.protected, type(initial), "protected")
         self._artifacts = {**self.rules.known_artifacts, **{ref.id: ref.hash for ref in initial.artifacts}}
+
+    @property
+    def baton(self) -> Baton:
+        """The current baton; where a misfit is reported, the last one that fits the type.
+
+        Raises:
+            RecordedBatonError: The restored steps made a baton that does not fit the type, and nobody is told.
+        """
+        if self._folded is not None:
+            try:
+                self._baton = restored_baton(type(self.initial), self._folded)
+            except RecordedBatonError as error:
+                if self.report_misfit is None:
+                    raise
+                self.report_misfit(str(error))
+            self._folded = None
+        return self._baton
 
     def stage_rules(self) -> PatchRules:
         """Return the rules for the next patch: the pipeline's own and all known artifacts."""
@@ -241,15 +261,17 @@ class PipelineState:
     def record_failure(self, seq: int, name: str, kind: StepKind, failure: str, *, canceled: bool = False) -> Outcome:
         """Record that a step failed or was canceled; the baton is unchanged."""
         outcome = Outcome(seq=seq, order=len(self.outcomes), name=name, kind=kind, failure=failure, canceled=canceled)
-        self._append(outcome, self.baton)
+        self._append(outcome)
         return outcome
 
     def restore(self, outcome: Outcome) -> None:
-        """Apply a recorded step exactly as it happened."""
-        baton = self.baton
+        """Apply a recorded step exactly as it happened; what it made is validated when `baton` is read."""
         for entry in outcome.entries:
-            baton = apply_change(baton, entry.effective)
-        self._append(outcome, baton)
+            if change := entry.effective:
+                members = self._baton.to_json_object() if self._folded is None else self._folded
+                self._folded = fold_change(members, change)
+                self._know_artifacts(change.get("artifacts"))
+        self._append(outcome)
 
     def _rebase(self, patch: dict[str, JsonValue], base: Baton | None) -> tuple[dict[str, JsonValue], list[str]]:
         """Return the patch adapted to what concurrent steps changed since ``base``, and warnings."""
@@ -283,16 +305,26 @@ class PipelineState:
             value=value,
             events=list(events),
         )
-        self._append(outcome, self.baton if effect is None else effect.baton)
+        if effect is not None:
+            self._baton = effect.baton
+            self._know_artifacts(effect.change.get("artifacts"))
+        self._append(outcome)
         return outcome
 
-    def _append(self, outcome: Outcome, baton: Baton) -> None:
-        """Append an outcome and set the baton that follows it."""
-        self.spend = sum((entry.spend for entry in outcome.entries), start=self.spend)
-        self.baton = baton
+    def _append(self, outcome: Outcome) -> None:
+        spend = sum((entry.spend for entry in outcome.entries), start=Spend())
+        self.spend += spend
+        if outcome.kind is not StepKind.EDIT:
+            self.spend_without_edits += spend
         self.outcomes.append(outcome)
         self.entries.extend(outcome.entries)
-        self._artifacts.update((ref.id, ref.hash) for ref in baton.artifacts)
+
+    def _know_artifacts(self, artifacts: JsonValue) -> None:
+        """Note the artifacts that a step wrote, whose ids are used up for good."""
+        for ref in artifacts if isinstance(artifacts, list) else ():
+            match ref:
+                case {"id": str(id), "hash": str(hash)}:
+                    self._artifacts[id] = hash
 
 
 def _entry(

@@ -11,6 +11,7 @@ from pydantic import BaseModel, JsonValue
 from temporalio import workflow
 
 from baton.budget.workflow import BudgetAccount
+from baton.contract.session import SessionState
 from baton.contract.workflow import ContractIssuer, ContractTerms, child_limits, find_trace_id
 from baton.core.baton import Baton
 from baton.core.history import Outcome, StepKind
@@ -59,6 +60,9 @@ from baton.wire.records import Record
 
 CHAIN = "chain"
 """The key in `Pipeline.carries` of the chain of handoffs between pipelines that brought the task here."""
+
+CONTRACTS = "contracts"
+"""The key of the session that contracts are compiled from."""
 
 
 class Pipeline:
@@ -130,7 +134,10 @@ class Pipeline:
             "handoffs": self._handoffs.carried,
             CHAIN: partial(self.carried, CHAIN),
         }
-        self._recorded = RecordedOutcomes(start, self._run_input.fit, self.state, self._account)
+        if issuer is not None:
+            self.carries[CONTRACTS] = issuer.carried
+            issuer.restore(self.carried(CONTRACTS, SessionState))
+        self._recorded = RecordedOutcomes(self._run_input, self.state, self._account)
         continue_if_long = partial(self._recorded.continue_if_long, limits, self.task_id, self.carries)
         self._calls = Calls()
         self._limit = StepLimit()

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,9 +19,10 @@ from baton.core.baton import Baton
 from baton.core.fit import Fit
 from baton.core.history import CANCELED_WITH_RUN, Outcome, StepKind
 from baton.core.messages import PipelineInput, StageResult, Waiting
+from baton.core.pages import PAGE, write_pages
 from baton.core.past import Heir, SealCheck
 from baton.core.state import PipelineState
-from baton.errors import PayloadTooLargeError, PipelineError, RecordedBatonError, StageFailedError
+from baton.errors import PayloadTooLargeError, PipelineError, StageFailedError
 from baton.handoff.relay import HandoffTerms, Relay
 from baton.handoff.workflow_coordinator import relay_for
 from baton.runtime.workflow_handlers import RunHandlers
@@ -92,7 +94,7 @@ class RunInput:
         try:
             return self.start.first_baton(kind)
         except ValidationError as error:
-            if self.start.continued or self.start.outcomes:
+            if self.start.continued or self.start.recorded_count:
                 recorded = describe_recorded_faults(error, {**self.start.baton, "goal": self.start.goal})
                 self.fit.suspend(
                     f"the run's first baton does not fit {kind.__name__}: {recorded}. {remedy(self.start)}"
@@ -116,6 +118,14 @@ class RunInput:
             )
             return {}
         return dict(state)
+
+    def read_page(self, page: str) -> list[Outcome]:
+        """Return the recorded steps of a page; the input is unusable if it is malformed."""
+        try:
+            return self.start.read_page(page)
+        except PipelineError as error:
+            self._fault = PipelineError(f"the pipeline cannot start from this input: {error}")
+            raise self._fault from None
 
     def relay(self, task_id: str, terms: HandoffTerms) -> Relay | None:
         """Return the relay, if this worker signs handoffs and the input is usable."""
@@ -208,6 +218,9 @@ class ContinueAfter:
     bytes: int = 2_000_000
 
 
+_MAX_RESTORED = PAGE  # steps in one workflow task, which has two seconds
+
+
 class RecordedOutcomes:
     """The outcomes that a run starts with, restored in the order in which they happened.
 
@@ -215,22 +228,34 @@ class RecordedOutcomes:
         is_excused: Whether something else than its code may end the run before they are restored.
     """
 
-    def __init__(self, start: PipelineInput, fit: Fit, state: PipelineState, account: BudgetAccount) -> None:
-        self._start = start
-        self._fit = fit
+    def __init__(self, run_input: RunInput, state: PipelineState, account: BudgetAccount) -> None:
+        self._run_input = run_input
+        self._start = start = run_input.start
+        self._fit = run_input.fit
         self._state = state
         self._account = account
         self._edit = start.edit
-        outcomes = start.outcomes
-        self._by_seq = {outcome.seq: outcome for outcome in outcomes if outcome.kind is not StepKind.EDIT}
-        self._edits = {outcome.order: outcome for outcome in outcomes if outcome.kind is StepKind.EDIT}
-        self._left = {seq for seq, outcome in self._by_seq.items() if not outcome.canceled}
-        fit.left = lambda: 0 if self.is_excused or workflow.cancellation_reason() is not None else len(self._left)
+        self._unread: deque[str | list[Outcome]] = deque([*start.pages, start.outcomes])
+        self._count = start.recorded_count
+        self._by_seq: dict[int, Outcome] = {}
+        self._edits: dict[int, Outcome] = {}
+        self._left: set[int] = set()
+        self._slicing = asyncio.Lock()
+        self._known = self._task = self._restored = self._slice_events = 0
+        self._first_bytes = workflow.info().get_current_history_size()
+        self._fit.left = self._count_left
+        self._fit.release = self._release
+        state.report_misfit = self._report_misfit
         self.is_excused = False
 
     async def restore_step(self, seq: int, name: str, kind: StepKind) -> Outcome | None:
         """Apply and return the recorded outcome of a step, or None if there is none."""
+        if len(self._state.outcomes) < self._count:
+            await self._admit(1)
         await self._restore_edits()
+        while seq not in self._by_seq and self._unread:  # concurrent code asks for steps that ended much later
+            await self._admit(_MAX_RESTORED)
+            self._read()
         outcome = self._by_seq.get(seq)
         if outcome is None:
             return None
@@ -241,19 +266,8 @@ class RecordedOutcomes:
             )
         # In concurrent code other branches begin their first steps while this one runs: let them begin first.
         await workflow.wait_condition(lambda: True)
-        if len(self._state.outcomes) != outcome.order:
-            why = (
-                f"step {seq} ({name!r}) was recorded as number {outcome.order + 1} to end, but the code does not begin "
-                "the steps before it; it has changed"
-            )
-            self._fit.waiting[seq] = f"{why}. {remedy(self._start)}"
-            try:
-                await workflow.wait_condition(lambda: len(self._state.outcomes) == outcome.order, timeout=_PATIENCE)
-            except TimeoutError:
-                await self.suspend(why)
-            finally:
-                del self._fit.waiting[seq]
-        await self._restore(outcome)
+        await self._wait_for_order(outcome)
+        self._state.restore(outcome)
         self._left.discard(seq)
         self._account.charge_recorded(outcome)
         await self._restore_edits()
@@ -265,13 +279,15 @@ class RecordedOutcomes:
 
     def has_step(self, seq: int, name: str) -> bool:
         """Return whether a step with this number and name is recorded."""
+        while seq not in self._by_seq and self._unread:
+            self._read()
         return seq in self._by_seq and self._by_seq[seq].name == name
 
     async def wait_for_edit(self) -> None:
         """In a run that was forked with an edit, wait until all recorded outcomes are restored."""
 
         def ready() -> bool:
-            return self._edit is None or len(self._state.outcomes) >= len(self._start.outcomes)
+            return self._edit is None or len(self._state.outcomes) >= self._count
 
         if not ready():
             with suppress(TimeoutError):  # the step that comes too late raises the error
@@ -290,9 +306,10 @@ class RecordedOutcomes:
     ) -> None:
         """Continue as new if the history is long; the next run resumes at this step."""
         info = workflow.info()
+        # What the recorded steps take does not count: a run that it makes long would continue for ever.
         long = (
-            info.get_current_history_length() >= limits.events
-            or info.get_current_history_size() >= limits.bytes
+            info.get_current_history_length() - self._slice_events >= limits.events
+            or info.get_current_history_size() - self._first_bytes >= limits.bytes
             or info.is_continue_as_new_suggested()
         )
         if not long or workflow.now() - info.start_time < _MIN_RUN_TIME:
@@ -302,13 +319,13 @@ class RecordedOutcomes:
             return
         await workflow.wait_condition(workflow.all_handlers_finished)
         update = {
-            "outcomes": list(self._state.outcomes),
+            **write_pages(self._state.outcomes, self._start.pages),
             "edit": None,
             "task_id": task_id,
             "continued": self._start.continued + 1,
             "carried": {
                 **{name: carry() for name, carry in carries.items()},
-                **self._account.carried(self._state.outcomes),
+                **self._account.carried(self._state.spend_without_edits),
             },
             "budget": self._account.budget if self._account.limited else None,
             "heir": Heir(namespace=info.namespace, workflow_id=info.workflow_id, run_id=info.first_execution_run_id),
@@ -325,16 +342,82 @@ class RecordedOutcomes:
             )
         workflow.continue_as_new(next_start)
 
-    async def _restore_edits(self) -> None:
-        while edit := self._edits.pop(len(self._state.outcomes), None):
-            await self._restore(edit)
+    async def _admit(self, steps: int) -> None:
+        """Wait until so many further steps may be restored in the current workflow task."""
+        async with self._slicing:
+            while True:
+                length = workflow.info().get_current_history_length()
+                if length != self._task:
+                    self._task, self._restored = length, 0
+                if not self._restored or self._restored + steps <= _MAX_RESTORED:
+                    break
+                await workflow.sleep(timedelta(milliseconds=1), summary="the next slice of many recorded steps")
+                self._slice_events += workflow.info().get_current_history_length() - length
+            self._restored += steps
 
-    async def _restore(self, outcome: Outcome) -> None:
+    async def _wait_for_order(self, outcome: Outcome) -> None:
+        """Wait until the steps that ended before are restored."""
+        if len(self._state.outcomes) == outcome.order:
+            return
+        why = (
+            f"step {outcome.seq} ({outcome.name!r}) was recorded as number {outcome.order + 1} to end, but the code "
+            "does not begin the steps before it; it has changed"
+        )
+        self._fit.waiting[outcome.seq] = f"{why}. {remedy(self._start)}"
         try:
-            self._state.restore(outcome)
-        except RecordedBatonError as error:
-            kind = type(self._state.initial).__name__
-            await self.suspend(f"the baton after step {outcome.seq} ({outcome.name!r}) does not fit {kind}: {error}")
+            while (restored := len(self._state.outcomes)) != outcome.order:
+                try:
+                    await workflow.wait_condition(lambda: len(self._state.outcomes) == outcome.order, timeout=_PATIENCE)
+                except TimeoutError:
+                    if len(self._state.outcomes) == restored:  # else many are restored slice by slice
+                        await self.suspend(why)
+        finally:
+            del self._fit.waiting[outcome.seq]
+
+    async def _restore_edits(self) -> None:
+        while len(self._state.outcomes) >= self._known and self._unread:
+            self._read()
+        while edit := self._edits.pop(len(self._state.outcomes), None):
+            self._state.restore(edit)
+        if len(self._state.outcomes) >= self._count:
+            _ = self._state.baton  # reports one that does not fit
+        if self._fit.misfit:
+            await suspend(self._fit, self._fit.misfit)
+
+    def _read(self) -> None:
+        """Read the next page."""
+        page = self._unread.popleft()
+        try:
+            outcomes = page if isinstance(page, list) else self._run_input.read_page(page)
+        except PipelineError:
+            self.is_excused = True
+            raise
+        self._known += len(outcomes)
+        steps = {outcome.seq: outcome for outcome in outcomes if outcome.kind is not StepKind.EDIT}
+        self._by_seq |= steps
+        self._left |= {seq for seq, outcome in steps.items() if not outcome.canceled}
+        self._edits |= {outcome.order: outcome for outcome in outcomes if outcome.kind is StepKind.EDIT}
+
+    def _count_left(self) -> int:
+        """Return how many recorded steps the code that ends now has not asked for, though it had to."""
+        if self.is_excused or workflow.cancellation_reason() is not None:
+            return 0
+        with suppress(PipelineError):  # then the run was never one of this code's
+            while self._unread:
+                self._read()
+        return len(self._left)
+
+    def _release(self) -> None:
+        """Drop all steps, once nothing of the run is executed any more."""
+        for steps in (self._unread, self._by_seq, self._edits, self._state.outcomes, self._state.entries):
+            steps.clear()
+
+    def _report_misfit(self, fault: str) -> None:
+        """Note that what the restored steps made does not fit the code."""
+        outcome, kind = self._state.outcomes[-1], type(self._state.initial).__name__
+        self._fit.suspend(
+            f"the baton after step {outcome.seq} ({outcome.name!r}) does not fit {kind}: {fault}. {remedy(self._start)}"
+        )
 
     async def suspend(self, why: str) -> NoReturn:
         """Suspend the run because its code does not fit its outcomes; this never returns to that code."""

@@ -23,6 +23,7 @@ from baton.codec.conversion import can_seal
 from baton.core.history import CANCELED_WITH_RUN, Outcome, StepKind
 from baton.core.messages import Origin, PipelineInput
 from baton.core.operations import Fact, Operation, Preview
+from baton.core.pages import write_pages
 from baton.core.past import Heir
 from baton.core.patching import patch_effect
 from baton.core.people import name_refusal
@@ -100,7 +101,7 @@ class Fork(Operation[ForkPreview, WorkflowHandle[Any, Any]]):
         step = run.step(self.at)
         source = await _find_executing_run(self.client, run, step)
         start = forked_input(run, step, patch=self.patch, by="", why="", source=source)
-        basis: dict[str, JsonValue] = {"run": run.run_id, "at": step.seq, "kept": len(start.outcomes)}
+        basis: dict[str, JsonValue] = {"run": run.run_id, "at": step.seq, "kept": start.recorded_count}
         title = f"{self.workflow_id} ({run.status.value}) is forked at {step.seq} {step.name}"
         preview = ForkPreview(title, [], basis, run=run, step=step, source=source)
         preview.facts.extend(_consequences(preview))
@@ -121,14 +122,14 @@ class Fork(Operation[ForkPreview, WorkflowHandle[Any, Any]]):
         same_workers = self.task_queue in (None, execution.task_queue) and pinned_build(execution) is None
         # Other workers may have code with other rules.
         if patch is not None and same_workers and await has_pollers(client, execution.task_queue):
-            baton = _restore_outcomes(run, start.outcomes).baton.to_json_object()
+            baton = _restore_outcomes(run, start.recorded()).baton.to_json_object()
             if findings := await _ask_code(client, run, baton, patch):
                 raise PatchError(findings)
         queue = self.task_queue or execution.task_queue
         new_id = self.new_id or f"{self.workflow_id}-fork-{uuid4().hex[:8]}"
         start = start.model_copy(update={"heir": Heir(namespace=client.namespace, workflow_id=new_id)})
         handle: WorkflowHandle[Any, Any] = await client.start_workflow(run.pipeline, start, id=new_id, task_queue=queue)
-        if start.outcomes and await has_pollers(client, queue):
+        if start.recorded_count and await has_pollers(client, queue):
             await _check_outcomes_fit(client, handle)
         return handle
 
@@ -292,7 +293,7 @@ def forked_input(
     return run.start.model_copy(
         update={
             "task_id": run.task_id,  # the ledger's chain and the vault's seals are the task's
-            "outcomes": outcomes,
+            **write_pages(outcomes),
             "edit": dict(patch) if patch is not None else None,
             "origin": Origin(workflow_id=run.workflow_id, run_id=run.run_id, at=step.name, by=by, why=why),
             "continued": 0,

@@ -20,7 +20,7 @@ from baton.core.past import RollBacks
 from baton.core.pending import HandoffDecision
 from baton.core.questions import ASKED, OpenQuestions, Question
 from baton.core.state import PipelineState
-from baton.errors import BatonError, HistoryError, PatchError, UnreadableRunError
+from baton.errors import BatonError, HistoryError, PatchError, PipelineError, UnreadableRunError
 from baton.runs.client_events import (
     APPROVAL_TIMER,
     CHILD_ID,
@@ -119,9 +119,11 @@ def _parse_start(workflow_id: str, text: bytes | None) -> PipelineInput:
     try:
         start = PipelineInput.model_validate_json(text or b"")
         start.check_past()
-        return start
+        return start.model_copy(update={"outcomes": start.recorded(), "pages": []})
     except ValidationError as error:
         faults = describe_faults(error, "input")
+    except PipelineError as error:
+        faults = str(error)
     try:
         members = json.loads(text or b"")
     except (ValueError, RecursionError):

@@ -31,6 +31,7 @@ class SuspendingInstance(GuardedInstance):
         """Forward; fail the task instead of answering it if the code does not fit."""
         completion = super().activate(act)
         if any(job.HasField("remove_from_cache") for job in act.jobs):  # which has to succeed
+            self._fit.release()
             return completion
         is_first = any(job.HasField("initialize_workflow") for job in act.jobs)
         if is_first and self._fit.waiting and not self._begins_work(completion):

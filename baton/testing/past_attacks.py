@@ -15,6 +15,7 @@ from temporalio.common import RawValue
 
 from baton.codec.conversion import RECORD, SEAL, SEAL_CHECK, SEALED_PAST
 from baton.codec.encryption import CompressionCodec
+from baton.core.pages import PAGE
 
 Attack = Callable[[Payload], Payload]
 """Makes the input of a new run from the sealed input of a genuine run with a past."""
@@ -72,6 +73,11 @@ def approval(name: str, *, seq: int = 1, who: str = "ann") -> dict[str, Any]:
     return {"seq": seq, "order": seq - 1, "name": name, "kind": "approval", "entries": [entry], "value": value}
 
 
+def _page(name: str) -> str:
+    """Return a page of approvals that nobody gave."""
+    return json.dumps([approval(name, seq=seq) for seq in range(1, PAGE + 1)])
+
+
 def _spent(micro_usd: int) -> dict[str, Any]:
     return {"carried": {"budget": {"beyond": {"micro_usd": micro_usd}}}}
 
@@ -83,11 +89,13 @@ def _change_person(start: dict[str, Any]) -> None:
 PAST_ATTACKS: Mapping[str, Attack] = {
     "invented_approval": invented({"outcomes": [approval("boss")]}),
     "invented_approval_marked_as_sealed": invented({"outcomes": [approval("boss")]}, marked=True),
+    "invented_page": invented({"pages": [_page("boss")]}),
     "invented_state": invented({"carried": {"handoffs": {"released": {"sha256:" + "0" * 64: "ann"}}}}),
     "invented_edit": invented({"edit": {"constraints": []}}),
     "invented_spend": invented(_spent(1)),
     "invented_origin": invented({"origin": {"workflow_id": "w", "run_id": "r", "at": "s"}}),
     "altered_outcome": altered(_change_person),
+    "altered_pages": altered(lambda start: start.update(pages=[_page("boss")])),
     "altered_state": altered(lambda start: start.setdefault("carried", {}).update(exchange={"dropped": 1})),
     "altered_edit": altered(lambda start: start.update(edit={"constraints": []})),
     "altered_spend": altered(lambda start: start.setdefault("carried", {}).update(_spent(1)["carried"])),

@@ -16,6 +16,7 @@ from baton.core.messages import PipelineInput, PipelineResult, StageResult
 from baton.errors import StageFailedError
 from baton.exchange.workflow import Exchange
 from baton.exchange.workflow_external import Outside
+from baton.pipelines.workflow_steps import ContinueAfter
 
 SCHEMAS = OutputSchemas(
     [
@@ -268,5 +269,22 @@ class ReviewedOutside:
         return self.pipeline.result(result.model_dump(mode="json"))
 
 
-CONTRACT_PIPELINES = [Reviewed, Briefly, Misrouted, Mends, ReviewedOutside, Glanced]
+@workflow.defn
+class Glances:
+    """Research, and two further stages, the last of them in a run that continues the first."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, contracts=ContractTerms(), continue_after=ContinueAfter(events=4))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.stage(research)
+        await self.pipeline.stage(glance)
+        await self.pipeline.sleep(timedelta(seconds=1.1), name="no run is shorter than a second")
+        await self.pipeline.stage(noted)
+        return self.pipeline.result()
+
+
+CONTRACT_PIPELINES = [Glances, Reviewed, Briefly, Misrouted, Mends, ReviewedOutside, Glanced]
 CONTRACT_STAGES: list[Callable[..., Any]] = [research, review, write_down, gather, within_scope, glance, noted]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from temporalio.client import Client
@@ -27,6 +28,7 @@ from tests.contract.contract_pipelines import (
     CONTRACT_STAGES,
     SCHEMAS,
     Glanced,
+    Glances,
     Misrouted,
     Reviewed,
 )
@@ -100,6 +102,20 @@ class TestContracts:
         assert "type:brainstorm" in [omission.label for omission in explanation.left_out]
         with pytest.raises(HistoryError, match="a handoff to somebody outside"):
             await explain_run(worker.client, handle.id, None, "3")
+
+    async def test_a_run_that_continues_names_nothing_again(self, worker: Worker) -> None:
+        """What the runs before left out for good is counted in its contracts, and not sent again."""
+        handle = await start(worker, Glances.run)
+        await ended(handle)
+        run = await read_run(worker.client, handle.id)
+        newest = run.handed[-1]
+        counts: Any = (newest.contract or {})["excludedCounts"]
+
+        assert run.start.continued >= 1
+        assert newest.stage == "noted"
+        assert "type:brainstorm" not in [label for sent in run.handed for label in sent.left_out.values()]
+        assert counts["type:brainstorm"] == 1
+        assert "earlier event" in explain(run, "noted").to_markdown()
 
     async def test_an_output_that_does_not_fit_goes_back_to_the_agent(self, worker: Worker) -> None:
         """So does an unreadable report: each attempt gets the findings and corrects them (S5-fields-l, S4-parse-m)."""

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 
 from baton.core.baton import Baton
-from baton.core.patching import apply_patch, patch_effect, without_echo
+from baton.core.patching import (
+    MAX_DECISION_CHARACTERS,
+    MAX_DECISIONS,
+    apply_patch,
+    patch_effect,
+    without_echo,
+)
 from baton.errors import PatchError
 from tests.core.material import START, batons, findings, raw_patches
 
@@ -80,3 +86,19 @@ class TestDecisionLog:
         log, sent = ["d"] * 2_000, ["d"] * 1_000 + ["e"] * 1_000
 
         assert without_echo(log, {"decision_log": [*sent]}) == {"decision_log": ["e"] * 1_000}
+
+    def test_a_long_log_leaves_its_older_half_to_the_history(self) -> None:
+        """The baton stays small, the entry says what left it, and a run can always decide once more."""
+        log = [f"d{number}" for number in range(MAX_DECISIONS)]
+        effect = patch_effect(Baton(goal="g", decision_log=log), {"decision_log": ["one", "more"]})
+
+        assert effect.baton.decision_log == [*log[-MAX_DECISIONS // 2 + 2 :], "one", "more"]
+        assert effect.change == {"decision_log": ["one", "more"]}
+        assert effect.warnings == ["decision_log: the 502 oldest entries left the baton; the history has them"]
+
+    def test_long_decisions_leave_earlier_and_the_newest_stays(self) -> None:
+        """Decisions never use up the bytes that a baton may have."""
+        baton = Baton(goal="g", decision_log=["a" * MAX_DECISION_CHARACTERS, "b"])
+
+        assert apply_patch(baton, {"decision_log": ["c"]}).decision_log == ["b", "c"]
+        assert apply_patch(baton, {"decision_log": ["c" * MAX_DECISION_CHARACTERS]}).decision_log[0][0] == "c"

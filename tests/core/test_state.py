@@ -1,17 +1,19 @@
 """The state of a pipeline as steps are recorded."""
 
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import model_validator
 
 from baton.core.baton import AnyBaton, Baton
 from baton.core.history import HistoryEntry, Outcome, Spend, StepKind, snapshots
-from baton.core.messages import Decided, PipelineResult
+from baton.core.messages import Decided, PipelineInput, PipelineResult
+from baton.core.pages import PAGE, write_pages
 from baton.core.patching import PatchRules
 from baton.core.state import DEFAULT_STRATEGIES, MergeStrategy, PipelineState
-from baton.errors import PatchError
+from baton.errors import PatchError, PipelineError
 from tests.core.material import AT, ReviewBaton, good_patches, raw_patches, ref, returned
 
 
@@ -359,3 +361,62 @@ class TestProperties:
 
         assert same(resumed(state), state)
         assert isinstance(resumed(state).baton, ReviewBaton)
+
+
+VALIDATED: list[str] = []
+
+
+class CountedBaton(Baton):
+    """A type that notes each validation."""
+
+    @model_validator(mode="after")
+    def _note(self) -> Self:
+        VALIDATED.append(self.goal)
+        return self
+
+
+class TestLongRuns:
+    def test_restored_steps_are_validated_once(self) -> None:
+        """Restoring a step costs the same, however many came before."""
+        state = state_of()
+        for seq in range(1, 31):
+            state.record_stage(returned("plan", seq, {"decision_log": [f"d{seq + 1}"]}), AT)
+        restored = PipelineState(CountedBaton(goal="g", decision_log=["d1"]))
+        VALIDATED.clear()
+        for outcome in state.outcomes:
+            restored.restore(outcome)
+
+        assert restored.baton.decision_log == state.baton.decision_log
+        assert restored.baton.decision_log[-1] == "d31"
+        assert len(VALIDATED) == 1
+
+    def test_a_run_can_decide_as_often_as_it_likes(self) -> None:
+        """After ten thousand decisions a patch still applies, and a run that continues has the same baton."""
+        state = state_of()
+        for seq in range(1, 13):
+            decisions = [f"{seq}.{number}" for number in range(900)]
+            state.record_stage(returned("plan", seq, {"decision_log": decisions}), AT)
+        state.record_stage(returned("plan", 13, {"current_state": ["a", "b", "c"]}), AT)
+
+        assert state.baton.decision_log[-1] == "12.899"
+        assert sum(len(entry.effective.get("decision_log", [])) for entry in state.entries) == 12 * 900
+        assert same(resumed(state), state)
+
+    def test_what_is_written_as_a_page_is_never_written_again(self) -> None:
+        """What a run carries along costs it nothing anew, and reads back complete."""
+        state = state_of()
+        for seq in range(1, 2 * PAGE + 2):
+            state.record_sleep(seq, "wait", AT)
+        first = write_pages(state.outcomes[: PAGE + 1])
+        second = write_pages(state.outcomes, ["as it was", *first["pages"][1:]])
+
+        assert [len(first["pages"]), len(first["outcomes"])] == [1, 1]
+        assert [len(second["pages"]), len(second["outcomes"])] == [2, 1]
+        assert second["pages"][0] == "as it was"
+        assert PipelineInput(goal="g", **write_pages(state.outcomes)).recorded() == state.outcomes
+
+    @pytest.mark.parametrize("page", ["[]", "{}", "nonsense"])
+    def test_a_page_that_is_none_is_rejected(self, page: str) -> None:
+        """It is an error with a name, not a run without its steps."""
+        with pytest.raises(PipelineError, match="page of recorded steps"):
+            PipelineInput(goal="g", pages=[page]).recorded()

@@ -295,6 +295,24 @@ class Circles:
 
 
 @workflow.defn
+class Counts:
+    """One stage, again and again, in two runs; parameter: the `rounds` of the first."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, continue_after=ContinueAfter(events=4))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        rounds: Any = start.params.get("rounds")
+        for _ in range(rounds):
+            await self.pipeline.stage(count)
+        await self.pipeline.sleep(timedelta(seconds=1.1), name="no run is shorter than a second")
+        await self.pipeline.stage(count)
+        return self.pipeline.result()
+
+
+@workflow.defn
 class Audited:
     """A baton with additional fields."""
 
@@ -326,6 +344,7 @@ PIPELINES: list[type] = [
     Bulky,
     Discusses,
     Circles,
+    Counts,
     Audited,
     *MISHAPS,
 ]

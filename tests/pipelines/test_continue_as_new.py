@@ -1,17 +1,22 @@
 """Long pipelines continue in a new run, in the middle of their code."""
 
 import asyncio
+import gc
+import uuid
 
 from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton.client import RunStatus, read_run
+from baton.core.history import HistoryEntry, Outcome
 from baton.core.messages import PipelineInput
+from baton.core.pages import PAGE, write_pages
 from baton.runs.client_list import RunFilter, list_runs, with_details
 from baton.runs.client_record import StepStatus
-from baton.testing import run_pipeline
-from tests.pipelines.pipelines import Circles, Long
-from tests.pipelines.stages import EXECUTED
+from baton.testing import pipeline_worker, run_pipeline
+from tests.core.material import AT
+from tests.pipelines.pipelines import Circles, Counts, Long
+from tests.pipelines.stages import EXECUTED, STAGES
 from tests.support import GOAL, approve, assert_reads_back, names, start, undated
 
 
@@ -76,3 +81,48 @@ class TestContinuing:
         assert sorted(names(read)) == ["count", "count", "rest", "rest", "tidy", "tidy"]
         assert EXECUTED[run.handle.id, "rest"] == 2
         assert EXECUTED[run.handle.id, "count"] == 2
+
+
+def recorded_rounds(count: int) -> list[Outcome]:
+    """Return the outcomes of the first stages of `Counts`."""
+    entry = HistoryEntry(seq=1, stage_id="count", timestamp=AT, patch={"decision_log": ["Round"]})
+    return [
+        Outcome(seq=seq, order=seq - 1, name="count", entries=[entry.model_copy(update={"seq": seq})])
+        for seq in range(1, count + 1)
+    ]
+
+
+class TestLongRuns:
+    async def test_a_workflow_task_restores_a_bounded_number_of_steps(self, client: Client, worker: Worker) -> None:
+        """An old run is restored slice by slice, continues, and reads back complete."""
+        recorded = recorded_rounds(2 * PAGE + 100)
+        params = {"rounds": len(recorded) + 1}
+        given = PipelineInput(goal=GOAL, params=params, continued=1, **write_pages(recorded))
+        run = await run_pipeline(worker, Counts.run, given)
+
+        record = await assert_reads_back(client, client.get_workflow_handle(run.handle.id))
+        events = [event async for event in client.get_workflow_handle(run.handle.id).fetch_history_events()]
+        first_stage = next(
+            n for n, event in enumerate(events) if event.HasField("activity_task_scheduled_event_attributes")
+        )
+        fired = [event for event in events[:first_stage] if event.HasField("timer_fired_event_attributes")]
+        assert run.result.steps == len(recorded) + 3
+        assert record.start.continued >= 2
+        assert record.start.outcomes[: len(recorded)] == recorded
+        assert len(fired) == 2
+
+    async def test_a_dropped_run_leaves_no_steps_to_the_garbage_collector(self, client: Client) -> None:
+        """Else a full collection, with the steps of several long runs, is part of some workflow task."""
+        pages = write_pages(recorded_rounds(2 * PAGE))["pages"]
+        given = PipelineInput(goal=GOAL, params={"rounds": 2 * PAGE + 1}, continued=1, pages=pages)
+        gc.collect()
+        gc.disable()
+        try:
+            async with pipeline_worker(client, [Counts], STAGES) as worker:
+                handle = await client.start_workflow(
+                    Counts.run, given, id=f"dropped-{uuid.uuid4()}", task_queue=worker.task_queue
+                )
+                await handle.result()
+            assert sum(isinstance(item, Outcome) for item in gc.get_objects()) < PAGE
+        finally:
+            gc.enable()

@@ -9,6 +9,7 @@ from temporalio.client import Client
 
 from baton.client import RunStatus, read_run
 from baton.core.messages import PipelineInput
+from baton.core.pages import PAGE, write_pages
 from baton.testing import assert_replays, pipeline_worker
 from tests.pipelines.misfits import MISFITS, STAGES, AtOnce, BreaksEarly, EndsEarly, Fits
 from tests.runs.test_suspended import until_suspended
@@ -50,6 +51,14 @@ async def test_code_that_ends_before_a_recorded_step_does_not_fit(client: Client
     )
 
 
+async def test_code_that_ends_before_pages_of_recorded_steps_does_not_fit(client: Client, past: PipelineInput) -> None:
+    """Also of those that it has not read."""
+    booked, paid = past.outcomes
+    further = [paid.model_copy(update={"seq": order + 1, "order": order}) for order in range(1, 2 * PAGE)]
+    start = past.model_copy(update={"continued": 1, **write_pages([booked, *further])})
+    await suspended(client, start, EndsEarly, f"the code ends before {2 * PAGE - 1} of the recorded steps")
+
+
 async def test_code_that_does_not_begin_an_earlier_step_does_not_fit(client: Client, past: PipelineInput) -> None:
     """Steps that ran at once cannot be restored one after the other; no timer is started to find out."""
     booked, paid = past.outcomes
@@ -58,9 +67,7 @@ async def test_code_that_does_not_begin_an_earlier_step_does_not_fit(client: Cli
     await suspended_and_repaired(client, start, Fits, AtOnce, "step 1 ('book') was recorded as number 2 to end")
 
 
-async def suspended_and_repaired(
-    client: Client, start: PipelineInput, misfit: type, fitting: type, reason: str
-) -> None:
+async def suspended(client: Client, start: PipelineInput, misfit: type, reason: str) -> Handle:
     queue = f"misfit-{uuid.uuid4()}"
     handle: Handle = await client.start_workflow(
         "Trip", start, id=queue, task_queue=queue, execution_timeout=LIMIT, start_signal="nudge"
@@ -72,8 +79,14 @@ async def suspended_and_repaired(
     assert reason in (run.suspended or "")
     assert ("fork at an earlier step" in (run.suspended or "")) is (start.continued == 0)
     assert {event.event_type async for event in handle.fetch_history_events()} <= _OF_TASKS, misfit
+    return handle
 
-    async with pipeline_worker(client, [fitting], STAGES, task_queue=queue):
+
+async def suspended_and_repaired(
+    client: Client, start: PipelineInput, misfit: type, fitting: type, reason: str
+) -> None:
+    handle = await suspended(client, start, misfit, reason)
+    async with pipeline_worker(client, [fitting], STAGES, task_queue=handle.id):
         await handle.result()
         await assert_replays(handle, [fitting])
     run = await read_run(client, handle.id)

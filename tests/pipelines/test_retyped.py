@@ -13,7 +13,7 @@ from baton.core.history import HistoryEntry, Outcome
 from baton.core.messages import PipelineInput
 from baton.errors import PipelineError
 from baton.testing import assert_replays, pipeline_worker
-from tests.pipelines.retyped import After, Before, mark, report
+from tests.pipelines.retyped import After, Before, Peeks, mark, report
 from tests.runs.test_suspended import until_suspended
 from tests.support import GOAL, LIMIT, Handle
 
@@ -47,6 +47,16 @@ async def test_a_continued_run_is_suspended_and_resumes_with_code_that_fits(clie
             await handle.result()
         with pytest.raises(AssertionError, match="field 'label': found a text"):
             await assert_replays(handle, [After])
+
+
+async def test_code_that_reads_the_baton_between_two_steps_is_suspended(client: Client) -> None:
+    """No error is raised in it, which it might handle."""
+    reported = Outcome(seq=2, order=1, name="report", entries=[marked().entries[0].model_copy(update={"seq": 2})])
+    start, queue = PipelineInput(goal=GOAL, outcomes=[marked(), reported], continued=1), f"retyped-{uuid.uuid4()}"
+    handle: Handle = await client.start_workflow("Retyped", start, id=queue, task_queue=queue, execution_timeout=LIMIT)
+    async with pipeline_worker(client, [Peeks], STAGES, task_queue=queue):
+        run, _ = await until_suspended(client, handle, tries=1)
+    assert "the baton after step 1 ('mark') does not fit ManyLabels: field 'label'" in (run.suspended or "")
 
 
 async def test_a_fork_is_rejected_before_it_starts(client: Client) -> None:

@@ -1,6 +1,7 @@
 """Runs with malformed records: anybody who may start workflows can start one, and everybody else's lists go on."""
 
 import asyncio
+import json
 import re
 import uuid
 from collections.abc import AsyncIterator
@@ -16,11 +17,13 @@ from baton import BatonPlugin, PipelineInput
 from baton.cli.app import make_app
 from baton.cli.doctor import Mark, check_payloads
 from baton.client import read_run
+from baton.core.pages import PAGE
 from baton.devserver import DevServer
 from baton.errors import UnreadableRunError
 from baton.handoff.store_safeguards import Safeguards
 from baton.testing import local_server, pipeline_worker, run_pipeline
 from baton.wire.names import ATTRIBUTE_PIPELINE
+from tests.contract.contract_pipelines import Glances
 from tests.exchange.exchange_pipelines import StreamsIn
 from tests.pipelines.pipelines import Linear
 from tests.pipelines.stages import STAGES
@@ -53,10 +56,17 @@ MALFORMED: dict[str, dict[str, JsonValue]] = {
     },
 }
 """Members of an input that Baton never writes like this, by what is wrong."""
+PAGES: dict[str, str] = {
+    "no JSON": "steps",
+    "too few steps": "[]",
+    "stages without an entry": json.dumps([{"seq": seq + 1, "order": seq, "name": "plan"} for seq in range(PAGE)]),
+}
+"""Pages of recorded steps that Baton never writes like this, by what is wrong."""
 OWNED: dict[str, dict[str, JsonValue]] = {
     "exchange": {"outbox": [1]},
     "streams": {"chunks": {"x": [1]}},
     "chain": {"hops": "many"},
+    "contracts": {"events": [{"id": 1}]},
     "handoffs": {"told": [{"about": 1}]},
 }
 """Carried states that only their owner in the pipeline can check."""
@@ -105,12 +115,24 @@ async def test_a_malformed_input_ends_its_run_and_is_named_to_readers(client: Cl
         await read_run(client, handle.id)
 
 
+@pytest.mark.parametrize("page", PAGES)
+async def test_a_malformed_page_is_refused_when_it_is_read(own_server: DevServer, page: str) -> None:
+    """A worker reads one page a task, before the first step that it records; readers read them all."""
+    client = await Client.connect(own_server.address, plugins=[BatonPlugin(safeguards="off")])
+    async with pipeline_worker(client, [Linear], STAGES) as worker:
+        handle = await start_raw(client, "Linear", {"pages": [PAGES[page]]}, worker.task_queue)
+        assert "cannot start from this input: a page of recorded steps" in await reason(handle)
+    with pytest.raises(UnreadableRunError, match="a page of recorded steps"):
+        await read_run(client, handle.id)
+
+
 @pytest.mark.parametrize("owner", OWNED)
 async def test_a_malformed_state_is_refused_by_its_owner(own_server: DevServer, owner: str) -> None:
     """Also where no seal is needed, before any step; readers, which do not use these members, read the run."""
     client = await Client.connect(own_server.address, plugins=[BatonPlugin(safeguards="off")])
-    async with pipeline_worker(client, [StreamsIn], []) as worker:
-        handle = await start_raw(client, "StreamsIn", {"carried": {owner: OWNED[owner]}}, worker.task_queue)
+    pipeline = Glances if owner == "contracts" else StreamsIn
+    async with pipeline_worker(client, [pipeline], []) as worker:
+        handle = await start_raw(client, pipeline.__name__, {"carried": {owner: OWNED[owner]}}, worker.task_queue)
         assert f"cannot start from this input: carried.{owner}" in await reason(handle)
     assert (await read_run(client, handle.id)).steps == []
 
