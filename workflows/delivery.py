@@ -61,7 +61,7 @@ class Delivery:
             parent = change["commit"]
             tests = await self._run_stage(test_change, round=number, commit=parent)
             if not tests["passed"]:
-                reason, test_output = f"the tests fail: {tests['why']}", tests["said"]
+                reason, test_output = tests["why"], tests["said"]
                 continue
             review = await self._run_stage(review_change, round=number, commit=parent)
             if review["approved"]:

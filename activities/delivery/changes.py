@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -110,13 +111,18 @@ def command_environment(plan: Plan, checkout: Checkout) -> dict[str, str]:
     """Return the environment for the project's commands.
 
     The repository's virtual environment comes first on the path, and Python imports from the checkout before
-    installed packages: an editable install would otherwise test the user's working copy.
+    installed packages: an editable install would otherwise test the user's working copy. Where the project is run by
+    the worker's Python, pytest does not load the plugins that are installed there.
     """
     environment = environment_for(plan.order.environment)
     virtual_environments = [str(folder / "bin") for folder in _find_virtual_environments(plan)]
-    path = [*virtual_environments, environment.get("PATH", os.defpath), str(Path(sys.executable).parent)]
+    workers = str(Path(sys.executable).parent)
+    path = os.pathsep.join([*virtual_environments, environment.get("PATH", os.defpath), workers])
+    programs = (shutil.which(name, path=path) or "" for name in ("python", "pytest"))
+    is_workers = any(os.path.dirname(program) == workers for program in (*programs, plan.test[0]))
     return environment | {
-        "PATH": os.pathsep.join(path),
+        **({"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} if is_workers else {}),
+        "PATH": path,
         "PYTHONPATH": os.pathsep.join(str(checkout.tree / name) for name in ("src", "")),
         "PYTHONDONTWRITEBYTECODE": "1",
         "CI": "1",

@@ -5,7 +5,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, JsonValue, ValidationError, model_validator
 
@@ -14,6 +14,20 @@ from baton.wire.records import Record
 from baton.wire.text import describe_faults
 
 _BRANCH = re.compile(r"(?![-./]|HEAD$)(?!.*(\.\.|//|/\.|\.lock(/|$)|/$|\.$))[A-Za-z0-9._/+-]{1,200}")
+
+TestOutcome = Literal[
+    "the tests pass",
+    "the tests fail",
+    "no test could run",
+    "the tests did not end in time",
+    "the tests could not be prepared",
+]
+_NOT_RUNNABLE, _PYTEST_RAN_NOTHING = (126, 127), (3, 4, 5)  # a shell's exit codes, and pytest's
+_MAKE_ERROR = re.compile(r"(?m)^g?make(?:\[1\])?: \*\*\* .*\bError (\d+)$")
+_RAN_NOTHING = re.compile(  # what unittest says of no tests, and Python of a runner that is not installed
+    r"(?s)\A(?!.*^Ran [1-9]).*^(?:Ran 0 tests in |\S*python[\d.]*: No module named \S+(?:\ng?make\b[^\n]*)*\s*\Z)",
+    re.MULTILINE,
+)
 
 
 class DeliveryError(BatonError):
@@ -182,15 +196,27 @@ class TestRun(Record):
     prepared: bool = True
 
     @property
+    def outcome(self) -> TestOutcome:
+        """What the run proves about the tests: only tests that ran can pass or fail."""
+        if not self.prepared:
+            return "the tests could not be prepared"
+        if self.code is None:
+            return "the tests did not end in time"
+        code = int(made[1]) if (made := _MAKE_ERROR.search(self.output)) and self.code == 2 else self.code
+        is_pytest = re.search(r"\bpytest\b", f"{render_command(self.command)}\n{self.output}") is not None
+        if code in _NOT_RUNNABLE or (is_pytest and code in _PYTEST_RAN_NOTHING) or _RAN_NOTHING.search(self.output):
+            return "no test could run"
+        return "the tests fail" if self.code else "the tests pass"
+
+    @property
     def passed(self) -> bool:
         """Whether the tests passed."""
-        return self.prepared and self.code == 0
+        return self.outcome == "the tests pass"
 
     def describe(self) -> str:
         """Describe the result on one line."""
-        command = f"`{render_command(self.command)}`" + ("" if self.prepared else ", which prepares the tests,")
-        outcome = "was stopped for taking too long" if self.code is None else f"ended with exit code {self.code}"
-        return f"{command} {outcome} on {self.commit[:12]}"
+        ended = "was stopped" if self.code is None else f"ended with exit code {self.code}"
+        return f"{self.outcome}: `{render_command(self.command)}` {ended} on {self.commit[:12]}"
 
 
 class Remark(Record):

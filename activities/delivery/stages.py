@@ -168,7 +168,7 @@ async def test_change(context: Context) -> StageResult:
         why += "".join(f": {line.strip()[:_MAX_LINE_LENGTH]}" for line in last_line)
     if not run.passed and number == 1:
         base_run = await use(context, "tests", partial(run_tests, repository, plan, plan.base), TestRun.describe)
-        questions += [] if base_run.passed else ["Are the tests on the base meant to fail?"]
+        questions += [] if base_run.passed else [f"Is it meant that on the base {base_run.outcome}?"]
     await context.artifacts.write(
         f"tests-{number}-{commit[:12]}", run.model_dump_json(), type="test-run", summary=run.describe()[:200]
     )

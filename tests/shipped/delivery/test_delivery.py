@@ -176,7 +176,7 @@ class TestDelivery:
         assert git(repo, "rev-list", "--count", f"main..{output['branch']}").strip() == "2"
         run = await read_run(deliverer.client, handle.id)
         assert [step.name for step in run.steps].count("implement-change") == 2
-        assert "Are the tests on the base meant to fail?" in run.baton.open_questions
+        assert "Is it meant that on the base the tests fail?" in run.baton.open_questions
 
     async def test_goes_back_to_the_implementer_when_the_review_blocks(self, deliverer: Worker, repo: Path) -> None:
         """The tests pass, but a stop for a debugger is left in the diff."""
@@ -202,6 +202,15 @@ class TestDelivery:
         assert [warning for entry, _ in run.history for warning in entry.warnings if "bullets" in warning] == []
         artifact = next(ref for ref in run.baton.artifacts if ref.id.startswith("tests-1"))
         assert b"AssertionError: -1 != 3" in await store.get(artifact.hash)
+
+    async def test_does_not_say_that_tests_fail_where_none_ran(self, deliverer: Worker, repo: Path) -> None:
+        """The message says what happened, of the change and of its base."""
+        handle = await start(deliverer, repo, patch=FIX, test="no-such-runner")
+        message = await failure(handle)
+        assert "after round 1 no test could run: " in message
+        assert "the tests fail" not in message
+        run = await read_run(deliverer.client, handle.id)
+        assert "Is it meant that on the base no test could run?" in run.baton.open_questions
 
     async def test_leaves_nothing_behind_when_it_is_canceled(self, deliverer: Worker, repo: Path) -> None:
         """While a person is asked."""

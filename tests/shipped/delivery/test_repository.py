@@ -1,6 +1,7 @@
 """Changes in real repositories: exactly what was ordered, nothing before it is approved, nothing of their own runs."""
 
 import os
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -261,6 +262,50 @@ class TestRunTests:
             plan = plan_of(repo, patch=FIX, prepare=prepare, test=test)
             run = await run_tests(await Repository.of(repo, "t-1"), plan, plan.base)
             assert (run.passed, run.prepared, run.code) == outcome
+
+    async def test_only_tests_that_ran_fail_or_pass(self, repo: Path) -> None:
+        """Not a runner that is missing, that was called wrongly, that found no test or that was stopped."""
+        (repo / "no_test.py").write_text("")
+        (repo / "Makefile").write_text("gone:\n\tno-such-runner\nfails:\n\tfalse\n")
+        (repo / "test_bad.py").write_text("def test_bad():\n    assert False\n")
+        git(repo, "add", "-A")
+        git(repo, "commit", "-qm", "more")
+        python = [sys.executable, "-m"]
+        for test, outcome in (
+            ("no-such-runner", "no test could run"),
+            ("./app/sums.py", "no test could run"),
+            ("make gone", "no test could run"),
+            ([*python, "no_such_runner"], "no test could run"),
+            ([*python, "unittest", "no_test"], "no test could run"),
+            ([*python, "pytest", "no_test.py"], "no test could run"),
+            ([*python, "pytest", "--no-such-option"], "no test could run"),
+            ([*python, "pytest", "test_bad.py"], "the tests fail"),
+            ("make fails", "the tests fail"),
+            ("exit 4", "the tests fail"),
+            ("true", "the tests pass"),
+        ):
+            plan = plan_of(repo, patch=FIX, test=test)
+            run = await run_tests(await Repository.of(repo, "t-1"), plan, plan.base)
+            assert run.outcome == outcome, (test, run.output)
+        for changes, outcome in (({"code": None}, "did not end in time"), ({"prepared": False}, "not be prepared")):
+            assert run.model_copy(update=changes).outcome.endswith(outcome)
+
+    async def test_the_workers_plugins_stay_out_of_the_tested_project(
+        self, repo: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Where its Python runs the project; a project's own environment keeps its plugins."""
+        sees = "def test_sees(request):\n    assert not request.config.pluginmanager.has_plugin('timeout')\n"
+        (repo / "test_sees.py").write_text(sees)
+        git(repo, "add", "-A")
+        git(repo, "commit", "-qm", "more")
+        monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+        plan = plan_of(repo, patch=FIX, test="python -m pytest -p no:cacheprovider test_sees.py")
+        run = await run_tests(await Repository.of(repo, "t-1"), plan, plan.base)
+        assert run.outcome == "the tests pass", run.output
+        write(repo, {".venv/bin/python": "", ".venv/bin/pytest": ""})
+        for name in ("python", "pytest"):
+            (repo / ".venv" / "bin" / name).chmod(0o755)
+        assert "PYTEST_DISABLE_PLUGIN_AUTOLOAD" not in command_environment(plan, Checkout(repo.parent / "work"))
 
     async def test_tests_the_change_and_not_what_is_installed(self, repo: Path) -> None:
         """The repository's virtual environment is first on the path, imports come from the checkout."""
