@@ -1,5 +1,7 @@
 """The pipeline `code_review`: a security auditor and a performance reviewer side by side, and a coordinator."""
 
+from typing import Any
+
 from temporalio import workflow
 
 from baton import Budget, ContractTerms, Pipeline, PipelineInput, PipelineResult
@@ -27,8 +29,11 @@ class CodeReview:
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
-        """Take a snapshot, have both reviewers review it, and merge their reports."""
-        await self.pipeline.stage(take_snapshot)
-        await self.pipeline.fan_out(audit_security, review_performance)
-        merged = await self.pipeline.stage(coordinate_review)
+        """Take a snapshot, have both reviewers review it if they can read any of it, and merge their reports."""
+        snapshot: Any = (await self.pipeline.stage(take_snapshot)).output
+        if snapshot["readable"]:
+            await self.pipeline.fan_out(audit_security, review_performance)
+            merged = await self.pipeline.stage(coordinate_review)
+        else:
+            merged = await self.pipeline.stage(coordinate_review, params={**start.params, "reviewed": False})
         return self.pipeline.result(merged.output)

@@ -333,10 +333,12 @@ def build_review(
     broken = sorted(result.broken)
     other_languages = sorted(file.path for file in snapshot.files if file.language != "Python")
     reader = "these analysers do not" if claims is None else "only the model did"
+    unread = {*broken, *other_languages} if claims is None else set[str]()
     groups = {"not to be parsed as Python": broken, f"in other languages, which {reader} read": other_languages}
     return Review(
         concern=concern,
         analysers=(result.analyser, *(["the configured model"] if claims is not None else [])),
+        examined=len(files.keys() - unread),
         findings=sort_findings(relevant),
         unread=tuple(
             Unread(reason=reason, count=len(paths), examples=tuple(paths[:5]))

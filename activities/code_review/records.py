@@ -1,7 +1,7 @@
 """The records of `code_review`; they travel as artifacts."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -14,7 +14,7 @@ SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low")
 Concern = Literal["security", "performance"]
 RUFF_RULES = "PERF,ASYNC,C4,C901,B019,RUF015"
 """Ruff's rules on slow, blocking and complex code."""
-Verdict = Literal["request changes", "comment", "approve"]
+Verdict = Literal["request changes", "comment", "approve", "not reviewed"]
 Passages = tuple[tuple[int, int], ...]
 """First and last lines, from 1."""
 
@@ -93,10 +93,14 @@ class Finding(Record):
 
 
 class Review(Record):
-    """The findings of one reviewer; `rejected` counts a model's claims whose quote is not in the code."""
+    """The findings of one reviewer in the files that it examined.
+
+    `rejected` counts a model's claims whose quote is not in the code.
+    """
 
     concern: Concern
     analysers: tuple[str, ...]
+    examined: int = Field(ge=0)
     findings: tuple[Finding, ...]
     unread: tuple[Unread, ...] = ()
     rejected: int = 0
@@ -128,12 +132,14 @@ def is_complete(snapshot: Snapshot, reviews: Iterable[Review]) -> bool:
     return bool(snapshot.files) and not missed
 
 
-def decide_verdict(findings: Iterable[Finding], fail_on: Severity, *, complete: bool) -> Verdict:
-    """Decide the verdict on code with these findings."""
-    findings = list(findings)
+def decide_verdict(snapshot: Snapshot, reviews: Sequence[Review], fail_on: Severity) -> Verdict:
+    """Decide the verdict of these reviews; there is none on code that no reviewer examined."""
+    if not any(review.examined for review in reviews):
+        return "not reviewed"
+    findings = [finding for review in reviews for finding in review.open]
     if any(SEVERITIES.index(finding.severity) <= SEVERITIES.index(fail_on) for finding in findings):
         return "request changes"
-    return "approve" if complete and not findings else "comment"
+    return "approve" if is_complete(snapshot, reviews) and not findings else "comment"
 
 
 def count_by_severity(findings: Iterable[Finding]) -> dict[Severity, int]:

@@ -51,22 +51,30 @@ _LEVELS: dict[Severity, tuple[str, str]] = {
 def reviewer_report(review: Review, snapshot: Snapshot, limit: int | None = None) -> HandoffReport:
     """Return a reviewer's report: ``limit`` findings without code, or all of them with code."""
     findings = review.open if limit is None else review.open[:limit]
-    missed = [*review.unread, *(item for item in snapshot.unread if item.missed)]
+    missed = [*review.unread, *(item for item in snapshot.unread if item.missed or not review.examined)]
+    status, confidence, readiness = (
+        (Status.BLOCKED, 0, Readiness.NO)
+        if not review.examined
+        else (Status.PARTIAL, 70, Readiness.WITH_CAVEATS)
+        if missed
+        else (Status.COMPLETED, 90, Readiness.YES)
+    )
     return HandoffReport(
         sender=REVIEWERS[review.concern],
         receiver=COORDINATOR,
         task=f"Review {snapshot.name} for {review.concern}",
-        status=Status.PARTIAL if missed else Status.COMPLETED,
-        confidence=70 if missed else 90,
+        status=status,
+        confidence=confidence,
         summary=f"Looked for {review.concern} findings in {text(snapshot.scope)} with {', '.join(review.analysers)}. "
-        f"Found {count_in_words(review.open)}.",
+        f"{describe_result(snapshot, [review])}.",
         findings=ReportFindings(
             discoveries=[_render_discovery(finding, with_code=limit is None) for finding in findings]
         ),
         context=ReportContext(relevant_files=_list_relevant_files(review.open)),
-        blockers=[f"Not analysed: {text(str(item))}" for item in missed],
+        blockers=[f"Not analysed: {text(str(item))}" for item in missed]
+        or ([] if review.examined else [f"Not analysed: {text(snapshot.scope)}"]),
         verification_script=_CHECKS[review.concern],
-        readiness=Readiness.WITH_CAVEATS if missed else Readiness.YES,
+        readiness=readiness,
     )
 
 
@@ -78,7 +86,7 @@ def merged_report(
     merged = merge_reports(reports, sender=COORDINATOR, receiver="parent", task=f"Review {snapshot.name}")
     findings = sort_findings(finding for review in reviews for finding in review.open)
     complete = is_complete(snapshot, reviews)
-    verdict = decide_verdict(findings, fail_on, complete=complete)
+    verdict = decide_verdict(snapshot, reviews, fail_on)
     decisive = [finding for finding in findings if SEVERITIES.index(finding.severity) <= SEVERITIES.index(fail_on)]
     places = ", ".join(dict.fromkeys(code(finding.place) for finding in decisive[:_MAX_FILES]))
     reason = (
@@ -99,7 +107,8 @@ def merged_report(
     )
     return merged.model_copy(
         update={
-            "summary": f"Verdict: {verdict}. Under review: {text(snapshot.scope)}. Found {count_in_words(findings)}.",
+            "summary": f"Verdict: {verdict}. Under review: {text(snapshot.scope)}. "
+            f"{describe_result(snapshot, reviews)}.",
             "context": merged.context.model_copy(
                 update={
                     "relevant_files": _list_relevant_files(findings),
@@ -133,6 +142,15 @@ def count_in_words(findings: Iterable[Finding]) -> str:
     return f"{sum(counts.values())} findings ({words})" if counts else "nothing"
 
 
+def describe_result(snapshot: Snapshot, reviews: Sequence[Review]) -> str:
+    """Return what reviews found, and in how many of the files under review they looked."""
+    examined = max((review.examined for review in reviews), default=0)
+    if not examined:
+        return "Nothing was examined"
+    findings = [finding for review in reviews for finding in review.open]
+    return f"Found {count_in_words(findings)} in the {examined} of {len(snapshot.files)} files that were examined"
+
+
 def _render_discovery(finding: Finding, *, with_code: bool) -> str:
     cwe = f", CWE-{finding.cwe}" if finding.cwe else ""
     code_suffix = f": {code(finding.code)}" if finding.code and with_code else ""
@@ -164,7 +182,8 @@ def _build_notes(snapshot: Snapshot, reviews: Sequence[Review], omitted: int) ->
     dropped = sum(review.rejected for review in reviews)
     sections = {
         "Further Findings": [f"{omitted:,} more, none of them graver, in the SARIF file"] if omitted > 0 else [],
-        "Not Analysed": [text(item) for item in unread] or ["Nothing: every file was analysed"],
+        "Not Analysed": [text(item) for item in unread]
+        or (["Nothing: every file was analysed"] if is_complete(snapshot, reviews) else [text(snapshot.scope)]),
         "Suppressed in the Source": hidden,
         "Dropped": [f"{dropped} claims of a model were dropped: the code does not have the lines"] if dropped else [],
         "Analysers": list(dict.fromkeys(analyser for review in reviews for analyser in review.analysers)),

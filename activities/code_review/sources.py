@@ -28,6 +28,7 @@ _MAX_FILE_BYTES = 1024 * 1024
 _MAX_CHARACTERS = 32_000_000
 _MAX_DIFF_BYTES = 16_000_000
 _MAX_COMPARED_LINES = 5_000
+_REMOVED = "only lines removed, which no reviewer examines"
 _SUBMODULE = "a submodule, whose own changes are not shown; review it by itself"
 
 
@@ -106,6 +107,9 @@ def snapshot_changes(tree: Tree, base: str) -> Snapshot:
         if blob != hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest():
             changed_paths.append(path)
             old_texts[path] = decode_text(git(tree.root, "cat-file", "blob", blob) or b"") if blob else ""
+    for path in sorted({*blobs} - {*old_names.values()}):
+        if not os.path.lexists(tree.root / path):
+            tree.leave_out(_REMOVED, path, missed=_find_language(path, "") is not None)
     for path, submodule_commit in _find_submodules(tree.root).items():
         if submodule_commit != submodules.get(path):
             tree.leave_out(_SUBMODULE, path, missed=True)
@@ -136,6 +140,7 @@ def snapshot_diff(tree: Tree, diff: str, name: str) -> Snapshot:
     changed: dict[str, Passages] = {}
     for path, patches in changes.items():
         if patches[-1].is_removed_file:
+            tree.leave_out(_REMOVED, path, missed=_find_language(path, "") is not None)
             continue
         added = "".join(line.value for patch in patches for hunk in patch for line in hunk if line.is_added)
         is_program = (
@@ -207,11 +212,11 @@ def _build_snapshot(
         if language is None:
             tree.leave_out("not a program", path)
         elif _VENDORED.search(path):
-            tree.leave_out("vendored or generated code", path)
+            tree.leave_out("vendored or generated code", path, missed=bool(compared_with))
         elif path not in texts and (content is None or b"\0" in content):
             tree.leave_out("too large, binary or unreadable", path, missed=True)
         elif (passages := changed(path, text)) == ():
-            tree.leave_out("no added line", path)
+            tree.leave_out(_REMOVED, path, missed=True)
         elif (size := size + len(text)) > _MAX_CHARACTERS:
             tree.leave_out(f"over {_MAX_CHARACTERS:,} characters", path, missed=True)
         else:

@@ -9,19 +9,19 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from activities.code_review.agents import Reviewer, check_installed
+from activities.code_review.agents import AnalyserResult, Reviewer, build_review, check_installed
 from activities.code_review.records import (
     SEVERITIES,
     CodeReviewError,
+    Concern,
     Review,
     Severity,
     Snapshot,
     count_by_severity,
     decide_verdict,
-    is_complete,
     sort_findings,
 )
-from activities.code_review.reports import count_in_words, merged_report, to_sarif
+from activities.code_review.reports import describe_result, merged_report, to_sarif
 from activities.code_review.sources import (
     read_diff,
     read_tree,
@@ -29,6 +29,7 @@ from activities.code_review.sources import (
     snapshot_diff,
     snapshot_project,
 )
+from activities.models import configured_model
 from activities.pages import write_folder
 from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
 from baton.agents import AnswerForm, agent_stage
@@ -69,7 +70,11 @@ async def take_snapshot(context: StageContext[Baton]) -> StageResult:
         ],
         decision_log=[f"Reviewed {snapshot.compared_with or 'the whole project'} as it was when the review began"],
     )
-    return StageResult(baton_patch=patch, output={"files": len(snapshot.files), "lines": snapshot.lines})
+    readable = any(file.language == "Python" for file in snapshot.files) or (
+        bool(snapshot.files) and configured_model("take-snapshot") is not None
+    )
+    output = {"files": len(snapshot.files), "lines": snapshot.lines, "readable": readable}
+    return StageResult(baton_patch=patch, output=output)
 
 
 audit_security = agent_stage(
@@ -99,9 +104,12 @@ async def coordinate_review(context: StageContext[Baton]) -> StageResult:
     """Merge both reviews into a report with a verdict, as Markdown and SARIF."""
     out, fail_on = _output_folder(context), _read_fail_on(context)
     snapshot = await asyncio.to_thread(Snapshot.model_validate_json, await context.artifacts.read("snapshot"))
+    concerns: tuple[Concern, ...] = ("security", "performance")
     reviews = [
         Review.model_validate_json(await context.artifacts.read(f"{concern}-review"))
-        for concern in ("security", "performance")
+        if context.params.get("reviewed", True)
+        else build_review(concern, snapshot, AnalyserResult("no analyser", []))
+        for concern in concerns
     ]
     report = await asyncio.to_thread(merged_report, snapshot, reviews, fail_on, [REPORT, SARIF])
     files = {REPORT: render_report(report), SARIF: await asyncio.to_thread(to_sarif, snapshot, reviews)}
@@ -109,13 +117,13 @@ async def coordinate_review(context: StageContext[Baton]) -> StageResult:
     await context.artifacts.write("review", files[REPORT], type="report", path=REPORT, summary="The merged report")
     await context.artifacts.write("sarif", files[SARIF], type="sarif", path=SARIF, summary="The findings as SARIF")
     findings = sort_findings(finding for review in reviews for finding in review.open)
-    verdict = decide_verdict(findings, fail_on, complete=is_complete(snapshot, reviews))
+    verdict = decide_verdict(snapshot, reviews, fail_on)
     patch = BatonPatch(
         current_state=[
-            f"Verdict: {verdict}; {count_in_words(findings)} in {len(snapshot.files)} files",
+            f"Verdict: {verdict}",
+            describe_result(snapshot, reviews),
             f"The merged report is in {REPORT}, its findings as SARIF 2.1.0 in {SARIF}",
             *(f"{finding.severity} {finding.place} {finding.message} ({finding.rule})" for finding in findings[:5]),
-            *([] if findings else ["Nothing was found in what was analysed"]),
         ],
         decision_log=[f"Verdict {verdict!r}: changes are requested from severity {fail_on!r} on"],
         work_scope=list(dict.fromkeys(finding.path for finding in findings))[:12],

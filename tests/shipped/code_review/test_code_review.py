@@ -107,6 +107,28 @@ class TestCodeReview:
         report = parse_report((tmp_path / "out" / "REVIEW.md").read_text()).report
         assert (report.status, report.readiness) == (Status.COMPLETED, Readiness.YES)
 
+    @pytest.mark.parametrize(
+        "change",
+        [
+            pytest.param({"README.md": "# Other\n"}, id="prose"),
+            pytest.param({"web/app.ts": "export const x = eval('1');\n"}, id="a language that no analyser reads"),
+            pytest.param({"app/weak.py": "import pickle\n"}, id="only lines removed"),
+            pytest.param({"vendor/lib.py": WEAK}, id="vendored code"),
+        ],
+    )
+    async def test_says_not_reviewed_of_a_change_that_it_cannot_read(
+        self, reviewer: Worker, tmp_path: Path, change: dict[str, str]
+    ) -> None:
+        """Not completed and not ready; no reviewer is started."""
+        root = write(repository(tmp_path / "project", {"app/weak.py": WEAK, "README.md": "# Demo\n"}), change)
+        run = await review(reviewer, root, tmp_path / "out", base="HEAD")
+        output: Any = run.result.output
+        assert output["verdict"] == "not reviewed"
+        assert [step.name for step in run.record.steps] == ["take-snapshot", "coordinate-review"]
+        report = parse_report((tmp_path / "out" / "REVIEW.md").read_text()).report
+        assert (report.status, report.confidence, report.readiness) == (Status.BLOCKED, 0, Readiness.NO)
+        assert any(path in blocker for path in change for blocker in report.blockers)
+
     async def test_hands_facts_on_under_contracts(self, reviewer: Worker, tmp_path: Path) -> None:
         """What each analyser reported is a fact of the coordinator's contract, with its tool and time (S5-fields-e)."""
         run = await review(reviewer, write(tmp_path / "project", FILES), tmp_path / "out")

@@ -17,7 +17,6 @@ from activities.code_review.records import (
     SourceText,
     Unread,
     decide_verdict,
-    is_complete,
     sort_findings,
 )
 from activities.code_review.reports import merged_report, reviewer_report, to_sarif
@@ -66,8 +65,8 @@ def finding(line: int, severity: Severity, **members: Any) -> Finding:
 
 
 def review(*findings: Finding, **members: Any) -> Review:
-    values: dict[str, Any] = {"concern": "security", "analysers": ("bandit 1.9",), "findings": sort_findings(findings)}
-    return Review.model_validate({**values, **members})
+    values: dict[str, Any] = {"concern": "security", "analysers": ("bandit 1.9",), "examined": 1}
+    return Review.model_validate({**values, "findings": sort_findings(findings), **members})
 
 
 class TestReviewers:
@@ -195,6 +194,19 @@ class TestReports:
         go = Unread(reason="in Go", count=7, examples=("a.go", "b.go"))
         assert reviewer_report(review(unread=(go,)), SNAPSHOT).blockers == ["Not analysed: 7 × in Go (a.go, b.go, …)"]
 
+    def test_of_what_nobody_examined_nothing_is_said(self) -> None:
+        """Neither completed nor ready, and the verdict says so; also beside files that a reviewer could not parse."""
+        go = Unread(reason="in Go", count=1, examples=("a.go",))
+        report = reviewer_report(review(examined=0, unread=(go,)), SNAPSHOT)
+        assert (report.status, report.readiness, report.confidence) == (Status.BLOCKED, Readiness.NO, 0)
+        assert report.summary.endswith("Nothing was examined.")
+        prose = Unread(reason="not a program", count=1, examples=("a.md",))
+        unread = SNAPSHOT.model_copy(update={"files": (), "unread": (prose,)})
+        merged = merged_report(unread, [review(examined=0)], "high", ["REVIEW.md"])
+        assert (merged.status, merged.readiness, merged.confidence) == (Status.BLOCKED, Readiness.NO, 0)
+        assert merged.blockers == ["Not analysed: 1 × not a program (a.md) (from audit-security)"]
+        assert lint_report(merged) == []
+
     def test_the_verdict(self) -> None:
         """By the most severe finding that is not suppressed; unanalysed code is never approved."""
         go = (Unread(reason="in Go", count=1),)
@@ -207,14 +219,14 @@ class TestReports:
             ([hidden], "low", SNAPSHOT, (), "approve"),
             ([], "low", SNAPSHOT, (), "approve"),
             ([], "low", SNAPSHOT, go, "comment"),
-            ([], "low", empty, (), "comment"),
+            ([], "low", empty, (), "not reviewed"),
         ]
         for findings, fail_on, snapshot, unread, verdict in table:
-            one = review(*findings, unread=unread)
+            one = review(*findings, unread=unread, examined=len(snapshot.files))
             report = merged_report(snapshot, [one], fail_on, ["REVIEW.md"])
             assert report.summary.startswith(f"Verdict: {verdict}. ")
             assert report.context.decisions[-1].decision == f"Verdict: {verdict}"
-            assert decide_verdict(one.open, fail_on, complete=is_complete(snapshot, [one])) == verdict
+            assert decide_verdict(snapshot, [one], fail_on) == verdict
             assert parse_report(render_report(report)).report == report
 
     def test_the_merged_report_has_the_gravest_first_and_can_be_read_back(self) -> None:
