@@ -1,11 +1,12 @@
-"""The four agents of `contract_review`: rules first, and additions of a model if one is configured.
+"""The four agents of `contract_review`: rules find and quote; a model, if one is configured, judges for a side.
 
-A model may add findings that quote the contract, and sentences with citations. It cannot remove or change the result
-of a rule, so a contract that persuades the model gains nothing.
+A model may add findings that quote the contract, and sentences with citations. It cannot remove or change what a rule
+found, so a contract that persuades the model hides nothing.
 """
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,8 +25,8 @@ from activities.contract_review.records import (
     RiskFlag,
     Statement,
 )
-from activities.contract_review.report import DATA, MARKS, REPORT, score, summarise, write_report
-from activities.contract_review.rules import analyse, number_findings
+from activities.contract_review.report import DATA, MARKS, REPORT, locate_topics, score, summarise, write_report
+from activities.contract_review.rules import locate
 from activities.models import ask_model
 from activities.pages import check_folder
 from baton import Spend, estimate_tokens
@@ -47,12 +48,13 @@ class Claim(BaseModel):
     quote: str
     title: str = Field(min_length=1, max_length=80)
     why: str = Field(min_length=1, max_length=300)
+    action: str = Field(min_length=1, max_length=300)
     likelihood: Grade
     consequence: Grade
 
 
 class Claims(BaseModel):
-    """A model's additional findings."""
+    """A model's findings."""
 
     findings: list[Claim]
 
@@ -84,87 +86,84 @@ class Extractor:
         document = await asyncio.to_thread(read_document, source)
         await asyncio.to_thread(check_contract, document)
         report = await asyncio.to_thread(extract, document)
+        if policy.party and not re.search(rf"\b{re.escape(policy.party)}\b", " ".join(c.text for c in report.clauses)):
+            sides = ", ".join(map(repr, report.sides)) or "no side in quotation marks"
+            raise ReviewError(f"the contract has no party {policy.party!r}; it has {sides}: set `party` in the policy")
+        report = report.model_copy(update={"party": policy.party or ""})
         await _write_report_artifact(work, "clauses", report, "\n".join(line.text for line in document.lines))
-        classified = [clause for clause in report.clauses if clause.kind not in ("general", "parties") and clause.text]
+        titled = [clause for clause in report.clauses[1:] if clause.topic]
         baton = work.context.baton
+        questions = [f"Is this complete? {note}" for note in report.notes]
+        if policy.party is None:
+            sides = ", ".join(report.sides) or "none in quotation marks"
+            questions.append(f"""For which side is the review ({sides})? --param policy='{{"party": "…"}}'""")
         patch = ContractPatch(
             current_state=[
-                f"Extracted {len(report.clauses)} clauses of {len({clause.kind for clause in classified})} kinds",
-                f"It reads as a contract of the type {report.type!r} (pages: {report.pages})",
-                "Nothing is analysed yet",
+                f"Extracted {len(report.clauses) - 1} clauses, {len(titled)} of them with a title of a known topic",
+                f"For the side: {policy.party or 'not named'} (pages: {report.pages})",
+                "Nothing is located yet",
                 *report.notes[:4],
             ],
-            decision_log=[f"Read as a contract of the type {report.type!r}"],
+            decision_log=[f"Read {report.document} in clauses"],
             constraints=[*baton.constraints, "scoringFramework:iso31000", f"riskAppetite:{policy.appetite}"],
-            open_questions=[*baton.open_questions, *(f"Is this complete? {note}" for note in report.notes)],
+            open_questions=[*baton.open_questions, *questions],
             extracted_clauses=[
-                ClauseKey(id=clause.id, kind=clause.kind, title=clause.title[:60])
-                for clause in classified[:_MAX_CLAUSES]
+                ClauseKey(id=clause.id, topic=clause.topic, title=clause.title[:60]) for clause in titled[:_MAX_CLAUSES]
             ],
         )
-        return AgentAnswer(patch=patch, output={"type": report.type, "clauses": len(report.clauses)}, claimed=False)
+        return AgentAnswer(patch=patch, output={"clauses": len(report.clauses) - 1}, claimed=False)
 
 
 class Analyst:
-    """Applies every rule to every clause, and asks the model for more findings."""
+    """Locates topics and words in every clause, and asks the model to judge for the side."""
 
     name = "analyse-clauses"
     task = (
-        "Review a contract for one party. Name what this party may come to regret and the known findings do not name, "
-        "quoting the clause word for word; likelihood and consequence are grades from 1 to 5."
+        "Review a contract for one party, which accepts the terms that are given. Name what this party may come to "
+        "regret, quoting the clause word for word, and what to do about it; likelihood and consequence are grades from "
+        "1 to 5."
     )
 
     async def run(self, work: AgentWork) -> AgentAnswer:
-        """Hand on the report with findings."""
+        """Hand on the report with passages, and with a model's findings if the side is named."""
         report, policy = await _read_report_artifact(work, "clauses"), _record_parameter(work, "policy", Policy)
-        report = await asyncio.to_thread(analyse, report, policy)
-        answer = await ask_model(work, self.task, _model_input(report), Claims)
+        report = await asyncio.to_thread(locate, report)
+        answer = None
+        if report.party:
+            answer = await ask_model(work, self.task, _model_input(report, policy), Claims)
         if answer is not None:
             report = _add_claims(report, answer)
         await _write_report_artifact(work, "findings", report)
-        missing = sum(finding.absent is not None for finding in report.findings)
+        topics = len([*locate_topics(report)])
         patch = ContractPatch(
             current_state=[
-                f"{len(report.findings)} findings, {missing} of them on missing clauses",
-                f"No rule looked any closer at {len(report.uncovered)} of {len(report.clauses) - 1} clauses",
-                "No risk is scored yet",
+                f"Located {topics} topics and {len(report.passages)} passages",
+                f"Titles or words of {len(report.not_found)} topics were not found",
+                f"A model named {len(report.findings)} risks" if report.judged else "No risk is judged",
             ],
-            decision_log=[f"Reviewed for the {report.party[:60]}, {_describe_method(answer)}"],
-            risk_flags=[
-                RiskFlag(finding=finding.id, rule=finding.rule, clause=finding.clause)
-                for finding in report.findings[:_MAX_FLAGS]
-            ],
+            decision_log=[f"Located by words; {_describe_judge(report)}"],
+            risk_flags=[RiskFlag(finding=item.id, clause=item.clause) for item in report.findings[:_MAX_FLAGS]],
         )
-        rules = sorted({finding.rule for finding in report.findings})
-        return AgentAnswer(patch=patch, output={"findings": len(report.findings), "rules": [*rules]}, claimed=False)
+        return AgentAnswer(patch=patch, output=_make_output(report), claimed=False)
 
 
 class Scorer:
-    """Takes each finding through the risk process of ISO 31000."""
+    """Compares a model's findings with the appetite, as in ISO 31000."""
 
     name = "score-risk"
 
     async def run(self, work: AgentWork) -> AgentAnswer:
-        """Hand on the report with the risk register."""
-        report = score(
-            await _read_report_artifact(work, "findings"), _record_parameter(work, "policy", Policy).appetite
-        )
+        """Hand on the report with findings in order and a verdict, if a model judged."""
+        appetite = _record_parameter(work, "policy", Policy).appetite
+        report = score(await _read_report_artifact(work, "findings"), appetite)
         await _write_report_artifact(work, "risks", report)
-        rules = {finding.id: finding.rule for finding in report.findings}
-        above = [risk for risk in report.risks if not risk.accepted]
         flags = [
-            RiskFlag(
-                finding=risk.finding,
-                rule=rules[risk.finding],
-                clause=risk.clause,
-                score=risk.score,
-                treatment=risk.treatment,
-            )
-            for risk in report.risks[:_MAX_FLAGS]
+            RiskFlag(finding=finding.id, clause=finding.clause, score=finding.score)
+            for finding in report.findings[:_MAX_FLAGS]
         ]
         patch = ContractPatch(
             current_state=[
-                f"{len(report.risks)} risks, {len(above)} above the appetite of {report.appetite}",
+                f"{len(report.findings)} risks, {len(report.above)} above the appetite of {report.appetite}",
                 f"The contract as it is: {report.verdict}",
                 "No report is written yet",
             ],
@@ -187,24 +186,23 @@ class Writer:
         """Write `REPORT.md` and `report.json`."""
         out = Path(_text_parameter(work, "output"))
         report = summarise(await _read_report_artifact(work, "risks"))
-        answer = await ask_model(work, self.task, _model_input(report, clauses=False), Sentences)
-        if answer is not None:
-            report = _add_sentences(report, answer)
-        markdown, data = await asyncio.to_thread(write_report, report, out)
+        if report.judged:
+            policy = _record_parameter(work, "policy", Policy)
+            answer = await ask_model(work, self.task, _model_input(report, policy, clauses=False), Sentences)
+            report = report if answer is None else _add_sentences(report, answer)
+        document = await asyncio.to_thread(read_document, Path(_text_parameter(work, "source")))
+        markdown, data = await asyncio.to_thread(write_report, report, document, out)
         await work.context.artifacts.write("report", markdown, type="report", path=REPORT, summary="The report")
         await work.context.artifacts.write("report-data", data, type="report", path=DATA, summary="The report as JSON")
         _charge(work, data, markdown)
-        above = [risk for risk in report.risks if not risk.accepted]
-        questions = [
-            f"{risk.id} (score {risk.score}): {risk.treatment} as proposed?" for risk in above[:_MAX_QUESTIONS]
-        ]
+        questions = [f"{item.id} (score {item.score}): {item.action}" for item in report.above[:_MAX_QUESTIONS]]
         patch = ContractPatch(
             current_state=[
                 f"The review is written: {REPORT} and {DATA}",
                 f"The contract as it is: {report.verdict}",
-                f"{len(above)} of {len(report.risks)} risks are above the appetite of {report.appetite}",
+                f"{len(report.passages)} passages are quoted, each found again at its line",
             ],
-            decision_log=[f"Reported in {len(report.summary)} statements with citations, {_describe_method(answer)}"],
+            decision_log=[f"Reported in {len(report.summary)} statements with citations; {_describe_judge(report)}"],
             open_questions=[*work.context.baton.open_questions, *questions],
             work_scope=[REPORT, DATA],
         )
@@ -213,16 +211,21 @@ class Writer:
 
 
 def _make_output(report: Report) -> dict[str, str | int]:
-    above = sum(not risk.accepted for risk in report.risks)
-    return {"verdict": report.verdict, "risks": len(report.risks), "above_appetite": above}
+    return {
+        "verdict": report.verdict,
+        "topics": len([*locate_topics(report)]),
+        "passages": len(report.passages),
+        "risks": len(report.findings),
+        "above_appetite": len(report.above),
+    }
 
 
-def _describe_method(answer: BaseModel | None) -> str:
-    return "by rules alone" if answer is None else "by rules and a model"
+def _describe_judge(report: Report) -> str:
+    return "judged by a model" if report.judged else "judged by nobody"
 
 
-def _model_input(report: Report, *, clauses: bool = True) -> JsonValue:
-    """Return a model's input: the findings and risks of a report, and the clauses that fit."""
+def _model_input(report: Report, policy: Policy, *, clauses: bool = True) -> JsonValue:
+    """Return a model's input: the side and what it accepts, the findings of a report, and the clauses that fit."""
     texts: list[JsonValue] = []
     tokens_left = _MAX_TOKENS if clauses else 0
     for clause in report.clauses:
@@ -230,30 +233,27 @@ def _model_input(report: Report, *, clauses: bool = True) -> JsonValue:
         if tokens_left > 0 and clause.text:
             texts.append({"clause": clause.id, "title": clause.title, "text": clause.text})
     findings: list[JsonValue] = [
-        finding.model_dump(mode="json", include={"id", "clause", "title", "why"}) for finding in report.findings
+        finding.model_dump(mode="json", include={"id", "clause", "title", "why", "action"}) | {"score": finding.score}
+        for finding in report.findings
     ]
-    risks: list[JsonValue] = [
-        risk.model_dump(mode="json", include={"finding", "score", "action"}) for risk in report.risks
-    ]
-    return {"party": report.party, "findings": findings, "risks": risks, "clauses": texts}
+    return {"party": report.party, "accepts": [*policy.terms], "findings": findings, "clauses": texts}
 
 
 def _add_claims(report: Report, answer: Claims) -> Report:
-    """Add a model's findings whose quote is in the contract."""
+    """Add a model's findings whose quote is in the contract, with the line where it begins."""
     clauses = {clause.id: clause for clause in report.clauses}
-    findings, rejected = [*report.findings], 0
+    findings: list[Finding] = []
     for claim in answer.findings:
-        quote = squeeze(claim.quote)
-        text = clauses[claim.clause].text if claim.clause in clauses else ""
-        if len(quote) < _MIN_QUOTE_LENGTH or quote not in text:
-            rejected += 1
-        elif not any(
-            finding.clause == claim.clause and (quote in finding.quote or finding.quote in quote)
-            for finding in findings
-        ):
-            new = {"rule": "LLM-1", "quote": quote, "title": squeeze(claim.title), "why": squeeze(claim.why)}
-            findings.append(Finding.model_validate(claim.model_dump() | new))
-    return report.model_copy(update={"findings": number_findings(findings, report.clauses), "rejected": rejected})
+        quote, clause = squeeze(claim.quote), clauses.get(claim.clause)
+        offset = clause.text.find(quote) if clause else -1
+        if clause is None or offset < 0 or len(quote) < _MIN_QUOTE_LENGTH:
+            continue
+        place = clause.place(offset)
+        words = {name: squeeze(getattr(claim, name)) for name in ("title", "why", "action")}
+        new = {"id": f"F-{len(findings) + 1:02d}", "quote": quote, "page": place.page, "line": place.line, **words}
+        findings.append(Finding.model_validate(claim.model_dump() | new))
+    rejected = len(answer.findings) - len(findings)
+    return report.model_copy(update={"judged": True, "findings": tuple(findings), "rejected": rejected})
 
 
 def _add_sentences(report: Report, answer: Sentences) -> Report:
@@ -274,7 +274,7 @@ def _add_sentences(report: Report, answer: Sentences) -> Report:
 async def _write_report_artifact(work: AgentWork, id: str, report: Report, input: str = "") -> None:
     """Write the report as an artifact for the next agent, and charge the tokens."""
     data = report.model_dump_json()
-    summary = f"{len(report.clauses)} clauses, {len(report.findings)} findings, {len(report.risks)} risks"
+    summary = f"{len(report.clauses)} clauses, {len(report.passages)} passages, {len(report.findings)} risks"
     await work.context.artifacts.write(id, data, type="review", summary=summary)
     _charge(work, input or data, data)
 

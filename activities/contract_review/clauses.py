@@ -11,6 +11,7 @@ import re
 import tomllib
 import unicodedata
 from collections import Counter
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 from pypdf import PdfReader
 from pypdf.errors import PyPdfError
 
-from activities.contract_review.records import Clause, Document, Line, Report, ReviewError
+from activities.contract_review.records import Clause, Document, Line, Place, Report, ReviewError
 
 _MAX_BYTES, _MAX_CHARACTERS, _MAX_PAGES = 32_000_000, 8_000_000, 2_000
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
@@ -163,12 +164,9 @@ _NAMED = re.compile(
 )
 _TITLE = re.compile(r"(?P<title>[A-Z][^.;:!?]{1,70}?)(?:[.:] (?P<rest>\S.*)|[.:]?)$")
 _ROLE = re.compile(
-    r"(?P<name>[A-ZÀ-Ý][^()“”\";]{1,300}?)\(\s*(?:hereinafter |together |each )?(?:the )?"
-    r"[“\"](?P<role>[A-Z][\w \-]{1,40})[”\"]\s*\)"
+    r"[^\W_][^()“”\";]*\(\s*(?:hereinafter |together |each )?(?:the )?[“\"](?P<role>[A-Z][\w \-]{1,40})[”\"]\s*\)"
 )
 _NOT_A_ROLE = re.compile(r"(?i)agreement|date|services?|term|parties|fees?|purpose|platform|order|software|terms")
-_AFTER_NAME = re.compile(r",(?! ?(?:Inc|Ltd|LLC|L\.?P|Corp|S\.?A|N\.?V|B\.?V|PLC|plc|GmbH|AG|s\.r\.o)\b)| (?:a|an) ")
-_BEFORE_NAME = re.compile(r".*?\b(?:between|among)\b:? (?=[A-ZÀ-Ý])|.*?\bby (?=[A-ZÀ-Ý])")
 _SMALL_WORD = re.compile(r"\b(?:the|and|to|of|any|by|for|this|that|with|or|is|be|in|a|an|it|you|are|on|not)\b")
 _MIN_WORDS, _MIN_SMALL_WORD_SHARE, _MIN_LATIN_SHARE = 30, 0.12, 0.8
 _MAX_CLAUSES = 20_000
@@ -205,31 +203,29 @@ def check_contract(document: Document) -> None:
 
 
 def extract(document: Document) -> Report:
-    """Return a report with the clauses of a document, its parties, its title and its type."""
-    clauses: list[Clause] = [Clause(id=PREAMBLE, title=PREAMBLE, kind="parties")]
-    texts: list[list[str]] = [[]]
+    """Return a report with the clauses of a document, its sides and its title."""
+    clauses: list[Clause] = [Clause(id=PREAMBLE, title=PREAMBLE, topic="parties")]
+    parts: list[list[Line]] = [[]]
     numbers: tuple[int, ...] = ()
-    titles: dict[tuple[int, ...], str] = {}
     prefix, headings, used_ids = "", 0, {PREAMBLE}
+    topics: dict[str, str] = {}
     for line in document.lines:
         if not line.text:
             continue
-        is_first = len(clauses) == 1 and not texts[0]  # the title of the contract
+        is_first = len(clauses) == 1 and not parts[0]  # the title of the contract
         opening = None if is_first else _parse_opening(line.text, numbers, restarted=bool(prefix), headings=headings)
         if opening is None:
-            texts[-1].append(line.text)
+            parts[-1].append(line)
             continue
         label, path, title, rest = opening
         if not path and label:  # a new article or schedule: its sections may restart at 1
-            prefix, numbers, titles = f"{label} ", (), {}
+            prefix, numbers = f"{label} ", ()
             id = label
         elif path:
             numbers = path
             id = label if label[0].isalpha() or not prefix.startswith(("Sch", "Ann", "App", "Exh")) else prefix + label
-            title = title or titles.get(path[:1], "")
-            titles[path] = title
         else:
-            headings, numbers, titles = headings + 1, (), {}
+            headings, numbers = headings + 1, ()
             id = f"H{headings}"
         number, unique = 1, id
         while unique in used_ids:
@@ -237,36 +233,51 @@ def extract(document: Document) -> Report:
         used_ids.add(unique)
         if len(clauses) >= _MAX_CLAUSES:
             raise ReviewError(f"{document.name!r} has more than {_MAX_CLAUSES:,} clauses; give one contract alone")
-        clauses.append(Clause(id=unique, title=title or label, page=line.page, line=line.number))
-        texts.append([rest] if rest else [])
-    clause_texts = [re.sub(r"(?<=[a-z])- (?=[a-z])", "-", " ".join(parts)) for parts in texts]
-    kinds = _classify_clauses(clauses, clause_texts)
-    complete = tuple(
-        clause.model_copy(update={"text": text, "kind": kind})
-        for clause, text, kind in zip(clauses, clause_texts, kinds, strict=True)
-    )
-    title = next((line.text for line in document.lines if line.text), "")[:200]
+        topics[unique] = find_topic(title) or topics.get(unique.rpartition(".")[0], "")
+        clauses.append(Clause(id=unique, title=title or label, topic=topics[unique], page=line.page, line=line.number))
+        parts.append([line.model_copy(update={"text": rest})] if rest else [])
+    complete = []
+    for clause, lines in zip(clauses, parts, strict=True):
+        text, places = join_lines(lines)
+        complete.append(clause.model_copy(update={"text": text, "places": places}))
     return Report(
         document=document.name,
         sha256=document.sha256,
         pages=document.pages,
         notes=document.notes,
-        title=title,
-        type=_find_type(title, complete[0].text),
-        parties=_find_parties(complete[0].text + " " + " ".join(clause.text for clause in complete[1:3])),
-        clauses=complete,
+        title=next((line.text for line in document.lines if line.text), "")[:200],
+        sides=_find_sides(" ".join(clause.text for clause in complete[:3])),
+        clauses=tuple(complete),
     )
 
 
-def classify_clause(title: str, text: str) -> str:
-    """Return the kind of a clause by title and text, or `general`."""
-    best, best_score = "general", 0
-    for kind, words in rulebook()["kinds"].items():
+def join_lines(lines: Sequence[Line]) -> tuple[str, tuple[Place, ...]]:
+    """Return lines as one text, a word that a line's end parted in one piece, and where each of them begins in it.
+
+    Example:
+        >>> join_lines([Line(text="a fixed-", number=1), Line(text="price offer", number=2)])[0]
+        'a fixed-price offer'
+    """
+    parts, places, length = list[str](), list[Place](), 0
+    for line in lines:
+        is_parted = parts and re.search(r"[a-z]-$", parts[-1]) and re.match(r"[a-z]", line.text)
+        if parts and not is_parted:
+            parts.append(" ")
+            length += 1
+        places.append(Place(start=length, page=line.page, line=line.number))
+        parts.append(line.text)
+        length += len(line.text)
+    return "".join(parts), tuple(places)
+
+
+def find_topic(title: str) -> str:
+    """Return the topic that a clause's title names, or an empty text."""
+    best, best_score = "", 0
+    for topic, words in rulebook()["topics"].items():
         full_title, title_part = _title_patterns(words["title"])
-        score = 12 if full_title.match(title) else 8 if title and title_part.search(title) else 0
-        score += min(4, len({word.lower() for word in re.findall(words["text"], text[:4_000], re.IGNORECASE)}))
+        score = 2 if full_title.match(title) else 1 if title and title_part.search(title) else 0
         if score > best_score:
-            best, best_score = kind, score
+            best, best_score = topic, score
     return best
 
 
@@ -298,7 +309,7 @@ def _parse_opening(
             return (match["path"], path, *_split_title(match["rest"]))
         return None
     is_title = len(text.split()) <= 6 and text[0].isupper() and text[-1] not in ".,;"
-    is_known_kind = is_title and classify_clause(text.rstrip(":"), "") != "general"
+    is_known_kind = is_title and find_topic(text.rstrip(":")) != ""
     # Unnumbered titles open clauses only if the contract's first ones are unnumbered.
     return ("", (), text.rstrip(":"), "") if is_known_kind and (not numbers or headings) else None
 
@@ -328,34 +339,7 @@ def _follows(path: tuple[int, ...], previous: tuple[int, ...], *, restarted: boo
     ) or (depth > 1 and path[-1] == 1 and path[0] == previous[0] + 1)
 
 
-def _classify_clauses(clauses: list[Clause], texts: list[str]) -> list[str]:
-    """Return the kind of each clause; a subclause without a kind inherits that of its parent."""
-    kinds: list[str] = []
-    by_title: dict[str, str] = {}
-    for clause, text in zip(clauses, texts, strict=True):
-        kind = clause.kind if clause.id == PREAMBLE else classify_clause(clause.title, "")
-        if kind == "general":
-            kind = classify_clause("", text)
-        if kind == "general":
-            kind = by_title.get(clause.id.rpartition(".")[0], "general")
-        by_title[clause.id] = kind
-        kinds.append(kind)
-    return kinds
-
-
-def _find_type(title: str, preamble: str) -> str:
-    for text in (title, preamble[:4_000]):
-        for name, contract_type in rulebook()["types"].items():
-            if contract_type["find"] and re.search(contract_type["find"], text, re.IGNORECASE):
-                return str(name)
-    return "other"
-
-
-def _find_parties(text: str) -> dict[str, str]:
-    """Return the names of the parties by their roles in the preamble."""
-    parties: dict[str, str] = {}
-    for match in _ROLE.finditer(text[:6_000]):
-        name = _AFTER_NAME.split(_BEFORE_NAME.sub("", match["name"], count=1).lstrip(" ,"), maxsplit=1)[0].strip(" ,")
-        if not _NOT_A_ROLE.fullmatch(match["role"]):
-            parties.setdefault(match["role"], name)
-    return parties
+def _find_sides(text: str) -> tuple[str, ...]:
+    """Return the names that the preamble defines for the parties, such as `Supplier`."""
+    roles = (match["role"] for match in _ROLE.finditer(text[:6_000]))
+    return tuple(dict.fromkeys(role for role in roles if not _NOT_A_ROLE.fullmatch(role)))

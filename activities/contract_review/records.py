@@ -3,6 +3,7 @@
 The baton carries ids and scores; the clauses and findings themselves travel as an artifact, the `Report`.
 """
 
+from bisect import bisect_right
 from decimal import Decimal
 from typing import Annotated, Literal
 
@@ -14,10 +15,10 @@ from baton.wire.money import UsdSpent
 from baton.wire.records import Record
 
 Level = Literal["low", "moderate", "high", "extreme"]
-Treatment = Literal["avoid", "reduce", "share", "retain"]
-Verdict = Literal["sign", "negotiate", "do not sign"]
+Verdict = Literal["not judged", "sign", "negotiate", "do not sign"]
 Grade = Annotated[int, Field(ge=1, le=5)]
 """Likelihood or consequence, from 1 to 5."""
+_BANDS: tuple[tuple[int, Level], ...] = ((15, "extreme"), (10, "high"), (5, "moderate"), (1, "low"))
 
 
 class ReviewError(BatonError):
@@ -42,45 +43,43 @@ class Document(Record):
     notes: tuple[str, ...] = ()
 
 
+class Place(Record):
+    """Where a line begins in a clause's text, and its page and number in the document."""
+
+    start: int
+    page: int
+    line: int
+
+
 class Clause(Record):
-    """A clause: its number in the contract (made unique), title, kind, text on one line, and place."""
+    """A clause: its number in the contract (made unique), own title, topic by title, text on one line, and place."""
 
     id: str
     title: str
-    kind: str = "general"
+    topic: str = ""
     text: str = ""
     page: int = 1
     line: int = 1
+    places: tuple[Place, ...] = ()
+
+    def place(self, offset: int) -> Place:
+        """Return the page and the line of an offset in the text."""
+        number = bisect_right(self.places, offset, key=lambda place: place.start)
+        return self.places[number - 1] if number else Place(start=0, page=self.page, line=self.line)
 
 
 class Policy(Record):
-    """The terms that the reviewing side accepts: the parameter `policy`.
+    """Whom the review is for: the parameter `policy`.
 
     Attributes:
-        party: The role that the review protects, as named in the contract; by default the buyer or recipient.
-        appetite: The highest score, likelihood times consequence, that needs no treatment.
-        accepted_laws: Governing laws that need no remark.
-        max_payment_days: The longest time to pay.
-        min_notice_days: The shortest notice to end the contract.
-        max_renewal_notice_days: The longest notice against a renewal.
-        max_monthly_interest: Percent a month on late payments.
-        min_cap_months: A cap on the other side's liability below so many months of fees is low.
-        max_non_compete_months: The longest restraint.
-        max_confidentiality_years: The longest duty of confidence.
-        expected: Kinds of clauses expected beyond those of the contract's type.
+        party: The side, as the contract names it. Without it nothing is judged.
+        appetite: The highest score, likelihood times consequence, that is acceptable.
+        terms: What the side accepts, in words for the model.
     """
 
     party: str | None = None
     appetite: int = Field(default=6, ge=1, le=25)
-    accepted_laws: tuple[str, ...] = ("England and Wales", "Ireland", "Germany", "France", "Netherlands")
-    max_payment_days: int = Field(default=60, ge=1)
-    min_notice_days: int = Field(default=30, ge=1)
-    max_renewal_notice_days: int = Field(default=90, ge=1)
-    max_monthly_interest: float = Field(default=1.5, ge=0)
-    min_cap_months: int = Field(default=12, ge=1)
-    max_non_compete_months: int = Field(default=12, ge=0)
-    max_confidentiality_years: int = Field(default=7, ge=1)
-    expected: tuple[str, ...] = ()
+    terms: tuple[str, ...] = ()
 
 
 class Prices(Record):
@@ -90,41 +89,46 @@ class Prices(Record):
     completion_per_million: UsdSpent = Decimal(0)
 
 
-class Finding(Record):
-    """A possible disadvantage for the party: a quote of a clause, or a missing kind of clause.
+class Mark(Record):
+    """Words in a passage, by the topic or the sort of words of `rules.toml` that they belong to."""
 
-    A model's findings have the rule `LLM-1`.
-    """
+    name: str
+    words: str
+
+
+class Passage(Record):
+    """A sentence of a clause, quoted, with its place in the document and the words that were found in it."""
+
+    clause: str
+    page: int
+    line: int
+    quote: str
+    marks: tuple[Mark, ...]
+
+
+class Finding(Record):
+    """A risk that a model sees for the side, with the passage that it rests on (ISO 31000:2018, 6.4.2 to 6.5)."""
 
     id: str = "F-00"
-    rule: str
+    clause: str
+    page: int
+    line: int
+    quote: str
     title: str
     why: str
-    clause: str | None = None
-    quote: str = ""
-    absent: str | None = None
-    likelihood: Grade = 3
-    consequence: Grade = 3
-    because: str = ""
-
-
-class Risk(Record):
-    """A risk by ISO 31000:2018 (6.4.2 to 6.5); `residual` is the score after treatment."""
-
-    id: str
-    finding: str
-    clause: str | None = None
-    title: str
-    event: str
+    action: str
     likelihood: Grade
     consequence: Grade
-    score: int
-    level: Level
-    accepted: bool
-    treatment: Treatment
-    action: str
-    wording: str = ""
-    residual: int
+
+    @property
+    def score(self) -> int:
+        """Likelihood times consequence."""
+        return self.likelihood * self.consequence
+
+    @property
+    def level(self) -> Level:
+        """The band of the score."""
+        return next(level for minimum, level in _BANDS if self.score >= minimum)
 
 
 class Statement(Record):
@@ -145,40 +149,42 @@ class Report(Record):
     pages: int
     notes: tuple[str, ...] = ()
     title: str
-    type: str
-    parties: dict[str, str] = Field(default_factory=dict)
-    clauses: tuple[Clause, ...]
+    sides: tuple[str, ...] = ()
     party: str = ""
-    other: str = ""
+    clauses: tuple[Clause, ...]
+    passages: tuple[Passage, ...] = ()
+    not_found: tuple[str, ...] = ()
+    judged: bool = False
     findings: tuple[Finding, ...] = ()
-    uncovered: tuple[str, ...] = ()
     rejected: int = 0
     appetite: int = 6
-    risks: tuple[Risk, ...] = ()
-    verdict: Verdict = "sign"
+    verdict: Verdict = "not judged"
     summary: tuple[Statement, ...] = ()
+
+    @property
+    def above(self) -> list[Finding]:
+        """The findings that score above the appetite."""
+        return [finding for finding in self.findings if finding.score > self.appetite]
 
 
 class ClauseKey(Record):
     """A clause, as the baton names it."""
 
     id: str
-    kind: str
+    topic: str
     title: str
 
 
 class RiskFlag(Record):
-    """A risk, as the baton names it: its rule, clause, and score once known."""
+    """A model's finding, as the baton names it: its clause, and its score once known."""
 
     finding: str
-    rule: str
-    clause: str | None = None
+    clause: str
     score: int = 0
-    treatment: str = ""
 
 
 class ContractBaton(Baton):
-    """The baton of `contract_review`: the eight fields, the first 60 clauses by id, the first 30 risks by rule."""
+    """The baton of `contract_review`: the eight fields, the first 60 clauses by id, the first 30 risks."""
 
     extracted_clauses: list[ClauseKey] = Field(default_factory=list)
     risk_flags: list[RiskFlag] = Field(default_factory=list)

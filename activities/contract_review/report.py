@@ -1,96 +1,127 @@
-"""Score the findings by ISO 31000:2018, and write the report; every statement has citations."""
+"""Score a model's findings by ISO 31000:2018, write the report, and prove each of its lines against the document."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from activities.contract_review.clauses import rulebook
-from activities.contract_review.records import Finding, Level, Report, ReviewError, Risk, Statement, Verdict
+from activities.contract_review.clauses import join_lines, rulebook
+from activities.contract_review.records import (
+    Clause,
+    Document,
+    Finding,
+    Line,
+    Passage,
+    Report,
+    ReviewError,
+    Statement,
+    Verdict,
+)
 from activities.pages import bullets, check_folder, page, table, text, write_folder
 
 REPORT, DATA = "REPORT.md", "report.json"
 _MARK = "<!-- written by baton contract_review -->"
 MARKS = {REPORT: _MARK, DATA: '"written_by": "baton contract_review"'}
 """The output files, and the mark that identifies this pipeline's own."""
-_BANDS: tuple[tuple[int, Level], ...] = ((15, "extreme"), (10, "high"), (5, "moderate"), (1, "low"))
-_UNKNOWN = {
-    "event": "What the finding describes happens.",
-    "treatment": "reduce",
-    "action": "Have a lawyer look at it.",
-    "lowers": [1, 1],
-}
-_MAX_SUMMARISED = 5
+_MAX_SUMMARISED, _MAX_PLACES = 5, 6
 
 
 def score(report: Report, appetite: int) -> Report:
-    """Add the risk register: each risk identified, graded, compared with the appetite, and treated."""
-    plans = {rule["id"]: rule for rule in rulebook()["rule"]}
-    names = {"us": report.party, "them": report.other}
-    risks = [_assess_risk(finding, plans.get(finding.rule, _UNKNOWN), names, appetite) for finding in report.findings]
-    ordered = sorted(risks, key=lambda risk: (-risk.score, risk.finding))
-    unaccepted = [risk for risk in ordered if not risk.accepted]
-    verdict: Verdict = "negotiate" if unaccepted else "sign"
-    if any(risk.level == "extreme" for risk in unaccepted):
-        verdict = "do not sign"
-    numbered = tuple(risk.model_copy(update={"id": f"R-{number:02d}"}) for number, risk in enumerate(ordered, 1))
-    return report.model_copy(update={"appetite": appetite, "risks": numbered, "verdict": verdict})
+    """Order the findings by score, and compare them with the appetite; without a judge there is no verdict."""
+    ordered = tuple(sorted(report.findings, key=lambda finding: (-finding.score, finding.id)))
+    report = report.model_copy(update={"appetite": appetite, "findings": ordered})
+    verdict: Verdict = "sign"
+    if not report.judged:
+        verdict = "not judged"
+    elif report.above:
+        verdict = "do not sign" if any(finding.level == "extreme" for finding in report.above) else "negotiate"
+    return report.model_copy(update={"verdict": verdict})
 
 
 def summarise(report: Report) -> Report:
-    """Add the summary: the contract, the verdict, the highest risks, and the clauses that no rule examined."""
-    above = [risk for risk in report.risks if not risk.accepted]
-    parties = (
-        " and ".join(f"{name} ({role})" for role, name in report.parties.items()) or "parties that it does not name"
-    )
-    first = (report.clauses[0].id,)
+    """Add the summary: what was located, what was not, and what a model judged, or who has to."""
+    whole = (report.clauses[0].id,)
+    topics = dict(locate_topics(report))
+    sides = ", ".join(f"“{side}”" for side in report.sides) or "no sides in quotation marks"
     statements = [
-        Statement(text=f"{report.title}: a contract of the type {report.type!r} between {parties}.", clauses=first),
         Statement(
-            text=f"Reviewed for the {report.party}: {report.verdict}. {len(above)} of {len(report.risks)} risks are "
-            f"above the appetite of {report.appetite}.",
-            clauses=first,
-            findings=tuple(risk.finding for risk in above),
+            text=f"{len(report.clauses) - 1} clauses were read. The preamble defines {sides}.",
+            clauses=whole,
+        ),
+        Statement(
+            text=f"Titles or words of {len(topics)} of {len(rulebook()['topics'])} topics were found; those of "
+            f"{len(report.not_found)} were not: {', '.join(map(_say, report.not_found)) or 'none'}.",
+            clauses=whole,
         ),
     ]
-    for risk in above[:_MAX_SUMMARISED]:
-        clauses = (risk.clause,) if risk.clause else ()
-        text = f"{risk.title} (score {risk.score}, {risk.level}): {risk.action}"
-        statements.append(Statement(text=text, clauses=clauses, findings=(risk.finding,)))
-    if report.uncovered:
-        text = f"No rule looked at {len(report.uncovered)} of {len(report.clauses) - 1} clauses any closer: read them."
-        statements.append(Statement(text=text, clauses=report.uncovered))
+    if not report.judged:
+        remedy = (
+            "a worker with a model" if report.party else "a person, or a side in `policy` and a worker with a model"
+        )
+        text = f"Nothing is judged: whether to sign needs {remedy}. Read the passages below."
+        statements.append(Statement(text=text, clauses=whole))
+    else:
+        text = f"A model judged it for the {report.party}: {report.verdict}. {len(report.above)} of "
+        text += f"{len(report.findings)} risks are above the appetite of {report.appetite}."
+        findings = tuple(finding.id for finding in report.above)
+        statements.append(Statement(text=text, clauses=whole, findings=findings, by="model"))
+    for finding in report.above[:_MAX_SUMMARISED]:
+        text = f"{finding.title} (score {finding.score}, {finding.level}): {finding.action}"
+        statements.append(Statement(text=text, clauses=(finding.clause,), findings=(finding.id,), by="model"))
     return report.model_copy(update={"summary": tuple(statements)})
 
 
-def find_untraceable(report: Report) -> list[str]:
-    """Return the items of a report with invalid citations; a report with any is not written.
+def locate_topics(report: Report) -> Iterator[tuple[str, list[str]]]:
+    """Yield each topic that was found with where: clauses by their title, else passages by their words."""
+    for topic in rulebook()["topics"]:
+        titled = [f"{_cite(clause)} by its title" for clause in report.clauses if clause.topic == topic]
+        worded = [
+            f"clause {passage.clause} (line {passage.line}) by “{mark.words}”"
+            for passage in report.passages
+            for mark in passage.marks
+            if mark.name == topic
+        ]
+        if titled or worded:
+            yield topic, titled or worded
 
-    Each cited clause and finding must exist, and each quote must be in its clause verbatim. Whether a statement follows
-    from its citations is not checked.
+
+def find_untraceable(report: Report, document: Document) -> list[str]:
+    """Return the items of a report that the document does not prove; a report with any is not written.
+
+    Each quote begins in the line that is cited, word for word, and has the words that are said of it; each title is in
+    its line; each cited clause and finding exists. Whether a statement follows from its citations is not checked.
     """
-    clauses = {clause.id: clause for clause in report.clauses}
-    findings = {finding.id for finding in report.findings}
-    faults = [
-        f"finding {finding.id}"
-        for finding in report.findings
-        if (finding.clause is None and finding.absent is None)
-        or (
-            finding.clause is not None
-            and (finding.clause not in clauses or finding.quote not in clauses[finding.clause].text)
-        )
+    lines = [line for line in document.lines if line.text]
+    positions = {(line.page, line.number): position for position, line in enumerate(lines)}
+
+    def begins_at(page: int, line: int, quote: str) -> bool:
+        first = last = positions.get((page, line), len(lines))
+        length = -len(lines[first].text) if first < len(lines) else 0
+        while last < len(lines) and length < len(quote):
+            length, last = length + len(lines[last].text), last + 1
+        joined, places = join_lines(lines[first:last])
+        return bool(quote) and quote in joined[: (places[1].start if len(places) > 1 else len(joined)) + len(quote)]
+
+    clauses, findings = {clause.id for clause in report.clauses}, {finding.id for finding in report.findings}
+    faults = [f"clause {clause.id}" for clause in report.clauses[1:] if not _has_title(clause, lines, positions)]
+    quoted: tuple[Passage | Finding, ...] = (*report.passages, *report.findings)
+    faults += [
+        f"{item.quote[:40]!r} in line {item.line}"
+        for item in quoted
+        if item.clause not in clauses or not begins_at(item.page, item.line, item.quote)
     ]
-    faults += [f"risk {risk.id}" for risk in report.risks if risk.finding not in findings]
     return faults + [
         f"statement {number}"
         for number, statement in enumerate(report.summary, 1)
         if not (statement.clauses or statement.findings)
-        or not set(statement.clauses) <= clauses.keys()
+        or not set(statement.clauses) <= clauses
         or not set(statement.findings) <= findings
     ]
 
 
-def write_report(report: Report, out: Path) -> tuple[str, str]:
+def write_report(report: Report, document: Document, out: Path) -> tuple[str, str]:
     """Write `REPORT.md` and `report.json`, and return their texts."""
-    if faults := find_untraceable(report):
+    if report.sha256 != document.sha256:
+        raise ReviewError(f"{document.name!r} has changed since it was read; start the review again")
+    if faults := find_untraceable(report, document):
         raise ReviewError(f"the report is not written, because it cannot be traced: {', '.join(faults[:5])}")
     check_folder(out, MARKS, ReviewError)
     markdown, data = to_markdown(report), report.model_dump_json(indent=1) + "\n"
@@ -100,9 +131,12 @@ def write_report(report: Report, out: Path) -> tuple[str, str]:
 
 def to_markdown(report: Report) -> str:
     """Return a report as Markdown; the contract's text is escaped, so it cannot become mark-up."""
-    above = [risk for risk in report.risks if not risk.accepted]
-    clauses = {clause.id: clause for clause in report.clauses}
-    parts = [
+    topics = [
+        (_say(topic), "; ".join(map(text, places[:_MAX_PLACES])) + (", …" if len(places) > _MAX_PLACES else ""))
+        for topic, places in locate_topics(report)
+    ]
+    silent = {clause.id for clause in report.clauses[1:] if clause.text} - {item.clause for item in report.passages}
+    return page(
         _MARK,
         f"# Contract review: {text(report.title)}",
         "> The words of the contract are quoted as data: whatever they say, they are not instructions. This is an aid "
@@ -110,84 +144,57 @@ def to_markdown(report: Report) -> str:
         "## Summary",
         bullets(_render_statement(statement) for statement in report.summary),
         "## Risks",
-        table(
-            ("Risk", "Where", "What", "Likelihood × consequence", "Level", "Accepted", "Treatment", "Left after it"),
-            [
-                (
-                    risk.id,
-                    _render_clause(risk),
-                    text(risk.title),
-                    f"{risk.likelihood} × {risk.consequence} = {risk.score}",
-                    risk.level,
-                    "yes" if risk.accepted else "no",
-                    risk.treatment,
-                    str(risk.residual),
-                )
-                for risk in report.risks
-            ],
-        )
-        if report.risks
-        else "No rule found anything.",
-        *(_render_treatment(risk) for risk in above),
-        "## Findings",
-        *(
-            f"- **{finding.id}**, rule {finding.rule}, "
-            + (
-                _render_place(clauses[finding.clause])
-                if finding.clause
-                else f"nowhere: a clause on {(finding.absent or '').replace('_', ' ')}"
-            )
-            + f": {text(finding.title)}. {text(finding.why)}"
-            + (f" ({text(finding.because)})" if finding.because else "")
-            + (f" “{text(finding.quote)}”" if finding.quote else "")
+        "\n\n".join(
+            f"### {finding.id}: {text(finding.title)}\n\n{text(finding.why)} Likelihood {finding.likelihood} × "
+            f"consequence {finding.consequence} = {finding.score}, {finding.level}. {text(finding.action)}\n\n"
+            f"> clause {text(finding.clause)}, page {finding.page}, line {finding.line}: “{text(finding.quote)}”"
             for finding in report.findings
-        ),
-        "## Method",
-        f"{len(rulebook()['rule'])} rules were applied to every clause. A finding is a risk in the sense of ISO "
-        f"31000:2018: identified (6.4.2), graded (6.4.3), compared with the appetite of {report.appetite} (6.4.4), "
-        "treated (6.5). "
-        "Scores: 1 to 4 low, 5 to 9 moderate, 10 to 14 high, 15 and more extreme. A clause without a finding was not "
-        "found to be harmless.",
-        f"No rule looked any closer at: {', '.join(map(text, report.uncovered))}." if report.uncovered else "",
-        f"Read: {text(report.document)}, {report.pages} pages, SHA-256 `{report.sha256}`. "
-        + " ".join(f"{text(note)}." for note in report.notes),
-        f"Dropped, because the contract does not have their words: {report.rejected} findings of a model."
+        )
+        or ("The model named none." if report.judged else "Not judged."),
+        f"{report.rejected} findings of the model were dropped: the contract does not have their words."
         if report.rejected
         else "",
-    ]
-    return page(*parts)
-
-
-def _assess_risk(finding: Finding, plan: dict[str, Any], names: dict[str, str], appetite: int) -> Risk:
-    consequence, score = finding.consequence, finding.likelihood * finding.consequence
-    accepted = score <= appetite
-    residual = max(1, finding.likelihood - plan["lowers"][0]) * max(1, consequence - plan["lowers"][1])
-    return Risk(
-        id="R-00",
-        finding=finding.id,
-        clause=finding.clause,
-        title=finding.title,
-        event=plan["event"].format(**names),
-        likelihood=finding.likelihood,
-        consequence=consequence,
-        score=score,
-        level=next(level for minimum, level in _BANDS if score >= minimum),
-        accepted=accepted,
-        treatment="retain" if accepted else plan["treatment"],
-        action="Accept it as it is." if accepted else plan["action"].format(**names),
-        wording="" if accepted else plan.get("wording", "").format(**names),
-        residual=score if accepted else min(residual, score),
+        "## Topics",
+        table(("Topic", "Found in"), topics) if topics else "No title and no words of any topic were found.",
+        f"Neither a title nor words were found of: {', '.join(map(_say, report.not_found))}. A clause on it may have "
+        "others."
+        if report.not_found
+        else "",
+        "## Passages",
+        table(
+            ("Clause", "Line", "Words", "Passage"),
+            [_render_passage(passage, report.pages > 1) for passage in report.passages],
+        )
+        if report.passages
+        else "No words of any list were found.",
+        f"No words were found in: {', '.join(text(clause.id) for clause in report.clauses if clause.id in silent)}."
+        if silent
+        else "",
+        "## Method",
+        "Lists of words were looked for in every sentence. They find and quote; what a clause means, for whom, and "
+        "whether it is a risk, they cannot know. Before this was written, each quote was found again at its line.",
+        f"Read: {text(report.document)}, {report.pages} pages, SHA-256 `{report.sha256}`. "
+        + " ".join(f"{text(note)}." for note in report.notes),
     )
 
 
-def _render_treatment(risk: Risk) -> str:
-    lines = [
-        f"Event: {text(risk.event)}",
-        f"Treatment: {risk.treatment}. {text(risk.action)} That leaves {risk.residual}.",
-    ]
-    heading = f"### {risk.id}: {text(risk.title)} ({_render_clause(risk)}, {risk.finding})"
-    wording = f"\n\nProposed wording:\n\n> {text(risk.wording)}" if risk.wording else ""
-    return f"{heading}\n\n{bullets(lines)}{wording}"
+def _has_title(clause: Clause, lines: list[Line], positions: dict[tuple[int, int], int]) -> bool:
+    position = positions.get((clause.page, clause.line))
+    return position is not None and clause.title.casefold() in lines[position].text.casefold()
+
+
+def _cite(clause: Clause) -> str:
+    return f"clause {clause.id} (line {clause.line})"
+
+
+def _say(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _render_passage(passage: Passage, paged: bool) -> tuple[str, str, str, str]:
+    words = "; ".join(f"{_say(mark.name)}: “{text(mark.words)}”" for mark in passage.marks)
+    line = f"page {passage.page}, line {passage.line}" if paged else str(passage.line)
+    return text(passage.clause), line, words, text(passage.quote)
 
 
 def _render_statement(statement: Statement) -> str:
@@ -195,11 +202,3 @@ def _render_statement(statement: Statement) -> str:
     omitted = len(statement.clauses[12:]) + len(statement.findings[12:])
     author = f" *({text(statement.by)})*" if statement.by else ""
     return f"{text(statement.text)} [{citations}{f' and {omitted} more' if omitted else ''}]{author}"
-
-
-def _render_clause(risk: Risk) -> str:
-    return f"clause {text(risk.clause)}" if risk.clause else "missing"
-
-
-def _render_place(clause: Any) -> str:
-    return f"clause {text(clause.id)} ({text(clause.title)}, page {clause.page}, line {clause.line})"

@@ -24,7 +24,7 @@ extract_clauses = agent_stage(
     baton_type=ContractBaton,
     **_TERMS,
 )
-"""Split the contract into clauses with kind and place, and find its parties and type."""
+"""Split the contract into clauses with topic and place, and find its sides."""
 
 analyse_clauses = agent_stage(
     Analyst(),
@@ -34,7 +34,7 @@ analyse_clauses = agent_stage(
     limits=AgentLimits(requests=4),
     reserve_micro_usd=100_000,
 )
-"""Apply every rule to every clause, and ask the model for more findings."""
+"""Locate topics and words in every clause, and ask the model to judge for the side."""
 
 score_risk = agent_stage(
     Scorer(),
@@ -42,7 +42,7 @@ score_risk = agent_stage(
     baton_type=ContractBaton,
     **_TERMS,
 )
-"""Take each finding through the risk process of ISO 31000: identify, analyse, evaluate, treat."""
+"""Compare each finding of the model with the appetite, as in ISO 31000."""
 
 write_summary = agent_stage(
     Writer(),

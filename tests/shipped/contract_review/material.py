@@ -5,30 +5,31 @@ from pathlib import Path
 from fpdf import FPDF
 
 from activities.contract_review.clauses import extract, read_document
-from activities.contract_review.records import Finding, Policy, Report
-from activities.contract_review.report import score, summarise
-from activities.contract_review.rules import analyse
+from activities.contract_review.records import Mark, Report
+from activities.contract_review.report import find_untraceable, score, summarise
+from activities.contract_review.rules import locate
 
 CONTRACTS = Path(__file__).parents[2] / "data" / "contracts"
 SERVICES, NDA, SAAS = (CONTRACTS / name for name in ("services_agreement.md", "nda.txt", "saas_terms.txt"))
 
 
-def reviewed(path: Path, policy: Policy | None = None) -> Report:
-    """Return the report on a contract, by rules."""
-    report = analyse(extract(read_document(path)), policy or Policy())
-    return summarise(score(report, (policy or Policy()).appetite))
+def reviewed(path: Path) -> Report:
+    """Return the report on a contract, by rules, after proving each of its lines."""
+    document = read_document(path)
+    report = summarise(score(locate(extract(document)), 6))
+    assert find_untraceable(report, document) == []
+    return report
 
 
-def reviewed_text(folder: Path, text: str, policy: Policy | None = None, name: str = "contract.txt") -> Report:
+def reviewed_text(folder: Path, text: str, name: str = "contract.txt") -> Report:
     (folder / name).write_text(text, "utf-8")
-    return reviewed(folder / name, policy)
+    return reviewed(folder / name)
 
 
-def found(folder: Path, text: str, policy: Policy | None = None) -> dict[str, Finding]:
-    """Return the findings in clauses between a Supplier and a Customer by rule, without missing clauses."""
-    parties = 'This Agreement is made between Ash Ltd (the "Supplier") and Birch Ltd (the "Customer").\n\n'
-    report = reviewed_text(folder, "AGREEMENT\n\n" + parties + text, policy)
-    return {finding.rule: finding for finding in report.findings if not finding.absent}
+def words_of(report: Report, clause: str) -> set[tuple[str, str]]:
+    """Return what was found in a clause: topic or sort of words, and the words."""
+    marks: list[Mark] = [mark for item in report.passages if item.clause == clause for mark in item.marks]
+    return {(mark.name, mark.words) for mark in marks}
 
 
 def pdf_of(text: str, place: Path) -> Path:

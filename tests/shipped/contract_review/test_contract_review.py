@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
+from activities.contract_review.clauses import read_document
 from activities.contract_review.records import ContractBaton, Report
 from activities.contract_review.report import find_untraceable
 from activities.contract_review.stages import STAGES
@@ -24,6 +25,7 @@ from tests.support import failure
 from workflows.contract_review import ContractReview
 
 PRICES = {"PROMPT_PRICE": "2.50", "COMPLETION_PRICE": "10"}
+SIDE: JsonValue = {"party": "Customer"}
 STEPS = ["extract-clauses", "analyse-clauses", "score-risk", "write-summary"]
 
 
@@ -43,21 +45,23 @@ async def review(worker: Worker, source: Path, out: Path, **params: JsonValue) -
 
 class TestContractReview:
     @pytest.mark.parametrize(
-        ("name", "verdict", "risks"),
+        "name",
         [
-            pytest.param("services_agreement.md", "do not sign", 18, id="Markdown"),
-            pytest.param("nda.txt", "sign", 0, id="text"),
-            pytest.param("terms.pdf", "do not sign", 12, id="PDF"),
+            pytest.param("services_agreement.md", id="Markdown"),
+            pytest.param("nda.txt", id="text"),
+            pytest.param("terms.pdf", id="PDF"),
         ],
     )
     async def test_reviews_a_contract_to_the_end(
-        self, reviewer: Worker, store: ArtifactStore, tmp_path: Path, name: str, verdict: str, risks: int
+        self, reviewer: Worker, store: ArtifactStore, tmp_path: Path, name: str
     ) -> None:
         """Four agents, one task, one decision each; the report is in the folder and in the store, and can be traced."""
         source = pdf_of(SAAS.read_text(), tmp_path / name) if name == "terms.pdf" else SERVICES.parent / name
         run = await review(reviewer, source, tmp_path / "out")
         output: Any = run.result.output
-        assert (output["verdict"], output["risks"]) == (verdict, risks)
+        assert (output["verdict"], output["risks"]) == ("not judged", 0)
+        assert output["passages"] > 5
+        assert any("For which side is the review" in question for question in run.baton.open_questions)
         assert [step.name for step in run.record.steps] == STEPS
         assert [step.attempts for step in run.record.steps] == [1, 1, 1, 1]
         assert [warning for entry, _ in run.record.history for warning in entry.warnings if "bullets" in warning] == []
@@ -66,18 +70,19 @@ class TestContractReview:
         stored = {ref.id: await store.get(ref.hash) for ref in run.baton.artifacts}
         assert stored["report-data"] == data
         assert stored["report"] == (tmp_path / "out" / "REPORT.md").read_bytes()
-        assert find_untraceable(Report.model_validate_json(data)) == []
+        assert find_untraceable(Report.model_validate_json(data), read_document(source)) == []
         await assert_replays(run.handle, [ContractReview], plugin=BatonPlugin(WorkerParts(artifacts=store)))
 
-    async def test_hands_on_a_typed_baton(self, reviewer: Worker, tmp_path: Path) -> None:
-        """Clauses by id and risks by rule travel in fields of the pipeline's own (S3-5.2-n)."""
-        run = await review(reviewer, SERVICES, tmp_path)
-        baton = run.result.final_baton(ContractBaton)
-        assert {key.id: key.kind for key in baton.extracted_clauses}["9.2"] == "liability"
-        assert [flag.score for flag in baton.risk_flags] == sorted(
-            (flag.score for flag in baton.risk_flags), reverse=True
+    async def test_refuses_a_side_that_the_contract_does_not_name(self, reviewer: Worker, tmp_path: Path) -> None:
+        """It names those that it has."""
+        params: dict[str, JsonValue] = {"source": str(SERVICES), "output": str(tmp_path), "policy": {"party": "Buyer"}}
+        handle = await reviewer.client.start_workflow(
+            ContractReview.run,
+            PipelineInput(goal="Review it", params=params),
+            id=f"side-{tmp_path.name}",
+            task_queue=reviewer.task_queue,
         )
-        assert "scoringFramework:iso31000" in baton.constraints
+        assert "it has 'Supplier', 'Customer'" in await failure(handle)
 
     async def test_adds_up_what_the_agents_cost(self, reviewer: Worker, tmp_path: Path) -> None:
         """The run's spend is the sum of its four agents', each with a share of its own."""
@@ -135,12 +140,13 @@ class TestWithAModel:
     async def test_asks_twice_and_sends_the_bill(
         self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Each answer is charged at the environment's price; a model's finding carries the contract's words."""
+        """Each answer is charged; findings carry the contract's words; clauses and risks travel (S3-5.2-n)."""
         claim = {
             "clause": "3.2",
             "quote": "Support answers requests within 2 business days.",
             "title": "Support is slow",
             "why": "A stop of the plant costs more than the service.",
+            "action": "Ask for an answer within a day.",
             "likelihood": 4,
             "consequence": 4,
         }
@@ -148,16 +154,30 @@ class TestWithAModel:
         sentences = {"sentences": [{"text": "The Provider keeps all the freedom.", "clauses": ["2.3"]}]}
         with chat_server(answer(claims), answer(sentences)) as server:
             configure(monkeypatch, server, **PRICES)
-            run = await review(reviewer, SAAS, tmp_path)
+            run = await review(reviewer, SAAS, tmp_path, policy=SIDE)
         by_rules = run.record.history[0][0].spend + run.record.history[2][0].spend
         assert run.result.spend.micro_usd == 2 * 3_500
         assert by_rules.micro_usd == 0
         report = Report.model_validate_json((tmp_path / "report.json").read_bytes())
-        assert [finding.clause for finding in report.findings if finding.rule == "LLM-1"] == ["3.2"]
-        assert report.rejected == 1
+        assert [(finding.clause, finding.score) for finding in report.findings] == [("3.2", 16)]
+        assert (report.rejected, report.verdict, report.party) == (1, "do not sign", "Customer")
         assert report.summary[-1].by == "model"
+        baton = run.result.final_baton(ContractBaton)
+        assert {key.id: key.topic for key in baton.extracted_clauses}["9.1"] == "liability"
+        assert [(flag.clause, flag.score) for flag in baton.risk_flags] == [("3.2", 16)]
+        assert "scoringFramework:iso31000" in baton.constraints
         prompts = [request.body["messages"][1]["content"] for request in server.asked]
         assert all("CONTEXT FROM PREVIOUS AGENT" in prompt for prompt in prompts)
+
+    async def test_judges_for_nobody_in_particular(
+        self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Without a side the model is not asked, and nothing is judged."""
+        with chat_server() as server:
+            configure(monkeypatch, server, **PRICES)
+            run = await review(reviewer, SAAS, tmp_path)
+        output: Any = run.result.output
+        assert (len(server.asked), output["verdict"]) == (0, "not judged")
 
     async def test_a_useless_answer_is_paid_and_a_budget_stops_it(
         self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -169,7 +189,7 @@ class TestWithAModel:
                 ContractReview.run,
                 PipelineInput(
                     goal="Review it",
-                    params={"source": str(SAAS), "output": str(tmp_path / "out")},
+                    params={"source": str(SAAS), "output": str(tmp_path / "out"), "policy": SIDE},
                     budget=Budget(initial_micro_usd=1_000_000),
                 ),
                 id=f"useless-{tmp_path.name}",
@@ -189,7 +209,7 @@ class TestWithAModel:
         with chat_server(Reply(b"no such key: sk-secret", status=401)) as server:
             configure(monkeypatch, server, **PRICES)
             with pytest.raises(WorkflowFailureError) as raised:
-                await review(reviewer, SAAS, tmp_path)
+                await review(reviewer, SAAS, tmp_path, policy=SIDE)
         assert len(server.asked) == 1
         assert "401" in str(raised.value.cause)
         assert "sk-secret" not in str(raised.value.cause)

@@ -120,15 +120,15 @@ def test_clauses_keep_number_title_and_place(tmp_path: Path) -> None:
     clauses = {clause.id: clause for clause in extract(read_document(tmp_path / "a.txt")).clauses}
     assert list(clauses) == ["Preamble", "1", "1.1", "1.2", "2", "Schedule A", "Schedule A 1", "Schedule A 2"]
     assert clauses["1.1"].text == "They are due within 30 days of receipt, or 12. August at the latest."
-    assert (clauses["2"].title, clauses["2"].kind, clauses["2"].line) == ("LIABILITY", "liability", 10)
+    assert (clauses["2"].title, clauses["2"].topic, clauses["2"].line) == ("LIABILITY", "liability", 10)
     nda = {clause.id for clause in extract(read_document(NDA)).clauses}
     assert {"Article I", "1.1", "2.2", "Article V", "5.2"} <= nda
-    for path, parties in (
-        (NDA, {"Calder": "Calder Robotics, Inc.", "Ostrava": "Ostrava Castings s.r.o."}),
-        (SERVICES, {"Supplier": "Halden Analytics Ltd", "Customer": "Northmoor Logistics B.V."}),
-        (SAAS, {"Provider": "Tidewater Software GmbH", "Customer": "Fenwick Dairies Cooperative"}),
+    for path, sides in (
+        (NDA, ("Calder", "Ostrava")),
+        (SERVICES, ("Supplier", "Customer")),
+        (SAAS, ("Provider", "Customer")),
     ):
-        assert extract(read_document(path)).parties == parties
+        assert extract(read_document(path)).sides == sides
 
 
 def test_titles_without_numbers_part_a_contract(tmp_path: Path) -> None:
@@ -141,20 +141,20 @@ def test_titles_without_numbers_part_a_contract(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(text)
     for source in (tmp_path / "a.txt", pdf_of(text, tmp_path / "a.pdf")):
         report = reviewed(source)
-        kinds = {clause.title: clause.kind for clause in report.clauses}
-        assert (kinds["Fees"], kinds["Termination"], kinds["Governing Law"]) == (
+        topics = {clause.title: clause.topic for clause in report.clauses}
+        assert (topics["Fees"], topics["Termination"], topics["Governing Law"]) == (
             "payment",
             "termination",
             "governing_law",
         )
-        assert "TER-1" in {finding.rule for finding in report.findings}
+        assert "5 days" in {mark.words for passage in report.passages for mark in passage.marks}
 
 
 def test_a_report_replaces_its_own_and_no_other(tmp_path: Path) -> None:
     """Somebody else's REPORT.md stays, and the error says so; ours is written again."""
-    report = reviewed(SAAS)
+    report, document = reviewed(SAAS), read_document(SAAS)
     for _ in range(2):
-        write_report(report, tmp_path)
+        write_report(report, document, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [REPORT, DATA]
     for name in (REPORT, DATA):
         (tmp_path / "other").mkdir(exist_ok=True)
@@ -162,14 +162,14 @@ def test_a_report_replaces_its_own_and_no_other(tmp_path: Path) -> None:
         with pytest.raises(ReviewError, match="not written by this pipeline"):
             check_folder(tmp_path / "other", MARKS, ReviewError)
         with pytest.raises(ReviewError, match="not written by this pipeline"):
-            write_report(report, tmp_path / "other")
+            write_report(report, document, tmp_path / "other")
         assert (tmp_path / "other" / name).read_text() == "# My own report\n"
         (tmp_path / "other" / name).unlink()
 
 
 def test_words_of_the_contract_are_no_markup_of_the_report(tmp_path: Path) -> None:
     """Neither a heading nor a link, an image, a tag or a row of a table."""
-    hostile = "1. Fees\n# All | fees ![x](http://evil/x) <script> [pay](http://evil) **are** non-refundable.\n"
+    hostile = "1. Fees\n# All | fees ![x](http://evil/x) <script> [pay](http://evil) **shall not** be refunded.\n"
     markdown = to_markdown(reviewed_text(tmp_path, f"AGREEMENT\n\nBetween two.\n\n{hostile}"))
     assert "y](http" not in markdown
     assert "\\<script>" in markdown
