@@ -5,6 +5,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import PurePosixPath
 from shlex import quote
 from typing import Any
@@ -26,18 +27,26 @@ class Source:
     path: str
     text: str
 
-    def at(self, word: str) -> Evidence:
-        """Return the first line that contains a word, or else the file."""
-        lines = enumerate(self.text.split("\n"), 1) if word else ()
-        return Evidence(path=self.path, line=next((number for number, line in lines if word in line), None))
+    def at(self, word: str, after: str = "") -> Evidence:
+        """Return the first line with a whole word, below the first one that has ``after``, or else the file."""
+        lines = self.text.split("\n")
+        first = next((number for number, line in enumerate(lines) if after and _has_word(line, after)), 0)
+        numbers = (number for number, line in enumerate(lines[first:], first + 1) if word and _has_word(line, word))
+        return Evidence(path=self.path, line=next(numbers, None))
 
-    def dependencies(self, groups: Mapping[Any, Any]) -> Iterator[Dependency]:
-        """Yield the dependencies of tables of names and versions, by group."""
+    def dependencies(self, groups: Mapping[Any, Any], sections: Mapping[Any, str]) -> Iterator[Dependency]:
+        """Yield the dependencies of tables of names and versions, by group; ``sections`` are their headings."""
         for group, packages in groups.items():
             for name, version in packages.items():
                 requirement = version.get("version") if isinstance(version, Mapping) else version
                 requirement = requirement if isinstance(requirement, str) and requirement != "*" else ""
-                yield Dependency(name=name, requirement=requirement, group=group, evidence=self.at(name))
+                evidence = self.at(name, sections.get(group, ""))
+                yield Dependency(name=name, requirement=requirement, group=group, evidence=evidence)
+
+
+def _has_word(line: str, word: str) -> bool:
+    """Return whether a line has a word that is not a part of a longer name."""
+    return re.search(rf"(?<![\w@/.-]){re.escape(word)}(?![\w/-]|\.\w)", line) is not None
 
 
 def read_manifests(tree: SourceTree) -> tuple[Manifest, ...]:
@@ -56,6 +65,14 @@ def _read_manifest(source: Source) -> Manifest | None:
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         return Manifest(path=source.path, ecosystem=ecosystem, problem=" ".join(str(error).split())[:200])
 
+
+_SECTIONS = {
+    "runtime": "dependencies",
+    "build": "requires",
+    "optional": "optional-dependencies",
+    "development": "dependency-groups",
+}
+"""Above which word `pyproject.toml` has the requirements of a group."""
 
 Members = dict[str, Any] | None
 """The members of a manifest, or None if the file is not one."""
@@ -92,7 +109,8 @@ def _parse_requirements(source: Source, lines: Iterable[Any], group: Any) -> Ite
         except InvalidRequirement:
             continue
         version = str(requirement.specifier) or (requirement.url or "")
-        yield Dependency(name=requirement.name, requirement=version, group=group, evidence=source.at(requirement.name))
+        evidence = source.at(requirement.name, _SECTIONS.get(group, "") if source.path.endswith(".toml") else "")
+        yield Dependency(name=requirement.name, requirement=version, group=group, evidence=evidence)
 
 
 def _read_requirements(source: Source) -> Members:
@@ -108,7 +126,9 @@ def _read_package_json(source: Source) -> Members:
     return {
         **_read_description(data),
         "runtime": f"Node {engine}" if engine else "",
-        "dependencies": tuple(source.dependencies(groups)),
+        "dependencies": tuple(
+            source.dependencies(groups, {"runtime": '"dependencies"', "development": '"devDependencies"'})
+        ),
         "scripts": {name: body for name, body in _find_table(data, "scripts").items() if isinstance(body, str)},
     }
 
@@ -121,7 +141,9 @@ def _read_cargo(source: Source) -> Members:
     return {
         **_read_description(package),
         "runtime": f"Rust {runtime}" if isinstance(runtime, str) else "",
-        "dependencies": tuple(source.dependencies(groups)),
+        "dependencies": tuple(
+            source.dependencies(groups, {"runtime": "[dependencies]", "development": "[dev-dependencies]"})
+        ),
     }
 
 
@@ -132,7 +154,7 @@ def _read_go_mod(source: Source) -> Members:
     return {
         "name": module[1] if module else "",
         "runtime": f"Go {version[1]}" if version else "",
-        "dependencies": tuple(source.dependencies({"runtime": packages})),
+        "dependencies": tuple(source.dependencies({"runtime": packages}, {})),
     }
 
 
@@ -162,26 +184,37 @@ def _as_line(value: object) -> str:
 
 _PURPOSE_WORDS: dict[Purpose, str] = {
     "install": "install setup deps dependencies bootstrap sync init",
-    "test": "test tests spec check verify e2e integration unit coverage cov ci acceptance",
-    "lint": "lint linter typecheck types tsc mypy ruff eslint clippy vet audit",
+    "test": "test tests spec e2e integration unit coverage cov acceptance",
+    "lint": "lint linter typecheck types tsc mypy ruff eslint clippy vet audit check verify ci",
     "format": "fmt format prettier black fix",
     "build": "build compile bundle dist package all wheel generate",
     "run": "run start serve server dev up watch worker demo preview",
     "release": "release publish deploy version push upload",
 }
 _PURPOSE_ORDER: tuple[Purpose, ...] = ("install", "run", "test", "lint", "format", "build", "release", "other")
+_RUNNER = re.compile(
+    r"\b(?:pytest|unittest|tox|nox|vitest|jest|mocha|ava|jasmine|karma|playwright|cypress|rspec|phpunit|ctest|gotestsum"
+    r"|(?:go|cargo|bun|deno|dotnet|pants|bazel|mvn|gradlew?|make|npm|pnpm|yarn)(?: run)? test|node (?:\S+ )*--test)\b"
+)
+"""What runs tests: of a task called `check` or `verify` its body says whether it does."""
+_CHECKER = re.compile(
+    r"\s*(?:(?:npx|bunx|pnpm exec|yarn|python -m|uv run) )?(?:tsc|vue-tsc|svelte-check|attw|tsd|eslint|oxlint|biome"
+    r"|prettier|mypy|pyright|ruff|flake8|golangci-lint)\b"
+)
+_NO_TEST = re.compile(r"no tests? specified")
 _TARGET = re.compile(r"(?P<name>[A-Za-z0-9_][\w-]*)\s*::?(?![:=])[^#\n]*(?:##\s*(?P<about>.*))?")
 _NPM_HOOK = re.compile(r"(pre|post)(install|publish|pack|version|test|start|build)|prepare|prepublishOnly")
 _CI = re.compile(r"\.(github|forgejo|gitea)/workflows/[^/]+\.ya?ml|\.gitlab-ci\.yml|\.circleci/config\.yml|\.ci/[^/]+")
 _MANAGERS = {
-    "python": {"uv.lock": "uv", "poetry.lock": "poetry", "": "pip"},
+    "python": {"pants.toml": "pants", "uv.lock": "uv", "poetry.lock": "poetry", "": "pip"},
     "node": {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "": "npm"},
 }
-"""The package managers of an ecosystem by their lock file."""
+"""The package managers of an ecosystem by the file that shows them."""
 _CONVENTIONS: dict[str, dict[Purpose, str]] = {
     "uv": {"install": "uv sync", "run": "uv run {}", "test": "uv run python -m pytest"},
     "poetry": {"install": "poetry install", "run": "poetry run {}", "test": "poetry run python -m pytest"},
     "pip": {"install": "python -m pip install {}", "run": "{}", "test": "python -m pytest"},
+    "pants": {"test": "pants test ::", "lint": "pants lint ::", "format": "pants fmt ::"},
     "npm": {"install": "npm install"},
     "pnpm": {"install": "pnpm install"},
     "yarn": {"install": "yarn install"},
@@ -190,13 +223,20 @@ _CONVENTIONS: dict[str, dict[Purpose, str]] = {
 }
 
 
-def find_purpose(name: str) -> Purpose:
-    """Guess the purpose of a task from its name."""
-    for word in re.split(r"[:._/\- ]+", name.lower()):
-        for purpose, words in _PURPOSE_WORDS.items():
-            if word in words.split():
-                return purpose
-    return "other"
+def find_purpose(name: str, body: str = "") -> Purpose:
+    """Guess the purpose of a task from its name, and from what it runs whether it tests."""
+    words = re.split(r"[:._/\- ]+", name.lower())
+    known = {word: purpose for purpose, names in _PURPOSE_WORDS.items() for word in reversed(names.split())}
+    purpose = next((known[word] for word in words if word in known), None)
+    runs = [part for part in re.split(r"&&|\|\||[;|\n]", body) if part.strip()]
+    checks = {*words} & {"lint", "types", "typecheck", "tsc", "eslint", "mypy"} and not _RUNNER.search(body)
+    if purpose == "test" and _NO_TEST.search(body):
+        return "other"
+    if purpose == "test" and (checks or (runs and all(map(_CHECKER.match, runs)))):
+        return "lint"  # a type check is no test
+    if purpose == "lint" and set(words) & {"check", "verify", "ci"} and _RUNNER.search(body):
+        return "test"
+    return purpose or "other"
 
 
 def find_commands(tree: SourceTree, manifests: tuple[Manifest, ...], tests: tuple[str, ...]) -> tuple[Command, ...]:
@@ -244,10 +284,11 @@ def _make_targets(tree: SourceTree) -> Iterator[Command]:
             match = _TARGET.match(line[:1000])
             if match is None or f"{path.rpartition('/')[0]}/{match['name']}".lstrip("/") in tree.by_path:
                 continue
-            body = lines[number].strip().lstrip("@-") if lines[number][:1].isspace() else ""
+            recipe = "\n".join(takewhile(lambda line: line[:1].isspace(), lines[number:]))
+            body = recipe.strip().partition("\n")[0].lstrip("@-")
             yield Command(
                 line=_in_folder(path, f"make {quote(match['name'])}"),
-                purpose=find_purpose(match["name"]),
+                purpose=find_purpose(match["name"], recipe),
                 about=match["about"] or (f"runs `{body}`" if body else ""),
                 evidence=Evidence(path=path, line=number),
             )
@@ -261,9 +302,9 @@ def _package_scripts(tree: SourceTree, manifests: tuple[Manifest, ...]) -> Itera
             if not _NPM_HOOK.fullmatch(name):
                 yield Command(
                     line=_in_folder(manifest.path, f"{_find_manager(tree, 'node')} run {quote(name)}"),
-                    purpose=find_purpose(name),
+                    purpose=find_purpose(name, body),
                     about=f"runs `{body}`" if body else "",
-                    evidence=source.at(f'"{name}":'),
+                    evidence=source.at(f'"{name}"', '"scripts"'),
                 )
 
 
@@ -281,11 +322,13 @@ def _conventional_commands(
     for ecosystem, manifest in reversed(first_manifests.items()):
         name = PurePosixPath(manifest.path).name
         package = f"-r {quote(name)}" if name.endswith(".txt") else "-e ."
-        for purpose, line in _CONVENTIONS[_find_manager(tree, ecosystem)].items():
+        manager = _find_manager(tree, ecosystem)
+        path = "pants.toml" if manager == "pants" else manifest.path
+        for purpose, line in _CONVENTIONS[manager].items():
             if purpose == "test" and ecosystem == "python" and not python_tests:
                 continue
             for value in map(quote, manifest.programs) if purpose == "run" else (package,):
-                yield _make_conventional(manifest.path, purpose, _in_folder(manifest.path, line.format(value)))
+                yield _make_conventional(path, purpose, _in_folder(path, line.format(value)))
     if python_tests and "python" not in first_manifests:
         yield _make_conventional(python_tests[0], "test", "python -m pytest")
 

@@ -150,14 +150,14 @@ def detect(tree: SourceTree, progress: Progress | None = None) -> TechStack:
     languages = _count_languages(tree)
     report("looking for tests, commands and licences")
     tests = tuple(test_files(tree))
-    main_manifest = next((manifest for manifest in manifests if manifest.name and "/" not in manifest.path), None)
+    own = [manifest for manifest in manifests if "/" not in manifest.path]  # others describe a package each
     stack = TechStack(
-        name=main_manifest.name if main_manifest else tree.listing.name,
-        description=next((manifest.description for manifest in manifests if manifest.description), ""),
+        name=next((manifest.name for manifest in own if manifest.name), tree.listing.name),
+        description=next((manifest.description for manifest in own if manifest.description), ""),
         languages=languages,
         manifests=manifests,
         commands=find_commands(tree, manifests, tests),
-        license=next((manifest.license for manifest in manifests if manifest.license), ""),
+        license=next((manifest.license for manifest in own if manifest.license), ""),
         tests=tests,
     )
     return stack.model_copy(update=_draw_conclusions(tree, stack))
@@ -260,11 +260,15 @@ def _summarise(tree: SourceTree, stack: TechStack) -> Iterator[str]:
     )
     size = f"{lines:,} lines of code ({shares})" if code else "none of them code"
     yield f"{stack.name}: {len(tree.listing.files):,} files, {size}"
+    if packages := [manifest.name for manifest in stack.packages]:
+        yield f"{len(packages)} packages: {_join_first(packages)}"
     dependencies = [dependency for manifest in stack.manifests for dependency in manifest.dependencies]
     if dependencies:
         locks = [path for names in LOCKS.values() for path in tree.named(*names) if "/" not in path]
         pinned = f"pinned by {', '.join(locks)}" if locks else "no lock file"
-        names = list(dict.fromkeys(dependency.name for dependency in dependencies if dependency.group == "runtime"))
+        own = {manifest.name for manifest in stack.manifests}
+        runtime = (dependency.name for dependency in dependencies if dependency.group == "runtime")
+        names = [name for name in dict.fromkeys(runtime) if name not in own]
         yield f"{len(dependencies)} dependencies declared, {pinned}" + (f": {_join_first(names)}" if names else "")
     command = best_command(stack, "test")
     run = f"run with `{command.line}`" if command else "no command known to run them"
@@ -282,7 +286,7 @@ def _list_decisions(tree: SourceTree, stack: TechStack) -> Iterator[str]:
         yield f"{_ECOSYSTEM_NAMES[ecosystem]} project: {first_manifest.path}"
     code = [language for language in stack.languages if language.kind == "programming"]
     if code:
-        yield f"Main language is {code[0].name}"
+        yield f"Most lines of code are {code[0].name}"
     if command := best_command(stack, "test"):
         yield f"Tests are run with `{command.line}` ({command.origin}, {command.evidence})"
     left_out = sum(omission.count for omission in tree.listing.left_out)
@@ -291,9 +295,8 @@ def _list_decisions(tree: SourceTree, stack: TechStack) -> Iterator[str]:
 
 
 def _list_constraints(tree: SourceTree, stack: TechStack) -> Iterator[str]:
-    for manifest in stack.manifests:
-        if manifest.runtime:
-            yield f"{manifest.runtime} ({manifest.path})"
+    for runtime in dict.fromkeys(manifest.runtime for manifest in stack.manifests if manifest.runtime):
+        yield f"{runtime} ({_join_first([item.path for item in stack.manifests if item.runtime == runtime], 2)})"
     for path in tree.named("pyproject.toml"):
         text = tree.text(path) or ""
         if width := re.search(r"^line[-_]length\s*=\s*(\d+)", text, re.MULTILINE):
@@ -308,11 +311,12 @@ def _list_open_questions(tree: SourceTree, stack: TechStack) -> Iterator[str]:
     if not license_files(tree):
         declared = f"The licence is {stack.license}, but there is no text of it: add one?"
         yield declared if stack.license else "No licence is stated: under which terms may others use this?"
-    if not stack.tests:
+    has_code = any(language.kind == "programming" for language in stack.languages)
+    if not stack.tests and has_code:
         yield "There are no tests: how is a change known to be right?"
-    elif best_command(stack, "test") is None:
+    elif stack.tests and best_command(stack, "test") is None:
         yield "There are tests, but no command is known to run them: which is it?"
-    if not ci_files(tree):
+    if not ci_files(tree) and has_code:
         yield "There is no continuous integration: where are tests run before a release?"
     if not any(path.lower().startswith("readme") for path in tree.by_path):
         yield "There is no README: what is the project for?"
@@ -322,7 +326,7 @@ def _list_open_questions(tree: SourceTree, stack: TechStack) -> Iterator[str]:
     for manifest in stack.manifests:
         if manifest.problem:
             yield f"{manifest.path} cannot be read ({manifest.problem}): is it in use?"
-    if not stack.manifests and any(language.kind == "programming" for language in stack.languages):
+    if not stack.manifests and has_code:
         yield "There is no manifest: which packages, and which versions, does the code need?"
     for omission in tree.listing.left_out:
         if "limit" in omission.reason:
@@ -334,7 +338,7 @@ def license_files(tree: SourceTree) -> list[str]:
     return [path for path in tree.by_path if _LICENSE_FILE.fullmatch(path)]
 
 
-def _join_first(names: list[str]) -> str:
+def _join_first(names: list[str], most: int = _MAX_NAMED) -> str:
     """Join the first names, and count the others."""
-    omitted = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return ", ".join(names[:_MAX_NAMED]) + omitted
+    omitted = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + omitted

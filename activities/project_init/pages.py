@@ -121,6 +121,7 @@ def _write_project(material: Material) -> str:
         )
         for dependency in all_dependencies[:_MAX_DEPENDENCIES]
     ]
+    packages = [(code(item.name), text(item.description), material.source(item.path)) for item in stack.packages]
     omitted = len(all_dependencies) - len(dependencies)
     left_out = [
         (text(omission.reason), str(omission.count), ", ".join(code(path) for path in omission.examples))
@@ -132,6 +133,7 @@ def _write_project(material: Material) -> str:
         "## In short\n\n" + bullets(map(prose, stack.summary)),
         "## Read on\n\n" + _link_pages(),
         _section("Languages", ("Language", "Kind", "Files", "Lines"), languages),
+        _section("Packages", ("Package", "Description", "Manifest"), packages),
         _section("Dependencies", ("Package", "Version", "Group", "Evidence"), dependencies),
         f"… and {omitted} more in the same manifests." if omitted else "",
         f"## Licence\n\n{text(stack.license) or 'None is declared.'}",

@@ -116,6 +116,11 @@ class TechStack(Record):
     constraints: tuple[str, ...] = ()
     open_questions: tuple[str, ...] = ()
 
+    @property
+    def packages(self) -> list[Manifest]:
+        """The manifests of named packages below the project's folder."""
+        return [manifest for manifest in self.manifests if manifest.name and "/" in manifest.path]
+
 
 class RoadmapItem(Record):
     """A task: P1 is a current risk or blocks others, P2 has a continuing cost, P3 is worth doing."""
@@ -165,7 +170,7 @@ class Hit(Record):
 
 
 class Check(Record):
-    """A check of stage `verify-ready`; only a failed `error` makes the project not ready."""
+    """A check of stage `verify-ready`; only a failed `error` says that the documents do not hold."""
 
     name: str
     ok: bool
@@ -174,13 +179,14 @@ class Check(Record):
 
 
 class Verification(Record):
-    """The result of stage `verify-ready`."""
+    """The result of stage `verify-ready`: the checks of the documents, and what of the project nothing examined."""
 
     checks: tuple[Check, ...]
+    not_examined: tuple[str, ...] = ()
 
     @property
-    def ready(self) -> bool:
-        """Whether every check passed, apart from warnings."""
+    def holds(self) -> bool:
+        """Whether every check of the documents passed, apart from warnings."""
         return all(check.ok or check.severity == "warning" for check in self.checks)
 
     @property

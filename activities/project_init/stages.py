@@ -188,16 +188,22 @@ async def verify_ready(context: StageContext[Baton]) -> StageResult:
     failures = [f"{check.severity}: {check.name}: {check.message}" for check in verification.failures]
     patch = BatonPatch(
         current_state=[
-            f"{stack.name} is {'fully initialized and verified' if verification.ready else 'documented, not verified'}",
-            f"{len(verification.checks) - len(failures)} of {len(verification.checks)} checks passed",
+            f"{stack.name} is documented; the documents {'match its files' if verification.holds else 'do not hold'}",
+            f"{len(verification.checks) - len(failures)} of {len(verification.checks)} checks of the documents passed",
+            *([f"Not examined: {'; '.join(verification.not_examined)}"] if verification.not_examined else []),
             f"{len(context.baton.artifacts)} artifacts in the store, each with its recorded hash",
-            *failures[: _MAX_BULLETS - 3],
+            *failures[: _MAX_BULLETS - 4],
         ],
         decision_log=[_describe_verdict(verification)],
         acceptance=[check.name for check in verification.checks if check.severity == "error"][:_MAX_BULLETS],
         open_questions=[*context.baton.open_questions, *failures],
     )
-    output = {"ready": verification.ready, "checks": len(verification.checks), "failures": [*failures]}
+    output: dict[str, JsonValue] = {
+        "documents_hold": verification.holds,
+        "checks": len(verification.checks),
+        "failures": [*failures],
+        "not_examined": [*verification.not_examined],
+    }
     return StageResult(baton_patch=patch, output=output)
 
 
@@ -206,11 +212,11 @@ STAGES: list[Callable[..., Any]] = [detect_tech_stack, generate_docs, build_know
 
 
 def _describe_verdict(verification: Verification) -> str:
-    if not verification.ready:
+    if not verification.holds:
         return f"Verification failed: {len(verification.failures)} checks failed"
     if verification.failures:
-        return f"All required checks passed, with {len(verification.failures)} warnings"
-    return "All verification checks passed"
+        return f"All required checks of the documents passed, with {len(verification.failures)} warnings"
+    return "All checks of the documents passed"
 
 
 def _read_folders(context: StageContext[Baton]) -> tuple[Path, Path]:

@@ -4,6 +4,7 @@ Nothing is executed, so commands are not tested; external links are not checked.
 """
 
 import hashlib
+import shlex
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -45,7 +46,16 @@ def verify(
     checks += _check_documents(documents, out, detect(current, report))
     report("verifying the index")
     checks += _check_index(current, documents, index, out)
-    return Verification(checks=tuple(checks))
+    return Verification(checks=tuple(checks), not_examined=tuple(_list_not_examined(stack)))
+
+
+def _list_not_examined(stack: TechStack) -> Iterator[str]:
+    """Yield what the documents say nothing about, because no stage looks at it."""
+    if stack.commands:
+        yield f"whether the {len(stack.commands)} commands work: none was run"
+    others = [language.name for language in stack.languages if language.kind == "programming"]
+    if names := [name for name in others if name != "Python"]:
+        yield f"imports and syntax of {', '.join(names[:_MAX_NAMED])}{', …' if len(names) > _MAX_NAMED else ''}"
 
 
 def _make_check(name: str, faults: list[str], success: str, *, warns: bool = False) -> Check:
@@ -63,15 +73,21 @@ def _check_source(detected: SourceTree, current: SourceTree) -> Check:
 
 
 def _check_evidence(stack: TechStack, current: SourceTree) -> Check:
-    cited = [command.evidence for command in stack.commands]
-    cited += [dependency.evidence for manifest in stack.manifests for dependency in manifest.dependencies]
-    cited += [Evidence(path=manifest.path) for manifest in stack.manifests]
-    faults = []
-    for evidence in cited:
-        file = current.by_path.get(evidence.path)
-        if file is None or (evidence.line or 1) > max(file.lines, 1):
+    cited = [(command.evidence, shlex.split(command.line)[-1]) for command in stack.commands]
+    dependencies = [dependency for manifest in stack.manifests for dependency in manifest.dependencies]
+    cited += [(dependency.evidence, dependency.name) for dependency in dependencies]
+    cited += [(Evidence(path=manifest.path), "") for manifest in stack.manifests]
+    faults, lines = [], dict[str, list[str]]()
+    for evidence, word in cited:
+        if evidence.path not in lines:
+            lines[evidence.path] = (current.text(evidence.path) or "").split("\n")
+        if evidence.path not in current.by_path or (evidence.line or 1) > len(lines[evidence.path]):
             faults.append(f"{str(evidence)!r} is cited, but does not exist")
-    return _make_check("evidence exists", faults, f"{len(cited)} findings cite files and lines that exist")
+        elif evidence.line and word not in lines[evidence.path][evidence.line - 1]:
+            faults.append(f"{str(evidence)!r} is cited for {word!r}, but that line does not have it")
+    return _make_check(
+        "evidence proves", faults, f"{len(cited)} findings cite files that exist, and lines that have them"
+    )
 
 
 def _check_documents(documents: Documents, out: Path, stack: TechStack) -> Iterator[Check]:

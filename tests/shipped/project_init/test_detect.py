@@ -100,6 +100,72 @@ class TestDetect:
         assert stack_of(code).tests == ()
 
 
+MONOREPO = {
+    "package.json": """{
+  "name": "yard",
+  "private": true,
+  "description": "Tools for the yard",
+  "workspaces": ["packages/*"],
+  "scripts": {
+    "check": "tsc --noEmit",
+    "test:types": "tsc -p tests",
+    "verify": "eslint . && tsc"
+  },
+  "eslintConfig": {"rules": {"test": "off"}},
+  "devDependencies": {
+    "vue-tsc": "^2",
+    "vue": "^3",
+    "typescript": "^5"
+  }
+}
+""",
+    "packages/rake/package.json": """{
+  "name": "@yard/rake",
+  "description": "A rake",
+  "license": "ISC",
+  "scripts": {"test": "echo \\"Error: no test specified\\" && exit 1"},
+  "dependencies": {"@yard/hoe": "1"}
+}
+""",
+    "packages/hoe/package.json": '{"name": "@yard/hoe", "description": "A hoe"}\n',
+    "packages/hoe/src/hoe.test.ts": "test('hoe', () => {});\n",
+}
+
+
+class TestMonorepo:
+    def test_a_type_check_is_no_test(self, stack_of: StackOf) -> None:
+        """Nor is a linter or a placeholder; what is not known is asked."""
+        stack = stack_of(MONOREPO)
+        assert lines(stack, "test") == []
+        assert lines(stack, "lint") == ["npm run check", "npm run test:types", "npm run verify"]
+        assert "There are tests, but no command is known to run them: which is it?" in stack.open_questions
+        runs = {**MONOREPO, "package.json": MONOREPO["package.json"].replace("tsc --noEmit", "tsc && vitest run")}
+        assert lines(stack_of(runs), "test") == ["npm run check"]
+
+    def test_it_is_described_as_a_whole_and_its_packages_are_named(self, stack_of: StackOf) -> None:
+        """Not by one of its packages, also where it says nothing of itself."""
+        stack = stack_of(MONOREPO)
+        assert (stack.name, stack.description, stack.license) == ("yard", "Tools for the yard", "")
+        assert "2 packages: @yard/hoe, @yard/rake" in stack.summary
+        silent = stack_of({**MONOREPO, "package.json": '{"private": true}'})
+        assert (silent.description, "@yard" in silent.name) == ("", False)
+
+    def test_lines_are_those_of_the_whole_name(self, stack_of: StackOf) -> None:
+        """Not of a longer one, and not of another part of the file."""
+        stack = stack_of(MONOREPO)
+        found = {item.name: item.evidence.line for manifest in stack.manifests for item in manifest.dependencies}
+        assert (found["vue"], found["vue-tsc"], found["typescript"]) == (14, 13, 15)
+        python = '[project]\nname = "a"\ndescription = "not httpx"\ndependencies = [\n  "httpx-sse",\n  "httpx",\n]\n'
+        [manifest] = stack_of({"pyproject.toml": python}).manifests
+        assert [(item.name, item.evidence.line) for item in manifest.dependencies] == [("httpx-sse", 5), ("httpx", 6)]
+
+    def test_pants_and_documents_alone(self, stack_of: StackOf) -> None:
+        """The tool that is configured runs the tests; prose needs none."""
+        pants = stack_of({"pants.toml": "", "requirements.txt": "a\n", "test_a.py": "def test_a(): ...\n"})
+        assert (lines(pants, "test"), lines(pants, "install")) == (["pants test ::"], [])
+        assert not any("tests" in question for question in stack_of({"README.md": "# Terms\n"}).open_questions)
+
+
 class TestCommands:
     def test_names_tell_their_purpose(self) -> None:
         """The first word that means something decides."""

@@ -13,7 +13,8 @@ from activities.pages import code, table, text
 from activities.project_init.__main__ import main
 from activities.project_init.knowledge import MAX_CHUNK_LINES, WINDOW, query, split_into_chunks
 from activities.project_init.markdown import fence, parse, prose
-from activities.project_init.records import Check, ProjectError, Verification
+from activities.project_init.records import Check, Evidence, ProjectError, Verification
+from activities.project_init.verify import _check_evidence
 from tests.shipped.project_init.conftest import Files, Run, run_stages, write_files
 from tests.shipped.project_init.projects import HOSTILE, PROJECTS, PYTHON
 
@@ -35,7 +36,7 @@ class TestPages:
             result = run(files)
             assert tuple(file.path for file in result.documents.files) == PAGES, name
             verified = result.verified()
-            assert verified.ready, (name, verified.failures)
+            assert verified.holds, (name, verified.failures)
             assert Verification.model_validate_json(verified.model_dump_json()) == verified
             assert len(verified.checks) >= 15
 
@@ -48,7 +49,7 @@ class TestPages:
         assert {path: path.lstat().st_mtime_ns for path in [folder, *folder.rglob("*")]} == times_before
         inside = run_stages(folder, folder / ".baton/init")
         assert inside.tree.listing == first.tree.listing
-        assert inside.verified().ready
+        assert inside.verified().holds
 
     def test_they_say_what_a_newcomer_needs(self, shop: Run) -> None:
         """Overview, commands, architecture and next steps, with links to the files."""
@@ -200,7 +201,7 @@ class TestVerify:
             (lambda result: (result.tree.root / "src/shop/cli.py").write_text("x\n"), "source is unchanged"),
             (lambda result: (result.tree.root / "new.py").write_text("x\n"), "source is unchanged"),
             (lambda result: (result.tree.root / "uv.lock").unlink(), "source is unchanged"),
-            (lambda result: (result.tree.root / "pyproject.toml").write_text("\n"), "evidence exists"),
+            (lambda result: (result.tree.root / "pyproject.toml").write_text("\n"), "evidence proves"),
             (lambda result: edit(result.out / "PROJECT.md", "shop", "shed"), "PROJECT.md is as written"),
             (lambda result: (result.out / "AGENTS.md").unlink(), "AGENTS.md is as written"),
             (
@@ -226,7 +227,7 @@ class TestVerify:
             result = run(PYTHON)
             lie(result)
             verified = result.verified()
-            assert not verified.ready, number
+            assert not verified.holds, number
             assert check in {failure.name for failure in verified.failures if failure.severity == "error"}, number
 
     def test_changes_within_the_index_are_caught(self, run: RunOf) -> None:
@@ -244,10 +245,27 @@ class TestVerify:
                 connection.commit()
             assert {check, "index is as built"} <= {failure.name for failure in result.verified().failures}
 
+    def test_what_nothing_examined_is_named(self, run: RunOf) -> None:
+        """That the documents hold says neither that commands work nor what is in other languages."""
+        verified = run({"package.json": '{"scripts": {"test": "jest"}}', "a.ts": "x\n", "b.py": "x = 1\n"}).verified()
+        assert verified.holds
+        assert verified.not_examined == (
+            "whether the 2 commands work: none was run",
+            "imports and syntax of TypeScript",
+        )
+
+    def test_a_line_has_to_have_what_it_is_cited_for(self, run: RunOf) -> None:
+        """A line that exists is not enough."""
+        result = run({"package.json": '{"scripts": {\n"lint": "eslint",\n"test": "jest"}}'})
+        command = next(item for item in result.stack.commands if item.purpose == "test" and item.evidence.line)
+        wrong = command.model_copy(update={"evidence": Evidence(path="package.json", line=2)})
+        check = _check_evidence(result.stack.model_copy(update={"commands": (wrong,)}), result.tree)
+        assert (check.ok, "is cited for 'test'" in check.message) == (False, True)
+
     def test_a_warning_does_not_make_a_project_unready(self, run: RunOf) -> None:
         """Only errors count; of many faults a message names a few."""
         warning = Check(name="w", ok=False, severity="warning", message="x")
-        assert Verification(checks=(warning,)).ready
+        assert Verification(checks=(warning,)).holds
         result = run({f"f{number}.py": "x\n" for number in range(9)})
         for path in result.tree.by_path:
             (result.tree.root / path).unlink()
