@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from baton.runs.client_connection import Connection as Connection
     from baton.runs.client_connection import connect as connect
     from baton.runs.client_connection import run_and_leave as run_and_leave
+    from baton.runs.client_decide import Decide as Decide
+    from baton.runs.client_decide import DecidePreview as DecidePreview
     from baton.runs.client_decide import OpenApproval as OpenApproval
     from baton.runs.client_decide import decide as decide
-    from baton.runs.client_decide import decide_or_leave as decide_or_leave
     from baton.runs.client_decide import decided_question as decided_question
-    from baton.runs.client_decide import open_approvals_in as open_approvals_in
     from baton.runs.client_decide import open_approvals_of as open_approvals_of
     from baton.runs.client_executions import describe as describe
     from baton.runs.client_executions import unpause as unpause

@@ -8,7 +8,7 @@ import shlex
 import sys
 import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,7 +33,7 @@ from baton.cli.session import (
 )
 from baton.cli.show import approval_rows, baton_card, form_fields
 from baton.cli.watch import news_lines
-from baton.client import OpenApproval, RunRecord, StepStatus, decide_or_leave, open_approvals_of
+from baton.client import Decide, DecidePreview, OpenApproval, RunRecord, StepStatus
 from baton.core.baton import AnyBaton
 from baton.core.exhibits import EXCERPT_LENGTH
 from baton.core.history import StepKind
@@ -41,7 +41,6 @@ from baton.core.messages import Decided, Waiting
 from baton.errors import ArtifactError, BatonError, PipelineError
 from baton.keys.store_keyring import read_file
 from baton.runs.client_follow import follow
-from baton.runs.client_waiting import must_be_open
 from baton.wire.json_values import digest
 
 ApprovalArgument = Annotated[
@@ -120,21 +119,24 @@ async def _decide(session: Session, run: str, approval: str | None, options: _De
         raise typer.BadParameter("say why; the reason stays in the run's history", param_hint="--why")
     signer = read_file(options.key) if options.key else None
     by = resolve_user(options.who or (signer.owner if signer else None))
+    key = signer.keys[0] if signer else None
     client = await session.client()
+    operation = Decide(client, target.workflow_id, options.approved, approval, key=key, run_id=target.run_id)
     with session.progress("reading the run"):
-        open_approval = await read_open_approval(client, target, approval)
-    title = open_approval.waiting.name
+        preview = await operation.preview()
+    waiting = shown_approval(preview).waiting
     if not session.json:
-        session.err.print(await approval_card(session.parts.artifacts, target, open_approval))
-    answer = await _read_answer(session, open_approval.waiting, options.fields) if options.approved else None
-    session.confirm(f"{'approve' if options.approved else 'deny'} {title!r}?", yes=options.yes)
-    decision = open_approval.decision(approved=options.approved, who=by, why=options.why, answer=answer)
+        session.err.print(await approval_card(session.parts.artifacts, target, shown_approval(preview)))
+    answer = await _read_answer(session, waiting, options.fields) if options.approved else None
+    verb = "approve" if options.approved else "deny"
+    session.confirm(f"{verb} {waiting.name!r}?", yes=options.yes, otherwise=operation.nothing_done)
+    operation = replace(operation.pinned_to(preview), answer=answer)
     with session.progress("deciding"):
-        key = signer.keys[0] if signer else None
-        result = await decide_or_leave(client, target.workflow_id, decision, key=key)
+        result = await operation.commit(preview.mark, by=by, why=options.why)
     if result is None:
         if session.json:
-            session.write_json({"workflow_id": target.workflow_id, "left": True, **decision.model_dump(mode="json")})
+            sent = {"approval": waiting.name, "question": waiting.question, "approved": options.approved, "who": by}
+            session.write_json({"workflow_id": target.workflow_id, "left": True, **sent, "why": options.why})
         session.note(left_note(target.workflow_id))
         raise typer.Exit(ExitCode.UNVERIFIED)
     if session.json:
@@ -199,18 +201,11 @@ def _parse_value(schema: dict[str, Any], text: str) -> Any:
         return text
 
 
-async def read_open_approval(client: Client, target: Target, approval: str | None) -> OpenApproval:
-    """Return the open approval of that title, or the only one that is open."""
-    await must_be_open(client, target.workflow_id, target.run_id)
-    approvals = await open_approvals_of(client, target.workflow_id)
-    titles = ", ".join(repr(open_approval.waiting.name) for open_approval in approvals) or "none"
-    matches = [open_approval for open_approval in approvals if approval in (None, open_approval.waiting.name)]
-    if not matches:
-        description = f"no approval {approval!r}" if approval else "no approval"
-        raise PipelineError(f"{target.workflow_id!r} has {description} open now; open: {titles}")
-    if len(matches) > 1:
-        raise typer.BadParameter(f"several approvals are open, name one: {titles}", param_hint="APPROVAL")
-    return matches[0]
+def shown_approval(preview: DecidePreview) -> OpenApproval:
+    """Return the approval of a preview that names no decided question: it is open."""
+    if preview.open is None:
+        raise PipelineError(preview.title)
+    return preview.open
 
 
 async def approval_card(store: ArtifactStore | None, target: Target, open_approval: OpenApproval) -> RenderableType:
@@ -344,19 +339,22 @@ class LiveView:
 
     async def _try_to_decide(self, target: Target, title: str) -> bool:
         """Show an approval, ask, and decide; return False if the decision was refused."""
-        open_approval = await read_open_approval(self.client, target, title)
+        operation = Decide(self.client, target.workflow_id, approved=True, approval=title)
+        preview = await operation.preview()
+        open_approval = shown_approval(preview)
+        waiting = open_approval.waiting
         self.console.print(await approval_card(self.store, target, open_approval))
-        if open_approval.waiting.proof:
+        if waiting.proof:
             raise EOFError  # it needs a key
         approved = (
             await self._prompt(f"approve {title!r}? [y/n, Ctrl-D leaves it open]", "y", "yes", "n", "no")
         ).startswith("y")
-        answer = await fill_form(open_approval.waiting, {}, self._prompt) if approved else None
+        answer = await fill_form(waiting, {}, self._prompt) if approved else None
         why = await self._prompt("why")
-        decision = open_approval.decision(approved=approved, who=current_user(), why=why, answer=answer)
+        operation = replace(operation.pinned_to(preview), approved=approved, answer=answer)
         self._is_sent = True
         try:
-            result = await decide_or_leave(self.client, target.workflow_id, decision)
+            result = await operation.commit(preview.mark, by=current_user(), why=why)
         except BatonError as error:
             self._remark(str(error))
             return False

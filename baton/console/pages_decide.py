@@ -12,8 +12,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from temporalio.client import Client
 
-from baton import Decided, Decision, Exhibit, PipelineError
+from baton import Decided, Exhibit, PipelineError
 from baton.client import (
+    Decide,
+    DecidePreview,
     HandoffAction,
     HandoffDecision,
     NoAnswerError,
@@ -25,10 +27,7 @@ from baton.client import (
     WaitingQuestion,
     answer_of,
     answer_options,
-    decide_or_leave,
-    decided_question,
     must_be_answerable,
-    open_approvals_in,
     read_handoffs,
     refused_patch,
     resolve_handoff,
@@ -55,7 +54,6 @@ from baton.wire.json_values import digest
 from baton.wire.money import parse_amount
 
 _POLL_SECONDS = 1.0
-_UNSERVED = "No worker polls for this run. You can decide all the same: the server holds it until one takes it up."
 _LEFT = (
     "The decision was sent, but no worker has answered yet. The server holds it, and it counts once a worker takes it "
     "up, if nothing has changed until then. This page follows by itself; sending it again does no harm."
@@ -67,46 +65,43 @@ class ApprovalView:
     """The state of an approval."""
 
     name: str
-    open: OpenApproval | None = None  # None if it is decided, or cannot be decided now
-    decided: Decided | None = None
-    trouble: str = ""  # why it cannot be decided now
-    note: str = ""  # why a decision may have no effect at once
+    preview: DecidePreview | None = None  # None if it cannot be decided now
+    trouble: str = ""  # why it cannot
     since: datetime | None = None  # when it began to wait
+
+    @property
+    def open(self) -> OpenApproval | None:
+        """The approval, while it is open and can be decided."""
+        return self.preview.open if self.preview else None
+
+    @property
+    def decided(self) -> Decided | None:
+        """How it was decided."""
+        return self.preview.decided if self.preview else None
 
     @property
     def mark(self) -> str:
         """A digest that changes whenever the page does."""
-        waiting = self.open.waiting if self.open else None
-        votes = [vote.who for vote in waiting.votes] if waiting else []
-        shown = waiting.digest if waiting else ""
-        return digest([self.trouble, self.note, shown, votes, self.decided is not None])[7:23]
+        preview = self.preview
+        votes = [vote.who for vote in preview.open.waiting.votes] if preview and preview.open else []
+        shown = [preview.mark, preview.has_worker, preview.decided is not None] if preview else []
+        return digest([self.trouble, shown, votes])[7:23]
 
 
 async def read_approval(sources: Sources, workflow_id: str, question: str) -> ApprovalView:
-    """Return the state of an approval: open, decided or unreachable."""
-    client, trouble, note = await sources.client(), "", ""
+    """Return the state of an approval: open, decided or impossible to decide now."""
     run = await sources.run(workflow_id)
+    operation = Decide(await sources.client(), workflow_id, approved=True, question=question)
     try:
-        await must_be_answerable(client, workflow_id)
-    except NoAnswerError:
-        note = _UNSERVED
+        preview = await operation.preview_in(run)
     except PipelineError as error:
-        trouble = str(error)
-    approvals = [] if trouble else open_approvals_in(run)
-    approval = next((candidate for candidate in approvals if candidate.waiting.question == question), None)
-    if approval is not None:
-        return ApprovalView(approval.waiting.name, approval, note=note)
-    decided = decided_question(run, question)
-    if decided is not None:
-        return ApprovalView(decided.approval, decided=decided)
-    seq = question.partition(":")[0]
-    step = next((step for step in run.steps if str(step.seq) == seq), None)
-    if trouble and step is not None and step.status is StepStatus.RUNNING:
-        return ApprovalView(step.name, trouble=trouble, since=step.began)
-    if step is None:
-        raise HTTPException(404, f"{workflow_id!r} has not asked question {question!r}")
-    withdrawn = "It was withdrawn: the run was rolled back, or its code continued without it."
-    return ApprovalView(step.name, trouble=withdrawn)
+        seq = question.partition(":")[0]
+        step = next((step for step in run.steps if str(step.seq) == seq), None)
+        if step is None:
+            raise HTTPException(404, f"{workflow_id!r} has not asked question {question!r}") from None
+        since = step.began if step.status is StepStatus.RUNNING else None
+        return ApprovalView(step.name, trouble=str(error), since=since)
+    return ApprovalView(str(preview.basis["approval"]), preview)
 
 
 @dataclass(frozen=True)
@@ -168,7 +163,7 @@ async def _approval_page(
     """Render an approval, with a submission that was rejected or not sent."""
     waiting = view.open.waiting if view.open else None
     form = _answer_form(waiting) if waiting else None
-    seen_digest = submission.inputs.get("digest", "")
+    seen, mark = submission.inputs.get("mark", ""), view.preview.mark if view.preview else ""
     values = {
         "workflow_id": workflow_id,
         "question": question,
@@ -180,7 +175,8 @@ async def _approval_page(
         "fields": form.fields(submission.inputs, submission.faults) if form else [],
         **vars(submission),
         "why": submission.inputs.get("why", ""),
-        "changed": bool(waiting and seen_digest and seen_digest != waiting.digest),
+        "mark": mark,
+        "changed": bool(waiting and seen and seen != mark),
         "mine": _has_approved(get_viewer(request).name, waiting),
         "action": approval_path(workflow_id, question),
         "events": f"{approval_path(workflow_id, question).replace('?', '/events?')}&cursor={view.mark}",
@@ -205,39 +201,27 @@ async def decide_approval(request: Request, fields: Mapping[str, str]) -> Respon
     workflow_id, question = query_param(request, "run"), query_param(request, "question")
     sources, viewer = get_sources(request), get_viewer(request)
     view = await read_approval(sources, workflow_id, question)
-    redirect = RedirectResponse(approval_path(workflow_id, question), status_code=303)
-    if view.open is None:
-        if view.decided:
-            return redirect
+    if view.preview is None:
         return await _approval_page(request, workflow_id, question, view, Submission(fields, unsent=view.trouble))
-    waiting, approved = view.open.waiting, fields.get("approved") == "yes"
+    approved = fields.get("approved") == "yes"
     faults = {"why": fault} if (fault := check_reason(fields.get("why", ""))) else {}
-    answer: Any = None
-    if approved and (form := _answer_form(waiting)) is not None:
+    answer: Any = view.decided.answer if view.decided else None  # the form of a decided question is gone
+    if approved and view.open and (form := _answer_form(view.open.waiting)) is not None:
         filled = form.parse(fields)
         answer, faults = filled.value, {**faults, **filled.faults}
     if fields.get("approved") not in ("yes", "no"):
         faults["approved"] = "approve or deny"
     if faults:
         return await _approval_page(request, workflow_id, question, view, Submission(fields, faults=faults))
-    decision = Decision(
-        approval=waiting.name,
-        question=question,
-        digest=fields.get("digest"),
-        approved=approved,
-        who=viewer.name,
-        why=fields["why"].strip(),
-        answer=answer,
-    )
-    client = await sources.client()
+    operation = Decide(await sources.client(), workflow_id, approved, question=question, answer=answer)
     try:
-        reply = await decide_or_leave(client, workflow_id, decision)
+        reply = await operation.commit(fields.get("mark", ""), by=viewer.name, why=fields["why"].strip())
     except PipelineError as error:
         view = await read_approval(sources, workflow_id, question)
         return await _approval_page(request, workflow_id, question, view, Submission(fields, refused=str(error)))
     if reply is None:
         return await _approval_page(request, workflow_id, question, view, Submission(fields, unsent=_LEFT))
-    return redirect
+    return RedirectResponse(approval_path(workflow_id, question), status_code=303)
 
 
 async def approval_events(request: Request) -> Response:

@@ -4,11 +4,12 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from pydantic import JsonValue
 
-from baton.errors import HistoryError, OutdatedError
+from baton.core.people import name_refusal, reason_refusal
+from baton.errors import HistoryError, OutdatedError, PipelineError
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,12 @@ class Operation(ABC, Generic[PreviewT, ResultT]):
             why: The reason, for the history.
 
         Raises:
+            PipelineError: The name or the reason cannot be recorded.
             OutdatedError: The preview is another by now, and nothing was done; the error has the new one, if there is
                 one. The server has no such condition, so a change in the milliseconds of the call itself is not seen.
         """
+        if refusal := name_refusal(by) or reason_refusal(why):
+            raise PipelineError(refusal)
         try:
             preview = await self.preview()
         except HistoryError as error:
@@ -87,6 +91,10 @@ class Operation(ABC, Generic[PreviewT, ResultT]):
             changes = ["what was shown is unknown"] if shown is None else self._changes(shown, preview)
             raise self._outdated("; ".join(changes), preview)
         return await self._perform(preview, by, why)
+
+    def pinned_to(self, preview: PreviewT) -> Self:
+        """Return the operation on exactly what was shown, for one that finds its target by itself."""
+        return self
 
     def _outdated(self, change: str, preview: PreviewT | None = None) -> OutdatedError:
         return OutdatedError(

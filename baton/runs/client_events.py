@@ -85,6 +85,8 @@ def _find_payload(event: HistoryEvent) -> Payload | None:
             payloads = attributes.result.payloads
         case "workflow_execution_update_accepted_event_attributes" if is_resolved_handoff(event):
             payloads = attributes.accepted_request.input.args.payloads
+        case "workflow_execution_update_completed_event_attributes":
+            payloads = attributes.outcome.success.payloads
         case (
             "workflow_execution_started_event_attributes"
             | "activity_task_scheduled_event_attributes"

@@ -26,7 +26,6 @@ from baton.core.operations import Fact, Operation, Preview
 from baton.core.pages import write_pages
 from baton.core.past import Heir
 from baton.core.patching import patch_effect
-from baton.core.people import name_refusal
 from baton.core.state import PipelineState
 from baton.errors import HistoryError, PatchError, PipelineError
 from baton.personal.records import merge_payloads
@@ -108,8 +107,6 @@ class Fork(Operation[ForkPreview, WorkflowHandle[Any, Any]]):
         return preview
 
     async def _perform(self, preview: ForkPreview, by: str, why: str) -> WorkflowHandle[Any, Any]:
-        if refusal := name_refusal(by):
-            raise PipelineError(refusal)
         client, run, patch = self.client, preview.run, self.patch
         if any(stage_input.handoff_id for stage_input in run.inputs) and not can_seal(client.data_converter):
             raise PipelineError(

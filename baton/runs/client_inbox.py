@@ -194,7 +194,11 @@ async def run_inbox(client: Client, workflow_id: str, run_id: str | None = None)
     has_worker = is_served(await describe_queue(client, run.task_queue), pinned_build(run))
     record = await read_run(client, run.id, run.run_id)
     entries = [_entry(run, question) for question in record.questions]
-    asks = any(step.kind is StepKind.APPROVAL and step.status is StepStatus.RUNNING for step in record.steps)
+    answered = {question.partition(":")[0] for question in record.replies}
+    asks = any(
+        step.kind is StepKind.APPROVAL and step.status is StepStatus.RUNNING and str(step.seq) not in answered
+        for step in record.steps
+    )
     if not entries and (asks or record.pending_handoffs):
         entries = [_entry(run, None, "what it asks cannot be read: a newer release of Baton may have written it")]
     return [replace(entry, has_worker=has_worker) for entry in entries]

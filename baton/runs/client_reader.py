@@ -15,7 +15,7 @@ from baton.budget.billing import Bill, billed_before
 from baton.compression.rules import COMPRESS, Compressed
 from baton.core.baton import Baton
 from baton.core.history import CompensationRecord, Outcome, Spend, StepKind, find_spend, find_top_up
-from baton.core.messages import Missing, PipelineInput, PipelineResult, StageInput, StageReturn
+from baton.core.messages import Decided, Missing, PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.core.past import RollBacks
 from baton.core.pending import HandoffDecision
 from baton.core.questions import ASKED, OpenQuestions, Question
@@ -43,7 +43,7 @@ from baton.runs.client_events import (
 )
 from baton.runs.client_executions import describe, history
 from baton.runs.client_record import Note, Reset, RunRecord, RunStatus, Step, StepStatus, find_streams
-from baton.wire.names import HANDOFF_CHUNK, MEMO_QUESTIONS, ROLLED_BACK, WAIT_FOR_WORKER
+from baton.wire.names import DECIDE, HANDOFF_CHUNK, MEMO_QUESTIONS, ROLLED_BACK, WAIT_FOR_WORKER
 from baton.wire.text import describe_faults
 
 
@@ -185,6 +185,7 @@ class _Fold:
         self._wait_reasons: dict[int, str] = {}
         self._missing: dict[int, str] = {}
         self._questions: dict[str, Question] = {}
+        self._decisions: set[int] = set()  # the events that accepted one about an approval
 
     def process(self, events: Sequence[HistoryEvent]) -> None:
         for outcome in self._run.start.outcomes:
@@ -507,9 +508,18 @@ class _Fold:
 
     def update_accepted(self, event: HistoryEvent) -> None:
         """Record a person's decision about a handoff, and their top-up."""
+        if event.workflow_execution_update_accepted_event_attributes.accepted_request.input.name == DECIDE:
+            self._decisions.add(event.event_id)
         if decision := parse_record(HandoffDecision, self._text(event)):
             self._run.decided.append((time_of(event), decision))
             self._top_up(event, decision.micro_usd)
+
+    def update_completed(self, event: HistoryEvent) -> None:
+        """Record how an approval was decided; its outcome follows in a later workflow task."""
+        accepted = event.workflow_execution_update_completed_event_attributes.accepted_event_id
+        reply = parse_record(Decided, self._text(event)) if accepted in self._decisions else None
+        if reply is not None and not reply.missing:
+            self._run.replies[reply.question] = reply
 
     def completed(self, event: HistoryEvent) -> None:
         self._close(event, RunStatus.COMPLETED, None)
@@ -570,6 +580,7 @@ _HANDLERS: dict[str, Callable[[_Fold, HistoryEvent], None]] = {
         "child_workflow_execution_terminated": _Fold.child_ended,
         "workflow_execution_signaled": _Fold.signaled,
         "workflow_execution_update_accepted": _Fold.update_accepted,
+        "workflow_execution_update_completed": _Fold.update_completed,
         "workflow_execution_completed": _Fold.completed,
         "workflow_execution_failed": _Fold.failed,
         "workflow_execution_terminated": _Fold.terminated,

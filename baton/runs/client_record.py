@@ -15,7 +15,7 @@ from temporalio.converter import DataConverter
 from baton.budget.billing import Bill, billed_before
 from baton.core.baton import Baton
 from baton.core.history import HistoryEntry, Spend, StepKind, snapshots
-from baton.core.messages import PipelineInput, PipelineResult, PromptPart, StageInput, StageReturn, Waiting
+from baton.core.messages import Decided, PipelineInput, PipelineResult, PromptPart, StageInput, StageReturn, Waiting
 from baton.core.pending import HandoffDecision
 from baton.core.questions import Question
 from baton.core.state import PipelineState
@@ -224,6 +224,7 @@ class RunRecord:
             conversations and spend that a roll-back abandoned included.
         bills: The charges of this run, one for each event that has one.
         top_ups: Top-ups of its budget, in this run and in children that ended: the event, and millionths of a dollar.
+        replies: How people answered approvals by update, by question, also before the outcome is recorded.
         decided: People's decisions about pending handoffs, with their times.
         chunks: The sealed chunks of streamed handoffs that it received by signal, in order.
         streams: The output of its stages that stream.
@@ -237,6 +238,7 @@ class RunRecord:
     steps: list[Step] = field(default_factory=list)
     timers: list[Timer] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
+    replies: dict[str, Decided] = field(default_factory=dict)
     status: RunStatus = RunStatus.RUNNING
     began: datetime | None = None
     first_run_id: str | None = None

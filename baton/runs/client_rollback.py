@@ -18,8 +18,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from baton.core.history import Spend, StepKind
 from baton.core.operations import Fact, Operation, Preview
 from baton.core.past import RollBacks, RolledBack
-from baton.core.people import name_refusal
-from baton.errors import HistoryError, PipelineError
+from baton.errors import HistoryError
 from baton.runs.client_executions import describe, history, list_executions
 from baton.runs.client_reader import read_run
 from baton.runs.client_record import Reset, RunRecord, RunStatus, Step
@@ -209,8 +208,6 @@ class RollBack(Operation[RollbackPreview, RolledBackRun]):
         return RollbackPreview(title, _consequences(point), basis, point=point)
 
     async def _perform(self, preview: RollbackPreview, by: str, why: str) -> RolledBackRun:
-        if refusal := name_refusal(by):
-            raise PipelineError(refusal)
         point = preview.point
         new_run_id = await _reset(self.client, point, RolledBack(to=point.step.name, by=by, why=why))
         await _resend_signals(self.client, point)

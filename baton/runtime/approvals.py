@@ -137,7 +137,7 @@ class Docket:
             return refusal
         outcome = self.decided(decision.question or "")
         if outcome is not None:
-            return f"question {outcome.question} was answered: {_describe(outcome)}; {_late_hint(outcome)}"
+            return f"question {outcome.question} was answered: {describe_outcome(outcome)}; {_late_hint(outcome)}"
         question = self._open.get(decision.question or "")
         if question is None or question.waiting.name != decision.approval:
             return self._not_open(decision)
@@ -218,7 +218,8 @@ class Docket:
     def _not_open(self, decision: Decision) -> str:
         """Return the refusal of a decision on a question that is not open."""
         closed = [outcome for outcome in self._closed.values() if outcome.approval == decision.approval]
-        last = f"; the last one was answered: {_describe(closed[-1])}; {_late_hint(closed[-1])}" if closed else ""
+        outcome = closed[-1] if closed else None
+        last = f"; the last one was answered: {describe_outcome(outcome)}; {_late_hint(outcome)}" if outcome else ""
         if decision.question is None and decision.approval in self.titles():
             reason = "the decision names no question"
         elif decision.question is None:
@@ -381,7 +382,15 @@ def _join_names(votes: list[Vote]) -> str:
     return names if len(names) <= _MAX_WHO_LENGTH else f"{votes[0].who[:100]} and {len(votes) - 1} more"
 
 
-def _describe(outcome: Decided) -> str:
+def late_reply(decided: Decided, decision: Decision) -> Decided | str:
+    """Return the reply to a decision on a question that is decided: the first one if it counted, else the refusal."""
+    docket = Docket()
+    docket.close(decided)
+    return docket.answer(decision, "") or docket.refusal(decision, "") or decided
+
+
+def describe_outcome(outcome: Decided) -> str:
+    """Return how an approval was decided, by whom and when."""
     verb = "approved" if outcome.approved else "denied"
     return f"{outcome.approval!r} was {verb} by {outcome.who} at {outcome.at:%Y-%m-%d %H:%M:%S}Z"
 

@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import Client
 
 from baton import Pipeline, pipeline
-from baton.client import RunFilter, list_runs, open_approvals_of, read_run
+from baton.client import Decide, RunFilter, list_runs, open_approvals_of, read_run
 from baton.console.pages_inbox import approval_path
 from baton.testing import pipeline_worker
 from tests.console.conftest import Browser, started, token_in
@@ -121,6 +121,27 @@ async def test_a_decision_needs_a_yes_or_a_no(browser: Browser, question: str) -
     exhibit = path.replace("?", "/exhibit?")
     assert (await browser.get(f"{exhibit}&place=1")).text == "It costs 3 euros."
     assert (await browser.get(f"{exhibit}&place=9")).status_code == 404
+
+
+async def test_the_second_is_told_whose_decision_counts(browser: Browser, client: Client) -> None:
+    """Carol decides while Ann's page is open; Ann, who sends her own form twice, is told of her own."""
+    async with pipeline_worker(client, [operated], [tick]) as worker:
+        for workflow_id, other in (("decided first", "carol"), ("decided twice", "")):
+            handle: Any = await started(worker, operated, workflow_id)
+            await until_waiting(handle, "budget")
+            preview = await Decide(client, workflow_id, True).preview()
+            question = str(preview.basis["question"])
+            path = approval_path(workflow_id, question)
+            shown = (await browser.get(path)).text
+            if other:
+                await Decide(client, workflow_id, True, question=question).commit(preview.mark, by=other, why="quicker")
+            fields = {"csrf": token_in(shown), "mark": mark_in(shown), "why": "a test", "approved": "yes"}
+            answers = [(await browser.post(path, fields)).text for _ in range(2)]
+            await handle.result()
+            answers.append((await browser.post(path, fields)).text)
+            for answer in answers:
+                assert (other or "ann") in answer
+                assert ("This did not count" in answer) is bool(other)
 
 
 async def test_the_same_form_leads_to_the_same_run(browser: Browser, client: Client, question: str) -> None:

@@ -13,13 +13,13 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 from baton import Decision, PipelineInput
 from baton.cli.doctor import Mark, check_search_attributes
 from baton.client import (
+    Decide,
     NoAnswerError,
     PendingHandoff,
     Question,
     WaitingQuestion,
     answer_of,
     decide,
-    decide_or_leave,
     inbox,
     open_approvals_of,
     read_run,
@@ -142,7 +142,7 @@ class TestWithoutWorker:
         """The server holds it."""
         handle, queue = await asking(client, asks_one, "release manager")
 
-        assert await decide_or_leave(client, handle.id, await yes(client, handle, "ann")) is None
+        assert await Decide(client, handle.id, True).commit(by="ann") is None
         async with served(client, queue):
             assert (await handle.result()).output == ["ann", "signal"]
 
@@ -159,18 +159,6 @@ class TestWithoutWorker:
 
 class TestBusyWorker:
     """The server knows a worker, and none answers."""
-
-    async def test_a_decision_counts_once_when_it_is_free(self, client: Client) -> None:
-        """It was sent as an update, then left with the server."""
-        handle, queue = await asking(client, asks_one, "release manager")
-
-        assert await decide_or_leave(client, handle.id, await yes(client, handle, "ann"), within=0.5) is None
-        [entry] = await listed(client, handle)
-        assert entry.has_worker
-        async with served(client, queue):
-            result = await handle.result()
-        assert result.output[0] == "ann"
-        assert (await read_run(client, handle.id)).steps[0].approved
 
     async def test_nobody_says_that_there_is_none(self, client: Client) -> None:
         """About a handoff, too."""

@@ -13,7 +13,7 @@ from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from baton import Baton, OutdatedError, Pipeline, PipelineError, PipelineInput, pipeline, stage
-from baton.client import Cancel, Fork, RollBack, RunStatus, read_run
+from baton.client import Cancel, Decide, Fork, RollBack, RunStatus, read_run
 from baton.devserver import DevServer
 from baton.testing import pipeline_worker
 from tests.acceptance.operating import Operator
@@ -237,6 +237,81 @@ class TestCancel:
         newest = client.get_workflow_handle(handle.id)
         await until_waiting(newest, "manager")
         await newest.terminate()
+
+
+class TestDecide:
+    async def test_does_what_was_shown_once(self, client: Client, worker: Worker) -> None:
+        """Sent again, after the run has gone on, it gets the first answer."""
+        handle = await ordered(worker)
+        operation = Decide(client, handle.id, True)
+        shown = await operation.preview()
+        operation = operation.pinned_to(shown)
+
+        first = await operation.commit(shown.mark, by="ann", why="cheap")
+
+        assert (first and (first.approval, first.approved, first.who, first.missing)) == ("manager", True, "ann", 0)
+        await until_waiting(handle, "clerk")
+        assert await operation.commit(shown.mark, by="Ann", why="cheap") == first
+        await handle.terminate()
+
+    @pytest.mark.parametrize("yes", [True, False])
+    @pytest.mark.parametrize("ended", [True, False])
+    async def test_the_second_learns_whose_decision_counts(
+        self, client: Client, worker: Worker, *, yes: bool, ended: bool
+    ) -> None:
+        """Also if both say yes, and however far the run has come."""
+        handle = await ordered(worker, short=ended)
+        shown = await Decide(client, handle.id, yes, "manager").preview()
+        await approve(client, handle, "manager")
+        if ended:
+            await handle.result()
+
+        for operation in (
+            Decide(client, handle.id, yes).pinned_to(shown),
+            *([] if ended else [Decide(client, handle.id, yes, "manager")]),
+        ):
+            with pytest.raises(PipelineError, match="'manager' was approved by ann at"):
+                await operation.commit(shown.mark, by="bob", why="cheap")
+
+        if not ended:
+            await handle.terminate()
+
+    async def test_does_nothing_if_it_asks_something_else(self, client: Client, worker: Worker) -> None:
+        """The run was rolled back, and asks under the same title."""
+        handle = await ordered(worker)
+        operation = Decide(client, handle.id, True, "manager")
+        shown = await operation.preview()
+        await RollBack(client, handle.id, "plan").commit(by="carol", why="wrong plan")
+        newest = client.get_workflow_handle(handle.id)
+        await until_waiting(newest, "manager")
+
+        with pytest.raises(OutdatedError, match="so nothing was decided: it asks something else now"):
+            await operation.commit(shown.mark, by="bob", why="cheap")
+        with pytest.raises(PipelineError, match=r"was withdrawn: .* open: 'manager'"):
+            await operation.pinned_to(shown).commit(shown.mark, by="bob", why="cheap")
+        await newest.terminate()
+
+    async def test_a_worker_that_is_busy_takes_it_up_later(self, client: Client) -> None:
+        """It became so while the person read; of two people whose decisions it finds, the first one's counts."""
+        queue = f"busy-{uuid4()}"
+        async with pipeline_worker(client, [order, part], [plan, pay], task_queue=queue) as worker:
+            handle = await ordered(worker, short=True)
+            anns, bobs = Decide(client, handle.id, True, within=0.5), Decide(client, handle.id, False, within=0.5)
+            shown = [await operation.preview() for operation in (anns, bobs)]
+
+        assert await anns.commit(shown[0].mark, by="ann", why="cheap") is None
+        assert await bobs.commit(shown[1].mark, by="bob", why="dear") is None
+        assert (await anns.preview()).mark == shown[0].mark, "nothing is decided yet"
+        async with pipeline_worker(client, [order, part], [plan, pay], task_queue=queue):
+            await handle.result()
+        run = await read_run(client, handle.id)
+        assert [step.approved for step in run.steps] == [None, True, None]
+
+    @pytest.mark.parametrize(("by", "why"), [("", "cheap"), ("a\nb", "cheap"), ("ann", "x" * 10_001)])
+    async def test_what_cannot_be_recorded_is_refused_without_a_worker(self, client: Client, by: str, why: str) -> None:
+        """Before anything is asked or sent."""
+        with pytest.raises(PipelineError, match=r"a person's name is recorded|shorten it"):
+            await Decide(client, "nobody", True).commit(by=by, why=why)
 
 
 async def until(handle: Handle, client: Client, steps: int, *, child: bool) -> None:

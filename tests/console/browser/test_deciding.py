@@ -187,10 +187,12 @@ class TestApprovals:
         quiet.append(ann)
         handle = await begun(desk_worker, confirms, "stale-1")
         await ann.open(await asked(handle, "publication"))
-        await ann.page.eval_on_selector("input[name=digest]", "it => { it.value = 'sha256:' + '0'.repeat(64); }")
+        await ann.page.eval_on_selector(
+            "input[name=mark]", "it => { it.value = it.value.replace(/:.{64}/, ':' + '0'.repeat(64)); }"
+        )
         await fill(ann, Why="I saw something else")
         await press(ann, "Approve")
-        await ann.sees("look at it again")
+        await ann.sees("has changed since it was shown")
         await ann.sees("What is shown below is how it is now.")
         await ann.shot("07-changed")
         await press(ann, "Approve")
