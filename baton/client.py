@@ -90,6 +90,10 @@ if TYPE_CHECKING:
     from baton.runs.client_rollback import RollbackPreview as RollbackPreview
     from baton.runs.client_rollback import RolledBackRun as RolledBackRun
     from baton.runs.client_rollback import roll_back as roll_back
+    from baton.runs.client_settle import Balance as Balance
+    from baton.runs.client_settle import Settle as Settle
+    from baton.runs.client_settle import Settled as Settled
+    from baton.runs.client_settle import SettlePreview as SettlePreview
     from baton.runs.client_standing import Standing as Standing
     from baton.runs.client_standing import answer_options as answer_options
     from baton.runs.client_standing import standing as standing
@@ -97,8 +101,6 @@ if TYPE_CHECKING:
     from baton.runs.client_waiting import Pending as Pending
     from baton.runs.client_waiting import Waits as Waits
     from baton.runs.client_waiting import answer_of as answer_of
-    from baton.runs.client_waiting import must_be_answerable as must_be_answerable
-    from baton.runs.client_waiting import must_be_open as must_be_open
     from baton.runs.client_waiting import waits as waits
     from baton.sdk import leave as leave
 else:

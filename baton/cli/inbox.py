@@ -8,25 +8,23 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 from rich.console import RenderableType
 from rich.text import Text
 from temporalio.client import Client
 from temporalio.service import RPCError
 
 from baton.cli.inbox_pages import (
-    Balance,
     balance_line,
     decision_line,
     handoff_card,
-    handoff_names,
     handoff_page,
     inbox_table,
     reason_label,
-    select_handoffs,
 )
+from baton.cli.operations import fact_lines, operate
 from baton.cli.options import ExitCode
-from baton.cli.output import Command, format_time, plain
+from baton.cli.output import Command, format_time, plain, stack
 from baton.cli.session import (
     AllOption,
     LimitOption,
@@ -45,16 +43,15 @@ from baton.cli.session import (
     resolve_user,
 )
 from baton.cli.show import approval_rows
-from baton.client import InboxPage, WaitingQuestion, answer_options, read_run, resolve_handoff, run_inbox
+from baton.client import InboxPage, Settle, SettlePreview, WaitingQuestion, answer_options, run_inbox
 from baton.client import inbox as read_inbox
 from baton.core.messages import Waiting
-from baton.core.patching import patch_effect
-from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff, refusal
-from baton.errors import PipelineError
+from baton.core.pending import HandoffAction, PendingHandoff
+from baton.errors import BatonError, PipelineError
 from baton.runs.client_handoffs import RunHandoffs, read_handoffs
 from baton.runs.client_inbox import PAGE
 from baton.runs.client_list import SUSPENDED, RunFilter
-from baton.runs.client_waiting import answer_of, must_be_answerable
+from baton.runs.client_settle import handoff_names, select_handoffs
 from baton.wire.text import quantity
 
 _CONCURRENCY = 8
@@ -261,20 +258,9 @@ class _Request:
             raise typer.BadParameter("say why; the reason stays on record", param_hint="--why")
         resolve_user(self.who)
 
-    def decision(self, pending: PendingHandoff) -> HandoffDecision:
-        """Return the decision about a handoff, tied to the wait that the person was shown."""
-        try:
-            return HandoffDecision(
-                handoff_id=pending.handoff_id,
-                action=self.action,
-                who=resolve_user(self.who),
-                why=self.why,
-                edit=None if self.edit is None else dict(self.edit),
-                micro_usd=self.micro_usd,
-                since=pending.since,
-            )
-        except ValidationError as error:
-            raise typer.BadParameter(error.errors()[0]["msg"], param_hint="--who") from error
+    def settle(self, client: Client, workflow_id: str, handoff: str | None, run_id: str | None) -> Settle:
+        """Return the operation."""
+        return Settle(client, workflow_id, self.action, handoff, self.edit, self.micro_usd, run_id)
 
 
 @dataclass(frozen=True)
@@ -317,37 +303,30 @@ async def _read_handoff(client: Client, target: Target, handoff: str | None) -> 
 
 async def _resolve(session: Session, target: Target, handoff: str | None, request: _Request) -> None:
     request.check()
-    client = await session.client()
-    with session.progress("asking the run"):
-        await must_be_answerable(client, target.workflow_id, target.run_id)
-        view = await _read_handoff(client, target, handoff)
-    decision = request.decision(view.pending)
-    reason = refusal(decision, view.pending)
-    if reason:
-        raise PipelineError(reason)
-    if request.edit is not None:
-        patch_effect(view.handoffs.run.baton, request.edit, view.handoffs.run.state.stage_rules())
-    if not session.json:
-        session.err.print(handoff_card(view.entry, view.pending, view.message))
-    question = f"{request.action.value.replace('_', ' ')} the handoff to {plain(view.pending.receiver).plain!r}?"
-    session.confirm(question, yes=request.yes)
-    with session.progress("deciding"):
-        outcome = await answer_of(
-            client, target.workflow_id, resolve_handoff(client, target.workflow_id, decision, view.entry.run_id)
-        )
-        balance = await _read_balance(client, view, outcome.micro_usd) if outcome.micro_usd else None
+    operation = request.settle(await session.client(), target.workflow_id, handoff, target.run_id)
+    verb = request.action.value.replace("_", " ")
+    settled = await operate(
+        session,
+        operation,
+        lambda shown: f"{verb} the handoff{f' to {plain(shown.pending.receiver).plain!r}' if shown.pending else ''}?",
+        by=resolve_user(request.who),
+        why=request.why,
+        yes=request.yes,
+        render=lambda shown: _card(target.workflow_id, shown),
+    )
     if session.json:
-        output = {"workflow_id": target.workflow_id, **outcome.model_dump(mode="json")}
-        session.write_json(output if balance is None else {**output, "budget": asdict(balance)})
+        output = {"workflow_id": target.workflow_id, **settled.decision.model_dump(mode="json")}
+        session.write_json(output if settled.budget is None else {**output, "budget": asdict(settled.budget)})
         return
-    session.show(decision_line(view.pending, outcome))
-    if balance is not None:
-        session.show(balance_line(balance, target.workflow_id))
+    session.show(decision_line(settled.pending, settled.decision))
+    if settled.budget is not None:
+        session.show(balance_line(settled.budget, target.workflow_id))
 
 
-async def _read_balance(client: Client, view: _HandoffView, micro_usd: int) -> Balance:
-    run = await read_run(client, view.entry.workflow_id, view.entry.run_id)
-    return Balance(run.ceiling_micro_usd, run.left_micro_usd, max(0, view.pending.missing_micro_usd - micro_usd))
+def _card(workflow_id: str, preview: SettlePreview) -> RenderableType:
+    if preview.pending is None:
+        return stack(*fact_lines(preview))
+    return handoff_card(workflow_id, preview.pending, preview.message)
 
 
 async def _resolve_all(session: Session, request: _Request, code: str | None, pipeline: str | None, limit: int) -> None:
@@ -377,9 +356,9 @@ async def _resolve_all(session: Session, request: _Request, code: str | None, pi
     async def resolve(entry: WaitingQuestion, pending: PendingHandoff) -> str | None:
         async with semaphore:
             try:
-                resolution = resolve_handoff(client, entry.workflow_id, request.decision(pending), entry.run_id)
-                await answer_of(client, entry.workflow_id, resolution)
-            except (PipelineError, RPCError) as error:
+                operation = request.settle(client, entry.workflow_id, pending.handoff_id, entry.run_id)
+                await operation.commit(Settle.mark_of(pending), by=resolve_user(request.who), why=request.why)
+            except (BatonError, RPCError) as error:
                 return str(error)
         return None
 

@@ -7,7 +7,6 @@ message's text stands inside the fence that marks it as data.
 import secrets
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from baton.cli.output import Command, block, format_age, format_time, json_text, make_table, plain, stack
-from baton.client import WaitingQuestion
+from baton.client import Balance, WaitingQuestion
 from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.core.verdict import Code, Disposition, Finding
 from baton.runs.client_handoffs import text_at, without_envelope
@@ -72,7 +71,7 @@ def handoff_page(
 ) -> RenderableType:
     """Return the page of one handoff: why it waits, all findings, the message, and the possible decisions."""
     return stack(
-        handoff_card(entry, pending, message),
+        handoff_card(entry.workflow_id, pending, message),
         "",
         *_message_rows(message, baton),
         "",
@@ -80,13 +79,13 @@ def handoff_page(
     )
 
 
-def handoff_card(entry: WaitingQuestion, pending: PendingHandoff, message: Mapping[str, Any] | None) -> RenderableType:
+def handoff_card(workflow_id: str, pending: PendingHandoff, message: Mapping[str, Any] | None) -> RenderableType:
     """Return why a handoff waits, with all findings and the texts found unsafe."""
     until = f", until {format_time(pending.until)}" if pending.until else ""
     sent = f", sent {pending.attempts} times" if pending.attempts > 1 else ""
     rows: list[RenderableType] = [
         Text.assemble(
-            plain(entry.workflow_id, "bold cyan"),
+            plain(workflow_id, "bold cyan"),
             f"  step {pending.seq}: ",
             plain(f"{pending.sender} → {pending.receiver}", "bold"),
         ),
@@ -102,28 +101,14 @@ def handoff_card(entry: WaitingQuestion, pending: PendingHandoff, message: Mappi
     return stack(*rows)
 
 
-def decision_line(pending: PendingHandoff, decision: HandoffDecision) -> Text:
+def decision_line(pending: PendingHandoff | None, decision: HandoffDecision) -> Text:
     """Return what was decided, by whom and why."""
     why = f": {decision.why}" if decision.why else ""
+    route = f"{pending.sender} → {pending.receiver}" if pending else decision.handoff_id
     return Text.assemble(
         (_PAST_TENSE[decision.action], "red" if decision.action is HandoffAction.ABANDON else "green"),
-        plain(f" the handoff {pending.sender} → {pending.receiver} by {decision.who}{why}"),
+        plain(f" the handoff {route} by {decision.who}{why}"),
     )
-
-
-@dataclass(frozen=True)
-class Balance:
-    """A budget after a top-up.
-
-    Attributes:
-        micro_usd: The budget; None if it came with a handoff.
-        left_micro_usd: What is left of it.
-        missing_micro_usd: What the handoff still lacks.
-    """
-
-    micro_usd: int | None
-    left_micro_usd: int | None
-    missing_micro_usd: int
 
 
 def balance_line(balance: Balance, workflow_id: str) -> Text:
@@ -135,24 +120,6 @@ def balance_line(balance: Balance, workflow_id: str) -> Text:
         return plain(f"{status}enough, the handoff is sent", "green")
     command_line = f"baton inbox top-up {shlex.quote(workflow_id)} --usd …"
     return plain(f"{status}{format_usd(balance.missing_micro_usd)} more is needed: {command_line}", "yellow")
-
-
-def handoff_names(waiting: Sequence[PendingHandoff]) -> str:
-    """Return pending handoffs in one line, for a message."""
-    return ", ".join(f"{pending.handoff_id} (to {pending.receiver!r})" for pending in waiting) or "none"
-
-
-def select_handoffs(waiting: Sequence[PendingHandoff], handoff_id: str | None) -> list[PendingHandoff]:
-    """Return the pending handoffs with an id or the beginning of one; all by default."""
-    if handoff_id is None:
-        return [*waiting]
-    exact = [pending for pending in waiting if pending.handoff_id == handoff_id]
-    prefixed = [
-        pending
-        for pending in waiting
-        if len(handoff_id) >= _MIN_PREFIX_LENGTH and pending.handoff_id.startswith(handoff_id)
-    ]
-    return exact or prefixed
 
 
 def _finding_line(finding: Finding) -> Text:

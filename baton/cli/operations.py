@@ -13,7 +13,7 @@ from baton.core.operations import Operation, PreviewT, ResultT
 async def operate(
     session: Session,
     operation: Operation[PreviewT, ResultT],
-    question: str,
+    question: str | Callable[[PreviewT], str],
     *,
     by: str,
     why: str = "",
@@ -25,9 +25,10 @@ async def operate(
         preview = await operation.preview()
     if not session.json:
         session.err.print(render(preview) if render else stack(plain(preview.title, "bold"), *fact_lines(preview)))
-    session.confirm(question, yes=yes, otherwise=operation.nothing_done)
+    asked = question if isinstance(question, str) else question(preview)
+    session.confirm(asked, yes=yes, otherwise=operation.nothing_done)
     with session.progress("at it"):
-        return await operation.commit(preview.mark, by=by, why=why)
+        return await operation.pinned_to(preview).commit(preview.mark, by=by, why=why)
 
 
 def fact_lines(preview: PreviewT) -> list[Text]:

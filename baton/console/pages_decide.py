@@ -2,17 +2,16 @@
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from temporalio.client import Client
 
-from baton import Decided, Exhibit, PipelineError
+from baton import Decided, Exhibit, PatchError, PipelineError
 from baton.client import (
     Decide,
     DecidePreview,
@@ -22,15 +21,13 @@ from baton.client import (
     OpenApproval,
     PendingHandoff,
     RunHandoffs,
+    Settle,
     StepStatus,
     Waiting,
     WaitingQuestion,
-    answer_of,
     answer_options,
-    must_be_answerable,
     read_handoffs,
     refused_patch,
-    resolve_handoff,
     run_inbox,
     text_at,
     without_envelope,
@@ -276,7 +273,7 @@ def _handoff_page(
         (finding, text_at(message, finding.at) if message and finding.at else None)
         for finding in (pending.findings if pending else [])
     ]
-    since = pending.since.isoformat() if pending else ""
+    mark = Settle.mark_of(pending) if pending else ""
     values = {
         "workflow_id": workflow_id,
         "view": view,
@@ -291,8 +288,8 @@ def _handoff_page(
         "actions": [*pending.actions] if pending else [],
         **vars(submission),
         "inputs": {"action": "", "why": "", "usd": "", "patch": "{\n}", **fields},
-        "since": since,
-        "changed": bool(fields.get("since") and fields.get("since") != since),
+        "mark": mark,
+        "changed": bool(pending and fields.get("mark") and fields["mark"] != mark),
         "action": handoff_path(workflow_id, handoff_id),
         "check": handoff_path(workflow_id, handoff_id).replace("?", "/check?"),
         "events": f"{handoff_path(workflow_id, handoff_id).replace('?', '/events?')}&cursor={view.mark}",
@@ -312,49 +309,40 @@ async def decide_handoff(request: Request, fields: Mapping[str, str]) -> Respons
     workflow_id, handoff_id = query_param(request, "run"), request.query_params.get("handoff", "")
     client = await get_sources(request).client()
     view = await read_handoff_view(client, workflow_id, handoff_id)
-    redirect = RedirectResponse(handoff_path(workflow_id, handoff_id), status_code=303)
-    if view.waiting is None:
-        return redirect
-    decision, faults = _parse_form(handoff_id, get_viewer(request).name, fields)
-    if decision is None:
+    operation, faults = _parse_form(Settle(client, workflow_id, HandoffAction.ABANDON, handoff_id), fields)
+    if faults:
         return _handoff_page(request, workflow_id, handoff_id, view, Submission(fields, faults=faults))
+    who, why = get_viewer(request).name, fields["why"].strip()
     try:
-        await must_be_answerable(client, workflow_id)
-        await answer_of(client, workflow_id, resolve_handoff(client, workflow_id, decision, view.waiting.run_id))
+        await operation.commit(fields.get("mark", ""), by=who, why=why)
     except NoAnswerError as error:
         return _handoff_page(request, workflow_id, handoff_id, view, Submission(fields, unsent=str(error)))
-    except PipelineError as error:
+    except (PipelineError, PatchError) as error:
         view = await read_handoff_view(client, workflow_id, handoff_id)
         return _handoff_page(request, workflow_id, handoff_id, view, Submission(fields, refused=str(error)))
-    return redirect
+    return RedirectResponse(handoff_path(workflow_id, handoff_id), status_code=303)
 
 
-def _parse_form(handoff_id: str, who: str, fields: Mapping[str, str]) -> tuple[HandoffDecision | None, dict[str, str]]:
-    """Return the decision in a form, or the form's errors."""
+def _parse_form(operation: Settle, fields: Mapping[str, str]) -> tuple[Settle, dict[str, str]]:
+    """Return the operation with what a form says, and the form's errors."""
     faults: dict[str, str] = {}
-    action_name, why = fields.get("action", ""), fields.get("why", "").strip()
+    action_name = fields.get("action", "")
     if action_name not in [member.value for member in HandoffAction]:
-        faults["action"] = "choose what to do"
-    if fault := check_reason(why):
+        return operation, {"action": "choose what to do"}
+    operation = replace(operation, action=HandoffAction(action_name))
+    if fault := check_reason(fields.get("why", "").strip()):
         faults["why"] = fault
-    edit, micro_usd = None, 0
-    if action_name == HandoffAction.EDIT.value:
-        try:
-            edit = _parse_patch(fields.get("patch", ""))
-        except ValueError as error:
-            faults["patch"] = str(error)
-    if action_name == HandoffAction.TOP_UP.value:
-        try:
-            micro_usd = parse_amount(fields.get("usd", ""))
-        except ValueError as error:
-            faults["usd"] = str(error)
-    if faults:
-        return None, faults
-    members = {"handoff_id": handoff_id, "action": action_name, "who": who, "why": why, "micro_usd": micro_usd}
     try:
-        return HandoffDecision.model_validate({**members, "edit": edit, "since": fields.get("since") or None}), {}
-    except ValidationError:
-        return None, {"action": "the form is not from this page; reload it"}
+        if operation.action is HandoffAction.EDIT:
+            operation = replace(operation, edit=_parse_patch(fields.get("patch", "")))
+    except ValueError as error:
+        faults["patch"] = str(error)
+    try:
+        if operation.action is HandoffAction.TOP_UP:
+            operation = replace(operation, micro_usd=parse_amount(fields.get("usd", "")))
+    except ValueError as error:
+        faults["usd"] = str(error)
+    return operation, faults
 
 
 def _parse_patch(text: str) -> dict[str, Any]:

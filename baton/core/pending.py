@@ -4,6 +4,7 @@ A rejected handoff that its sender cannot correct is neither lost nor retried: t
 baton before the handoff, until a person decides.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from pydantic import Field, JsonValue
@@ -132,13 +133,33 @@ def refusal(decision: HandoffDecision, pending: PendingHandoff | None) -> str | 
             f"handoff {decision.handoff_id!r} was decided meanwhile and has been waiting again since "
             f"{pending.since.isoformat()}, maybe for another reason; look at it again"
         )
-    if decision.action not in pending.actions:
-        allowed = ", ".join(action.value for action in pending.actions)
-        return f"a handoff with the fate {pending.fate.value!r} does not allow {decision.action.value!r}; use {allowed}"
-    if reason := name_refusal(decision.who):
-        return reason
-    if decision.action is HandoffAction.EDIT and not decision.edit:
+    return (
+        action_refusal(pending, decision.action, decision.edit, decision.micro_usd)
+        or name_refusal(decision.who)
+        or reason_refusal(decision.why)
+    )
+
+
+def action_refusal(
+    pending: PendingHandoff, action: HandoffAction, edit: Mapping[str, JsonValue] | None, micro_usd: int
+) -> str | None:
+    """Return why a handoff does not allow an action with its content, or None."""
+    if action not in pending.actions:
+        allowed = ", ".join(allowed.value for allowed in pending.actions)
+        return f"a handoff with the fate {pending.fate.value!r} does not allow {action.value!r}; use {allowed}"
+    if action is HandoffAction.EDIT and not edit:
         return "an edit needs a patch for the baton"
-    if decision.action is HandoffAction.TOP_UP and not decision.micro_usd:
+    if action is HandoffAction.TOP_UP and not micro_usd:
         return "a top-up needs an amount above zero, in millionths of a US dollar"
-    return reason_refusal(decision.why)
+    return None
+
+
+def is_repeated(decision: HandoffDecision, earlier: HandoffDecision) -> bool:
+    """Return whether a decision is the one that was made before."""
+    return decision == earlier.model_copy(update={"since": decision.since})
+
+
+def lost_to(earlier: HandoffDecision) -> str:
+    """Return why a decision does not count: somebody was quicker."""
+    handoff, action = earlier.handoff_id, earlier.action.value
+    return f"{earlier.who} has already decided handoff {handoff!r}: {action}; look at the run"

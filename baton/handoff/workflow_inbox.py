@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from baton.budget.workflow import BudgetAccount
 from baton.core.patching import patch_effect
-from baton.core.pending import NULL_DECISION, HandoffAction, HandoffDecision, PendingHandoff, refusal
+from baton.core.pending import NULL_DECISION, HandoffAction, HandoffDecision, PendingHandoff, lost_to, refusal
 from baton.core.questions import Question
 from baton.core.state import PipelineState
 from baton.errors import PatchError
@@ -109,10 +109,7 @@ class Inbox:
         if earlier == decision:
             return None
         if earlier is not None and (waiting is None or waiting.decision is not None):
-            return (
-                f"{earlier.who} has already decided handoff {earlier.handoff_id!r}: {earlier.action.value}; "
-                "look at the run"
-            )
+            return lost_to(earlier)
         return refusal(decision, None if waiting is None else waiting.pending) or self._effect_refusal(decision)
 
     def _effect_refusal(self, decision: HandoffDecision) -> str | None:

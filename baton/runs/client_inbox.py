@@ -16,9 +16,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from baton.core.history import StepKind
 from baton.core.messages import PipelineStatus, Waiting
-from baton.core.pending import HandoffDecision, PendingHandoff, refusal
+from baton.core.pending import HandoffDecision, PendingHandoff, is_repeated, lost_to, refusal
 from baton.core.questions import OpenQuestions, Question
-from baton.errors import BatonError, HistoryError
+from baton.errors import BatonError, HistoryError, PipelineError
 from baton.runs.client_decide import send_decision
 from baton.runs.client_executions import Execution, describe, list_executions
 from baton.runs.client_list import label_of
@@ -216,10 +216,11 @@ async def resolve_handoff(
         run_id: Which of its runs; the newest by default.
 
     Returns:
-        The decision that counts: the first one, if it was repeated.
+        The decision, or the same one that was sent before.
 
     Raises:
-        PipelineError: The decision is refused: the handoff is not pending, does not allow the action, or is decided.
+        PipelineError: The decision is refused: the handoff is not pending, does not allow the action, or is decided
+            otherwise; then the message says by whom.
         temporalio.service.RPCError: There is no such run, or no worker answers.
     """
     handle = client.get_workflow_handle(workflow_id, run_id=run_id)
@@ -229,7 +230,10 @@ async def resolve_handoff(
         current = next((entry for entry in pending if entry.handoff_id == decision.handoff_id), None)
         return refusal(decision, current) is None
 
-    return await send_decision(handle, RESOLVE_HANDOFF, decision, HandoffDecision, is_waiting)
+    decided = await send_decision(handle, RESOLVE_HANDOFF, decision, HandoffDecision, is_waiting)
+    if not is_repeated(decision, decided):
+        raise PipelineError(lost_to(decided))
+    return decided
 
 
 async def _count(client: Client, until: datetime | None = None) -> int:

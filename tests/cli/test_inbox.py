@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from typer.testing import CliRunner, Result
 
 from baton.cli.app import make_app
-from baton.cli.inbox_pages import decision_line, handoff_page, inbox_table, reason_label, select_handoffs
+from baton.cli.inbox_pages import decision_line, handoff_page, inbox_table, reason_label
 from baton.cli.options import GlobalOptions
 from baton.cli.output import format_time
 from baton.cli.session import Session
@@ -19,6 +19,7 @@ from baton.client import Question, WaitingQuestion
 from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.core.verdict import Code, Disposition, Finding
 from baton.runs.client_handoffs import text_at
+from baton.runs.client_settle import select_handoffs
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[red]x[/red]\nrun-2  9  forged → line"

@@ -11,12 +11,14 @@ import pytest
 from temporalio.client import Client
 
 from baton import Pipeline, pipeline
-from baton.client import Decide, RunFilter, list_runs, open_approvals_of, read_run
-from baton.console.pages_inbox import approval_path
+from baton.client import Decide, HandoffAction, RunFilter, Settle, list_runs, open_approvals_of, read_run
+from baton.console.pages_inbox import approval_path, handoff_path
+from baton.core.messages import PipelineStatus
 from baton.testing import pipeline_worker
 from tests.console.conftest import Browser, started, token_in
 from tests.console.console_pipelines import tick
-from tests.support import approve, until_waiting
+from tests.handoff.question_pipelines import asks_about_a_handoff
+from tests.support import approve, until, until_waiting
 
 RUN = "operated on"
 AT = f"run={quote(RUN)}"
@@ -142,6 +144,26 @@ async def test_the_second_is_told_whose_decision_counts(browser: Browser, client
             for answer in answers:
                 assert (other or "ann") in answer
                 assert ("This did not count" in answer) is bool(other)
+
+
+async def test_a_handoff_is_settled_once(browser: Browser, client: Client) -> None:
+    """As its page showed it; who comes second is told whose decision counts, who sends the form twice is not."""
+    async with pipeline_worker(client, [asks_about_a_handoff], []) as worker:
+        for workflow_id, other in (("settled first", "carol"), ("settled twice", "")):
+            handle: Any = await started(worker, asks_about_a_handoff, workflow_id)
+            await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
+            preview = await Settle(client, workflow_id, HandoffAction.REQUEUE).preview()
+            path = handoff_path(workflow_id, str(preview.basis["handoff"]))
+            shown = (await browser.get(path)).text
+            if other:
+                operation = Settle(client, workflow_id, HandoffAction.REQUEUE)
+                await operation.commit(preview.mark, by=other, why="quicker")
+            fields = {"csrf": token_in(shown), "mark": mark_in(shown), "why": "a test", "action": "requeue"}
+            for _ in range(2):
+                answer = (await browser.post(path, fields)).text
+                assert (other or "ann") in answer
+                assert ("This did not count" in answer) is bool(other)
+            await handle.result()
 
 
 async def test_the_same_form_leads_to_the_same_run(browser: Browser, client: Client, question: str) -> None:

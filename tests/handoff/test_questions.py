@@ -14,21 +14,17 @@ from baton import Decision, PipelineInput
 from baton.cli.doctor import Mark, check_search_attributes
 from baton.client import (
     Decide,
-    NoAnswerError,
     PendingHandoff,
     Question,
     WaitingQuestion,
-    answer_of,
     decide,
     inbox,
     open_approvals_of,
     read_run,
-    resolve_handoff,
     run_inbox,
 )
 from baton.core.exhibits import Exhibit
 from baton.core.messages import Overview, Waiting
-from baton.core.pending import HandoffAction, HandoffDecision
 from baton.core.questions import OpenQuestions, summarize_questions
 from baton.core.verdict import Code, Disposition, Finding
 from baton.devserver import DevServer, DevServerOptions
@@ -154,24 +150,6 @@ class TestWithoutWorker:
 
         assert entry.handoff is not None
         assert (entry.deadline, entry.stage) == (entry.handoff.until, f"hand off to {entry.handoff.receiver}")
-        await handle.terminate()
-
-
-class TestBusyWorker:
-    """The server knows a worker, and none answers."""
-
-    async def test_nobody_says_that_there_is_none(self, client: Client) -> None:
-        """About a handoff, too."""
-        async with served(client) as worker:
-            handle = await start(worker, asks_about_a_handoff)
-            [entry] = await listed(client, handle)
-        assert entry.handoff is not None
-        abandon = HandoffDecision(
-            handoff_id=entry.handoff.handoff_id, action=HandoffAction.ABANDON, who="ann", why="it is tested"
-        )
-
-        with pytest.raises(NoAnswerError, match="it is busy, or has just ended"):
-            await answer_of(client, handle.id, resolve_handoff(client, handle.id, abandon), within=0.5)
         await handle.terminate()
 
 

@@ -12,12 +12,15 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from baton import Baton, OutdatedError, Pipeline, PipelineError, PipelineInput, pipeline, stage
-from baton.client import Cancel, Decide, Fork, RollBack, RunStatus, read_run
+from baton import Baton, BatonError, OutdatedError, Pipeline, PipelineError, PipelineInput, pipeline, stage
+from baton.client import Cancel, Decide, Fork, HandoffAction, NoAnswerError, RollBack, RunStatus, Settle, read_run
+from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
 from baton.testing import pipeline_worker
 from tests.acceptance.operating import Operator
-from tests.support import GOAL, Handle, approve, names, until_waiting
+from tests.handoff.question_pipelines import asks_about_a_handoff
+from tests.support import GOAL, Handle, approve, names, start, until_waiting
+from tests.support import until as overview_until
 
 DAY = timedelta(days=1)
 
@@ -58,7 +61,7 @@ async def order(p: Pipeline) -> object:
 
 @pytest.fixture
 async def worker(client: Client) -> AsyncIterator[Worker]:
-    async with pipeline_worker(client, [order, part], [plan, pay]) as running:
+    async with pipeline_worker(client, [order, part, asks_about_a_handoff], [plan, pay]) as running:
         yield running
 
 
@@ -68,6 +71,13 @@ async def ordered(worker: Worker, **params: Any) -> Handle:
         order, PipelineInput(goal=GOAL, params=params), id=f"order-{uuid4()}", task_queue=worker.task_queue
     )
     await until_waiting(handle, "manager")
+    return handle
+
+
+async def holding(worker: Worker) -> Handle:
+    """Start a run, and return it once a handoff waits."""
+    handle = await start(worker, asks_about_a_handoff)
+    await overview_until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
     return handle
 
 
@@ -312,6 +322,53 @@ class TestDecide:
         """Before anything is asked or sent."""
         with pytest.raises(PipelineError, match=r"a person's name is recorded|shorten it"):
             await Decide(client, "nobody", True).commit(by=by, why=why)
+
+
+class TestSettle:
+    async def test_does_what_was_shown_once(self, client: Client, worker: Worker) -> None:
+        """Sent again after the end, it gets the first answer; another person's is refused, and told whose counts."""
+        handle = await holding(worker)
+        operation = Settle(client, handle.id, HandoffAction.ABANDON)
+        shown = await operation.preview()
+        operation = operation.pinned_to(shown)
+
+        first = await operation.commit(shown.mark, by="ann", why="late")
+
+        await handle.result()
+        assert [(fact.text, fact.is_loss) for fact in shown.facts] == [(f"{HandoffAction.ABANDON.meaning}.", True)]
+        assert (first.decision.who, first.decision.since) == ("ann", shown.pending and shown.pending.since)
+        assert (await operation.commit(shown.mark, by="ann", why="late")).decision == first.decision
+        for action in (HandoffAction.ABANDON, HandoffAction.REQUEUE):
+            late = Settle(client, handle.id, action).pinned_to(shown)
+            with pytest.raises(PipelineError, match=r"ann has already decided .*: abandon; look at the run"):
+                await late.commit(shown.mark, by="bob", why="late")
+
+    async def test_a_worker_that_became_busy_is_said(self, client: Client) -> None:
+        """While the person read."""
+        async with pipeline_worker(client, [asks_about_a_handoff], []) as worker:
+            handle = await holding(worker)
+            operation = Settle(client, handle.id, HandoffAction.ABANDON, within=0.5)
+            shown = await operation.preview()
+
+        with pytest.raises(NoAnswerError, match="it is busy, or has just ended"):
+            await operation.commit(shown.mark, by="ann", why="late")
+        await handle.terminate()
+
+    async def test_what_is_not_possible_is_not_even_shown(self, client: Client, worker: Worker) -> None:
+        """Nothing was decided."""
+        handle = await holding(worker)
+        for operation, refusal in (
+            (Settle(client, handle.id, HandoffAction.TOP_UP, micro_usd=1), "does not allow 'top_up'; use requeue,"),
+            (Settle(client, handle.id, HandoffAction.EDIT), "an edit needs a patch"),
+            (Settle(client, handle.id, HandoffAction.EDIT, edit={"goal": None}), "goal"),
+            (Settle(client, handle.id, HandoffAction.REQUEUE, "f47ac10b"), "no handoff 'f47ac10b'"),
+        ):
+            with pytest.raises(BatonError, match=refusal):
+                await operation.preview()
+        with pytest.raises(OutdatedError, match="nothing was decided: what was shown is unknown"):
+            await Settle(client, handle.id, HandoffAction.ABANDON).commit("old", by="ann", why="late")
+        assert (await read_run(client, handle.id)).decided == []
+        await handle.terminate()
 
 
 async def until(handle: Handle, client: Client, steps: int, *, child: bool) -> None:
