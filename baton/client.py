@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from baton.runs.client_decide import decided_question as decided_question
     from baton.runs.client_decide import open_approvals_of as open_approvals_of
     from baton.runs.client_executions import describe as describe
-    from baton.runs.client_executions import unpause as unpause
     from baton.runs.client_explanation import explain as explain
     from baton.runs.client_follow import Cursor as Cursor
     from baton.runs.client_follow import Followed as Followed
@@ -77,6 +76,9 @@ if TYPE_CHECKING:
     from baton.runs.client_list import with_details as with_details
     from baton.runs.client_news import News as News
     from baton.runs.client_news import NewsKind as NewsKind
+    from baton.runs.client_pause import Pause as Pause
+    from baton.runs.client_pause import PausePreview as PausePreview
+    from baton.runs.client_pause import Unpause as Unpause
     from baton.runs.client_personal import open_personal_data as open_personal_data
     from baton.runs.client_reader import read_run as read_run
     from baton.runs.client_reader import rebuild as rebuild

@@ -93,6 +93,8 @@ COMMANDS = (
     CommandEntry("deny", "decide", _DECIDE),
     CommandEntry("rollback", "rollback", _DECIDE),
     CommandEntry("fork", "run", _DECIDE),
+    CommandEntry("pause", "rollback", _DECIDE),
+    CommandEntry("unpause", "rollback", _DECIDE),
     CommandEntry("inbox list", "inbox", _DECIDE),
     CommandEntry("inbox show", "inbox", _DECIDE),
     CommandEntry("inbox release", "inbox", _DECIDE),

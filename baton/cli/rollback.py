@@ -1,4 +1,4 @@
-"""`baton rollback` and `baton cancel`."""
+"""`baton rollback`, `baton cancel`, `baton pause` and `baton unpause`."""
 
 import asyncio
 import shlex
@@ -31,7 +31,7 @@ from baton.cli.session import (
     resolve_user,
 )
 from baton.cli.show import format_spend, heading
-from baton.client import Cancel, CancelPreview, RollBack, RollbackPreview, RolledBackRun, Step
+from baton.client import Cancel, CancelPreview, Pause, RollBack, RollbackPreview, RolledBackRun, Step, Unpause
 from baton.errors import HistoryError, PipelineError
 from baton.runs.client_list import ListedRun, RunFilter, list_runs
 from baton.wire.text import quantity
@@ -210,3 +210,38 @@ async def cancel(
         session.write_json({"workflow_id": target.workflow_id, "run_id": run_id})
     else:
         session.show(Text.assemble(plain(target.workflow_id, "bold cyan"), " was asked to cancel"))
+
+
+@command
+async def pause(
+    session: Session, run: RunArgument, why: WhyOption, who: WhoOption = None, yes: YesOption = False
+) -> None:
+    """Pause a run: no step begins and nothing can be decided until it is unpaused.
+
+    Shows the run and asks for confirmation; without a terminal, --yes is required. Works while no worker is there.
+    """
+    target = Target.of(run)
+    operation = Pause(await session.client(), target.workflow_id, target.run_id)
+    await _operate_on(session, operation, "paused", resolve_user(who), why, yes=yes)
+
+
+@command
+async def unpause(
+    session: Session, run: RunArgument, why: WhyOption, who: WhoOption = None, yes: YesOption = False
+) -> None:
+    """Let a paused run go on.
+
+    Shows who paused it and asks for confirmation; without a terminal, --yes is required.
+    """
+    target = Target.of(run)
+    operation = Unpause(await session.client(), target.workflow_id, target.run_id)
+    await _operate_on(session, operation, "unpaused", resolve_user(who), why, yes=yes)
+
+
+async def _operate_on(session: Session, operation: Pause | Unpause, done: str, by: str, why: str, *, yes: bool) -> None:
+    verb, workflow_id = done.removesuffix("d"), operation.workflow_id
+    run_id = await operate(session, operation, f"{verb} {workflow_id!r}?", by=by, why=why, yes=yes)
+    if session.json:
+        session.write_json({"workflow_id": workflow_id, "run_id": run_id})
+    else:
+        session.show(Text.assemble(plain(workflow_id, "bold cyan"), f" is {done}"))

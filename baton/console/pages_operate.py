@@ -18,11 +18,16 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from baton import BatonError, HistoryError, PatchError, PipelineError, PipelineInput
 from baton.client import (
+    Cancel,
     Fork,
     ListedRun,
+    Operation,
+    Pause,
+    Preview,
     RollBack,
     RunFilter,
     RunRecord,
+    Unpause,
     describe,
     list_runs,
 )
@@ -104,6 +109,60 @@ async def do_rollback(request: Request, fields: Mapping[str, str]) -> Response:
         except (PipelineError, HistoryError) as error:
             return await _rollback_page(request, run, Submission(fields, refused=str(error)))
     return RedirectResponse(run_path(run.workflow_id, result.run_id), status_code=303)
+
+
+_OPERATIONS = {"cancel": ("Cancel", Cancel), "pause": ("Pause", Pause), "unpause": ("Unpause", Unpause)}
+
+
+def _operation(request: Request, client: Client, run: RunRecord) -> tuple[str, Operation[Preview, str]]:
+    """Return the verb of a page's address, and the operation."""
+    verb, kind = _OPERATIONS[request.url.path.strip("/")]
+    operation: Any = kind(client, run.workflow_id)
+    return verb, operation
+
+
+async def operate(request: Request) -> Response:
+    """Show the preview of an operation that needs no more than a reason."""
+    return await _operation_page(request, await _run(request))
+
+
+async def _operation_page(request: Request, run: RunRecord, submission: Submission = NO_SUBMISSION) -> Response:
+    verb, operation = _operation(request, await get_sources(request).client(), run)
+    preview, impossible = None, ""
+    try:
+        preview = await operation.preview()
+    except PipelineError as error:
+        impossible = str(error)
+    mark, fields = preview.mark if preview else "", submission.inputs
+    values: dict[str, Any] = {
+        "run": run,
+        "verb": verb,
+        "preview": preview,
+        "impossible": "" if submission.refused else impossible,
+        "mark": mark,
+        **vars(submission),
+        "why": fields.get("why", ""),
+        "changed": bool(fields.get("mark") and fields.get("mark") != mark),
+        "action": f"{request.url.path}?{urlencode({'run': run.workflow_id})}",
+    }
+    return render(request, "operation.html", values, status=submission.status)
+
+
+async def do_operate(request: Request, fields: Mapping[str, str]) -> Response:
+    """Do what the page showed, unless that has changed."""
+    run, why = await _run(request), fields.get("why", "").strip()
+    if fault := check_reason(why):
+        return await _operation_page(request, run, Submission(fields, {"why": fault}))
+    _, operation = _operation(request, await get_sources(request).client(), run)
+    async with _form_lock(f"{request.url.path} {run.workflow_id}"):
+        try:
+            run_id = await operation.commit(fields.get("mark", ""), by=get_viewer(request).name, why=why)
+        except PipelineError as error:
+            return await _operation_page(request, run, Submission(fields, refused=str(error)))
+        except RPCError as error:
+            refused = f"the server refused: {error.message}"
+            return await _operation_page(request, run, Submission(fields, refused=refused))
+    return RedirectResponse(run_path(run.workflow_id, run_id), status_code=303)
 
 
 async def fork_page(request: Request) -> Response:
@@ -337,4 +396,6 @@ ROUTES = [
     action("/rollback", do_rollback, Role.OPERATOR),
     page("/fork", fork_page),
     action("/fork", do_fork, Role.OPERATOR),
+    *(page(f"/{name}", operate) for name in _OPERATIONS),
+    *(action(f"/{name}", do_operate, Role.OPERATOR) for name in _OPERATIONS),
 ]

@@ -161,7 +161,7 @@ def is_unknown(query: str, error: WorkflowQueryFailedError) -> bool:
 
 def unpause(workflow_id: str) -> str:
     """Return the command that unpauses a run."""
-    return f"temporal workflow unpause --workflow-id {shlex.quote(workflow_id)}"
+    return f"baton unpause {shlex.quote(workflow_id)} --why '…'"
 
 
 def _to_datetime(time: Timestamp) -> datetime:

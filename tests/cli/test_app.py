@@ -124,7 +124,7 @@ class TestHelp:
     @pytest.mark.parametrize("listed", COMMANDS, ids=lambda one: one.name)
     def test_a_commands_line_in_the_list_is_the_first_of_its_own_help(self, listed: CommandEntry) -> None:
         """The list reads it from the source, without importing the module."""
-        function = getattr(import_module(f"baton.{listed.module}"), listed.function)
+        function = getattr(import_module(f"baton.cli.{listed.module}"), listed.function)
 
         assert (getdoc(function) or "").partition("\n")[0] == listed.help
 
@@ -265,6 +265,8 @@ class TestUnreachable:
         ["deny", "r", "--why", "w"],
         ["rollback", "r", "--to", "1", "--why", "w"],
         ["cancel", "r", "--why", "w"],
+        ["pause", "r", "--why", "w"],
+        ["unpause", "r", "--why", "w"],
         ["artifact", "list", "r"],
         ["explain", "r"],
         ["export", "r", "somewhere.json"],

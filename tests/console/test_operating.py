@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from html import unescape
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 
 from baton import Pipeline, pipeline
 from baton.client import Decide, HandoffAction, RunFilter, Settle, list_runs, open_approvals_of, read_run
@@ -107,6 +107,27 @@ async def test_a_roll_back_does_what_its_page_showed(browser: Browser, client: C
         run = await read_run(client, workflow_id)
         assert run.run_id != handle.first_execution_run_id
         await client.get_workflow_handle(workflow_id).terminate()
+
+
+async def test_a_run_is_canceled_as_shown(browser: Browser, client: Client) -> None:
+    """The run's page leads to what would follow; an outdated page does nothing, and the server's refusal is shown."""
+    workflow_id = "canceled here"
+    async with pipeline_worker(client, [operated], [tick]) as worker:
+        handle: Any = await started(worker, operated, workflow_id)
+        await until_waiting(handle, "budget")
+        path = f"/cancel?run={quote(workflow_id, safe='')}"
+        assert (
+            f'href="/cancel?run={quote_plus(workflow_id)}"' in (await browser.get(f"/run?id={quote(workflow_id)}")).text
+        )
+        shown = (await browser.get(path)).text
+        assert "The run stops at its current step." in shown
+        fields = {"csrf": token_in(shown), "why": "a test"}
+        assert "nothing was canceled: what was shown is unknown" in (await browser.post(path, fields)).text
+        await browser.post(path, {**fields, "mark": mark_in(shown)})
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        assert "cannot be canceled: it is CANCELED" in (await browser.get(path)).text
+        assert "it is CANCELED; nothing was paused" in (await browser.get(path.replace("cancel?", "pause?"))).text
 
 
 def mark_in(page: str) -> str:

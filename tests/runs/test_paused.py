@@ -6,16 +6,15 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from temporalio.api.workflowservice.v1 import PauseWorkflowExecutionRequest, UnpauseWorkflowExecutionRequest
 from temporalio.client import Client
 
 from baton import WorkerParts
 from baton.artifacts.store import MemoryArtifactStore
 from baton.cli.show import waits_card
-from baton.client import decide, fork, inbox, read_run, roll_back, run_inbox, standing
+from baton.client import Pause, Unpause, decide, fork, inbox, read_run, roll_back, run_inbox, standing
 from baton.core.messages import Decision
 from baton.devserver import DevServer, DevServerOptions
-from baton.errors import PipelineError
+from baton.errors import OutdatedError, PipelineError
 from baton.handoff.store_safeguards import Safeguards
 from baton.outside.client_external import OutsideAgents
 from baton.plugin import BatonPlugin
@@ -23,6 +22,7 @@ from baton.runs.client_follow import follow
 from baton.runs.client_list import RunFilter, list_runs
 from baton.runs.client_waiting import must_be_answerable, waits
 from baton.testing import pipeline_worker
+from tests.acceptance.operating import Operator
 from tests.pipelines.pipelines import Gated
 from tests.pipelines.stages import STAGES
 from tests.support import Handle, approve, start, until_waiting
@@ -38,10 +38,7 @@ async def client() -> AsyncIterator[Client]:
 
 async def pause(client: Client, handle: Handle) -> None:
     """Pause a run, and wait until the list knows it; the test's timeout bounds the wait."""
-    request = PauseWorkflowExecutionRequest(
-        namespace=client.namespace, workflow_id=handle.id, identity="ann", reason="the service was restored"
-    )
-    await client.workflow_service.pause_workflow_execution(request)
+    await Pause(client, handle.id).commit(by="ann", why="the service was restored")
     while not await list_runs(client, RunFilter(status="PAUSED"), 10):
         pass
 
@@ -85,7 +82,7 @@ async def test_a_paused_run_is_read_like_any_other(client: Client, tmp_path: Pat
     assert (handoffs, fork_handle.id.startswith(handle.id)) == ([], True)
     file = io.StringIO()
     Console(file=file, width=300).print(waits_card(run, run_waits))
-    assert f"temporal workflow unpause --workflow-id {handle.id}" in file.getvalue()
+    assert f"baton unpause {handle.id}" in file.getvalue()
 
 
 async def test_an_unpaused_run_is_not_reported_as_paused(client: Client) -> None:
@@ -96,15 +93,39 @@ async def test_an_unpaused_run_is_not_reported_as_paused(client: Client) -> None
         await pause(client, handle)
         updates = follow(client, handle.id)
         first = await anext(updates)
-        await client.workflow_service.unpause_workflow_execution(
-            UnpauseWorkflowExecutionRequest(namespace=client.namespace, workflow_id=handle.id, identity="ann")
-        )
+        shown = await Unpause(client, handle.id).preview()
+        assert shown.facts[0].text == "It was paused by ann: the service was restored."
+        with pytest.raises(PipelineError, match="was paused before, by ann; nothing was paused"):
+            await Pause(client, handle.id).preview()
+        await Unpause(client, handle.id).commit(shown.mark, by="bob", why="it works")
+        with pytest.raises(PipelineError, match="is not paused; nothing was unpaused"):
+            await Unpause(client, handle.id).commit(shown.mark, by="bob", why="it works")
 
         run_waits = await waits(client, await read_run(client, handle.id))
         await must_be_answerable(client, handle.id)
         await approve(client, handle)
         [*_, last] = [update async for update in updates]
 
+    with pytest.raises(PipelineError, match="has ended: it is COMPLETED; nothing was paused"):
+        await Pause(client, handle.id).preview()
     assert (first.is_last, last.is_last) == (False, True)
     assert run_waits is not None
     assert (run_waits.pause, run_waits.task_queue) == (None, worker.task_queue)
+
+
+async def test_a_run_that_was_paused_again_stays_paused(client: Client, tmp_path: Path) -> None:
+    """Bob was shown Ann's reason, not Carol's; the command shows it, too."""
+    async with pipeline_worker(client, [Gated], STAGES) as worker:
+        handle = await start(worker, Gated.run)
+        await until_waiting(handle, "release manager")
+        operator = Operator(tmp_path, {"TEMPORAL_ADDRESS": client.service_client.config.target_host})
+        await operator("pause", handle.id, "--why", "a fault", "--yes")
+        shown = await Unpause(client, handle.id).preview()
+        await operator("unpause", handle.id, "--why", "no fault", "--yes")
+        await Pause(client, handle.id).commit(by="carol", why="an audit")
+
+        with pytest.raises(OutdatedError, match="nothing was unpaused: it was paused again meanwhile"):
+            await Unpause(client, handle.id).commit(shown.mark, by="bob", why="no fault")
+
+        assert "ann: a fault" in shown.facts[0].text
+        await handle.terminate()

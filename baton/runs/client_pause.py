@@ -1,0 +1,123 @@
+"""Pauses and unpauses a run as operations."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from pydantic import JsonValue
+from temporalio.api.workflowservice.v1 import PauseWorkflowExecutionRequest, UnpauseWorkflowExecutionRequest
+from temporalio.client import Client
+
+from baton.core.operations import Fact, Operation, Preview
+from baton.errors import PipelineError
+from baton.runs.client_executions import Execution, describe
+
+
+@dataclass(frozen=True)
+class PausePreview(Preview):
+    """What pausing or unpausing a run would do now.
+
+    Attributes:
+        run: The run.
+    """
+
+    run: Execution = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class _PauseOperation(Operation[PausePreview, str]):
+    client: Client
+    workflow_id: str
+    run_id: str | None = None
+
+    async def _describe_open(self) -> tuple[Execution, dict[str, JsonValue]]:
+        run = await describe(self.client, self.workflow_id, self.run_id)
+        if run.close_time is not None:
+            raise PipelineError(f"{self.workflow_id!r} has ended: it is {run.status}; {self.nothing_done}")
+        since = run.pause.since.isoformat() if run.pause else ""
+        return run, {"run": run.run_id, "since": since}
+
+    def _changes(self, shown: Mapping[str, Any], preview: PausePreview) -> list[str]:
+        if shown["run"] != preview.run.run_id:
+            return ["the run goes on as another one"]
+        return ["it was paused again meanwhile"]
+
+
+@dataclass(frozen=True)
+class Pause(_PauseOperation):
+    """Pause a run, on a server that allows it (`frontend.WorkflowPauseEnabled`). The result is the run's id.
+
+    `preview` and `commit` raise `PipelineError` if the run has ended or is paused, and `temporalio.service.RPCError`
+    if there is no such run or the server refuses.
+
+    Attributes:
+        client: A connected client.
+        workflow_id: The pipeline.
+        run_id: The run; the newest by default.
+    """
+
+    nothing_done = "nothing was paused"
+
+    async def preview(self) -> PausePreview:
+        """Return the run, and what pausing it means."""
+        run, basis = await self._describe_open()
+        if pause := run.pause:
+            raise PipelineError(f"{self.workflow_id!r} was paused before, by {pause.by}; {self.nothing_done}")
+        facts = [
+            Fact("No step begins and nothing can be decided until it is unpaused.", is_loss=True),
+            Fact("Stages at work finish."),
+        ]
+        return PausePreview(f"Pause {self.workflow_id}", facts, basis, run=run)
+
+    async def _perform(self, preview: PausePreview, by: str, why: str) -> str:
+        await self.client.workflow_service.pause_workflow_execution(
+            PauseWorkflowExecutionRequest(
+                namespace=self.client.namespace,
+                workflow_id=self.workflow_id,
+                run_id=preview.run.run_id,
+                identity=by,
+                reason=why,
+                request_id=str(uuid4()),
+            )
+        )
+        return preview.run.run_id
+
+
+@dataclass(frozen=True)
+class Unpause(_PauseOperation):
+    """Let a paused run go on. The result is the run's id.
+
+    `preview` and `commit` raise `PipelineError` if the run has ended or is not paused, and
+    `temporalio.service.RPCError` if there is no such run or the server refuses.
+
+    Attributes:
+        client: A connected client.
+        workflow_id: The pipeline.
+        run_id: The run; the newest by default.
+    """
+
+    nothing_done = "nothing was unpaused"
+
+    async def preview(self) -> PausePreview:
+        """Return the run, and who paused it."""
+        run, basis = await self._describe_open()
+        pause = run.pause
+        if pause is None:
+            raise PipelineError(f"{self.workflow_id!r} is not paused; {self.nothing_done}")
+        why = f": {pause.why}" if pause.why else ""
+        facts = [Fact(f"It was paused by {pause.by}{why}."), Fact("It goes on where it was.")]
+        return PausePreview(f"Unpause {self.workflow_id}", facts, basis, run=run)
+
+    async def _perform(self, preview: PausePreview, by: str, why: str) -> str:
+        await self.client.workflow_service.unpause_workflow_execution(
+            UnpauseWorkflowExecutionRequest(
+                namespace=self.client.namespace,
+                workflow_id=self.workflow_id,
+                run_id=preview.run.run_id,
+                identity=by,
+                reason=why,
+                request_id=str(uuid4()),
+            )
+        )
+        return preview.run.run_id
