@@ -69,7 +69,7 @@ class Outgoing:
 
     def __init__(self, pipeline: Pipeline, agent: str, version: str) -> None:
         self._pipeline = pipeline
-        self._agent, self._version = agent, version
+        self.agent, self._version = agent, version
         self._execution_id: str | None = None
         self._parent: str | None = None
         carried = pipeline.carried(CHAIN, Trail)
@@ -83,7 +83,7 @@ class Outgoing:
     @property
     def _sender(self) -> Sender:
         self._execution_id = self._execution_id or str(workflow.uuid4())
-        return Sender(agent_id=self._agent, agent_version=self._version, execution_id=self._execution_id)
+        return Sender(agent_id=self.agent, agent_version=self._version, execution_id=self._execution_id)
 
     def follow(self, received: ReceivedHandoff) -> None:
         """Make a received handoff the parent of the next one."""
@@ -94,7 +94,7 @@ class Outgoing:
     def has_sent(self, received: ReceivedHandoff) -> bool:
         """Return whether this agent handed on the received task before."""
         recent = Trail.from_json_object(received.trail).recent if received.trail else []
-        return any(hop.sender == self._agent for hop in recent)
+        return any(hop.sender == self.agent for hop in recent)
 
     def message(
         self,
@@ -319,12 +319,38 @@ class Exchange:
         handoff_id = handoff.handoff_id
         with self.expecting(to, handoff_id, message_digest(handoff.to_json_object()), within):
             await self._send(to, handoff, may_start=True)
-            while (
-                ack := await self.await_answer(handoff_id, within, attempts, lambda: self._send_again(to, handoff))
-            ) is None:
-                if await self._escalate(seq, to, handoff, within, attempts):
-                    self._outbox.extend(handoff_id, workflow.now() + within)
-                    await self._send_again(to, handoff)
+
+            async def send_again() -> None:
+                await self._send_again(to, handoff)
+
+            missing = f"{to.agent!r} ({to.workflow_id}) has not answered handoff {handoff_id} within {within}"
+            return await self.require_answer(seq, to, handoff_id, within, attempts, send_again, missing)
+
+    async def require_answer(
+        self,
+        seq: int,
+        to: Receiver,
+        handoff_id: str,
+        within: timedelta,
+        attempts: int,
+        send_again: Callable[[], Awaitable[None]],
+        missing: str,
+    ) -> Acknowledgement:
+        """Wait for the answer to a handoff or a stream, or fail; a person can extend the wait by `within`.
+
+        Args:
+            seq: The step's number.
+            to: The receiver.
+            handoff_id: The id that is answered.
+            within: How long the answer may take.
+            attempts: How often it is sent in that time while no answer comes.
+            send_again: Sends it again.
+            missing: What a person is told if no answer comes.
+        """
+        while (ack := await self.await_answer(handoff_id, within, attempts, send_again)) is None:
+            if await self._escalate(seq, to, handoff_id, within, attempts, missing):
+                self._outbox.extend(handoff_id, workflow.now() + within)
+                await send_again()
         if not ack.accepted:
             why = ack.reason or "; ".join(ack.unmet)
             self.note(f"{to.agent!r} answered {ack.answer.value} to handoff {handoff_id}: {why}")
@@ -399,18 +425,19 @@ class Exchange:
                 return
         self.note(f"nothing runs as {to.workflow_id!r} to receive handoff {handoff.handoff_id}; it waits")
 
-    async def _escalate(self, seq: int, to: Receiver, handoff: Handoff, within: timedelta, attempts: int) -> bool:
+    async def _escalate(
+        self, seq: int, to: Receiver, handoff_id: str, within: timedelta, attempts: int, reason: str
+    ) -> bool:
         """Put the task into PENDING_HANDOFF and ask a person; return whether to send it again."""
-        reason = f"{to.agent!r} ({to.workflow_id}) has not answered handoff {handoff.handoff_id} within {within}"
         self.note(f"escalated: {reason}")
         if self._ask is None:
             self.pipeline._handlers.visibility.show_rejected(f"hand off to {to.agent}"[:200])
             raise StageFailedError(reason)
         since = workflow.now()
         pending = PendingHandoff(
-            handoff_id=handoff.handoff_id,
+            handoff_id=handoff_id,
             seq=seq,
-            sender=handoff.from_agent.agent_id,
+            sender=self.outgoing.agent,
             receiver=to.agent,
             fate=Disposition.ESCALATE,
             details=reason,
@@ -421,10 +448,10 @@ class Exchange:
         )
         decision = await self._decision_or_answer(pending, within)
         if decision is None:
-            self.note(f"{to.agent!r} answered handoff {handoff.handoff_id} after all; no decision is needed")
+            self.note(f"{to.agent!r} answered handoff {handoff_id} after all; no decision is needed")
             return False
         if decision.action is not HandoffAction.REQUEUE:
-            late_answer = self._outbox.answer(handoff.handoff_id)
+            late_answer = self._outbox.answer(handoff_id)
             suffix = "" if late_answer is None else f" (since then {to.agent!r} answered {late_answer.answer.value})"
             raise StageFailedError(f"{reason}; {decision.who} gave it up: {decision.why}{suffix}")
         return True

@@ -1,7 +1,8 @@
 """`Streams`: attached to an exchange, it hands off in chunks, so that the receiver can begin before the sender ends.
 
 The handoff comes first and passes the gate like any other. Then come the chunks, each sealed; the last has the digest
-of all. The receiver answers twice: whether it accepts the handoff, and whether it has received all chunks.
+of all. The receiver answers twice, and records both: whether it accepts the handoff, and whether it has received all
+chunks.
 """
 
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from temporalio.exceptions import ActivityError
 from baton.core.messages import StageReturn
 from baton.core.receivers import ReceiverRequirements
 from baton.core.stages import step
+from baton.core.verdict import Code, HandoffStatus
 from baton.errors import StageFailedError
 from baton.exchange.records import MAX_REMEMBERED, Acknowledgement, ReceivedHandoff, Reply
 from baton.exchange.workflow import ATTEMPTS, Exchange
@@ -26,7 +28,8 @@ from baton.exchange.workflow_messages import (
     open_message,
     signal_workflow,
 )
-from baton.wire.json_values import Json, digest, find_unwritable
+from baton.telemetry.verdicts import UNKNOWN
+from baton.wire.json_values import Json, digest, find_unwritable, format_digest, sha256
 from baton.wire.names import HANDOFF_ANSWER, HANDOFF_CHUNK
 from baton.wire.records import Count, Digest, Instant, OpenRecord, Record, Uuid4
 from baton.wire.text import describe_faults
@@ -91,6 +94,7 @@ class ChunkStream:
         contents: The contents so far, in order, without gaps.
         complete: Whether the last chunk has arrived and its digest matches.
         faults: Why the stream is broken; empty if it is not.
+        code: The gravest code of its faults, or None.
         closed_with: The digest in the last chunk, once it has arrived, also for a broken stream.
     """
 
@@ -101,6 +105,7 @@ class ChunkStream:
         self.contents: list[dict[str, JsonValue]] = []
         self.complete = False
         self.faults: list[str] = []
+        self.code: Code | None = None
         self.closed_with: str | None = None
         self._minimum = minimum
         self._check = check
@@ -121,7 +126,7 @@ class ChunkStream:
         """Set the receiver's requirements, and check the chunks that have already arrived."""
         self._minimum, self._check = minimum, check
         for chunk in self.chunks:
-            self.fail(self._content_faults(chunk))
+            self.fail(self._content_faults(chunk), Code.INCOMPLETE_CONTEXT)
 
     def add(self, chunk: Chunk) -> Arrival:
         """Add a chunk whose seal holds."""
@@ -133,22 +138,24 @@ class ChunkStream:
         if earlier is not None:
             if earlier == _content_of(chunk):
                 return Arrival.DUPLICATE
-            return self._break(Arrival.CONFLICT, f"two different chunks have the number {chunk.seq}")
+            return self._break(
+                Arrival.CONFLICT, Code.SCHEMA_INVALID, f"two different chunks have the number {chunk.seq}"
+            )
         if self.faults or self.complete or chunk.seq > len(self.contents) + MAX_AHEAD:
             return Arrival.REFUSED
         if faults := self._content_faults(chunk):
-            return self._break(Arrival.INVALID, *faults)
+            return self._break(Arrival.INVALID, Code.INCOMPLETE_CONTEXT, *faults)
         self.chunks.append(chunk)
         self._ahead[chunk.seq] = chunk
         if chunk.seq > len(self.contents) + 1:
             return Arrival.AHEAD
         return self._advance()
 
-    def fail(self, faults: Sequence[str]) -> None:
+    def fail(self, faults: Sequence[str], code: Code) -> None:
         """Break the stream with new faults."""
         new_faults = [fault for fault in faults if fault not in self.faults]
         if new_faults:
-            self._break(Arrival.INVALID, *new_faults)
+            self._break(Arrival.INVALID, code, *new_faults)
 
     def _content_faults(self, chunk: Chunk) -> list[str]:
         faults = () if chunk.last or self._check is None else self._check(chunk.content)
@@ -162,9 +169,11 @@ class ChunkStream:
                 continue
             self._ended_at = chunk.seq
             if self._ahead:
-                return self._break(Arrival.INVALID, f"chunks came after the last one, number {chunk.seq}")
+                fault = f"chunks came after the last one, number {chunk.seq}"
+                return self._break(Arrival.INVALID, Code.SCHEMA_INVALID, fault)
             if chunk.whole != whole_digest(self.contents):
-                return self._break(Arrival.INVALID, "the chunks do not match the digest in the last one")
+                fault = "the chunks do not match the digest in the last one"
+                return self._break(Arrival.INVALID, Code.SCHEMA_INVALID, fault)
             self.complete = True
             break
         return Arrival.NEXT
@@ -176,8 +185,9 @@ class ChunkStream:
             return (True, {}, self.closed_with) if self.complete else None
         return (False, self.contents[seq - 1], None) if 0 < seq <= len(self.contents) else None
 
-    def _break(self, arrival: Arrival, *faults: str) -> Arrival:
+    def _break(self, arrival: Arrival, code: Code, *faults: str) -> Arrival:
         self.faults = [*self.faults, *faults][:20]
+        self.code = min(self.code or code, code, key=[*Code].index)
         self.complete = False
         return arrival
 
@@ -202,7 +212,7 @@ class StreamState(Record):
 
     chunks: dict[str, list[Chunk]] = Field(default_factory=dict)
     ended: dict[str, list[Chunk]] = Field(default_factory=dict)
-    broken: dict[str, tuple[str | None, list[str]]] = Field(default_factory=dict)
+    broken: dict[str, tuple[str | None, Code, list[str]]] = Field(default_factory=dict)
     answered: dict[str, tuple[str, Acknowledgement]] = Field(default_factory=dict)
     opening: list[Base64Bytes] = Field(default_factory=list)
 
@@ -221,14 +231,15 @@ class Streams:
         for id, chunks in {**carried.get("chunks", {}), **carried.get("ended", {})}.items():
             for chunk in chunks:
                 self._stream(id).add(Chunk.from_json_object(chunk))
-        for id, (closed_with, faults) in carried.get("broken", {}).items():
+        for id, (closed_with, code, faults) in carried.get("broken", {}).items():
             self._stream(id).closed_with = closed_with
-            self._stream(id).fail(faults)
+            self._stream(id).fail(faults, Code(code))
         self._answered: dict[str, tuple[str, Acknowledgement]] = {
             id: (reply_to, Acknowledgement.from_json_object(ack))
             for id, (reply_to, ack) in carried.get("answered", {}).items()
         }
         self._answered_by_previous_run = frozenset(self._answered)
+        self._recorded: dict[str, HandoffStatus] = {}
         self._opening = MessageProcessor(self._open_chunk, carried.get("opening", ()))
         workflow.set_signal_handler(HANDOFF_CHUNK, self._on_chunk)
         exchange.pipeline.carries["streams"] = self.carried
@@ -242,7 +253,9 @@ class Streams:
             "chunks": {id: chunks for id, chunks in chunks_by_id.items() if id not in self._ended},
             "ended": {id: chunks for id, chunks in chunks_by_id.items() if id in self._ended},
             "broken": {
-                id: [stream.closed_with, [*stream.faults]] for id, stream in self._streams.items() if stream.faults
+                id: [stream.closed_with, stream.code, [*stream.faults]]
+                for id, stream in self._streams.items()
+                if stream.faults
             },
             "answered": {id: [reply_to, ack.to_json_object()] for id, (reply_to, ack) in self._answered.items()},
             "opening": self._opening.pending(),
@@ -273,8 +286,8 @@ class Streams:
             The answer to the whole stream; or to the handoff, if that was rejected.
 
         Raises:
-            StageFailedError: No answer came, a chunk cannot be written as JSON, or there are so many (about 8,000)
-                that the server would end the run.
+            StageFailedError: No answer came, and no person decided to continue; a chunk cannot be written as JSON, or
+                there are so many (about 8,000) that the server would end the run.
         """
         name, exchange = f"stream to {to.agent}"[:200], self._exchange
 
@@ -284,13 +297,14 @@ class Streams:
             handoff = exchange.outgoing.message(to, description, (), state, lifetime, step={STREAM: stream_id})
             ack = await exchange.deliver(seq, to, handoff, within, attempts)
             if ack.accepted:
-                ack = await self._send_all(to, stream_id, chunks, within, attempts)
+                ack = await self._send_all(seq, to, stream_id, chunks, within, attempts)
             return StageReturn(stage=name, seq=seq, output=ack.to_json_object())
 
         return Acknowledgement.from_json_object(await exchange.step(name, act))
 
     async def _send_all(
         self,
+        seq: int,
         to: Receiver,
         stream_id: str,
         chunks: AsyncIterable[Mapping[str, Json]] | Iterable[Mapping[str, Json]],
@@ -301,10 +315,10 @@ class Streams:
         first_events, first_size = _history_size()
 
         async def send(content: Mapping[str, Json], whole: str | None = None) -> None:
-            seq, last = len(sent) + 1, whole is not None
+            number, last = len(sent) + 1, whole is not None
             if not last and _exceeds_history(0, 0):
                 raise StageFailedError(
-                    f"chunk {seq} of the stream to {to.agent!r} cannot be sent: this run's history has "
+                    f"chunk {number} of the stream to {to.agent!r} cannot be sent: this run's history has "
                     "{:,} events and {:,} bytes, and the server would end it soon; ".format(*_history_size())
                     + "put more into each chunk, and what is large into an artifact"
                 )
@@ -312,12 +326,14 @@ class Streams:
                 members: dict[str, Any] = (
                     {"last": True, "whole": whole} if last else {"content": _check_writable(content)}
                 )
-                sent.append(Chunk(handoff_id=stream_id, seq=seq, at=workflow.now(), **members))
+                sent.append(Chunk(handoff_id=stream_id, seq=number, at=workflow.now(), **members))
             except ValueError as error:
                 text = (describe_faults(error) if isinstance(error, ValidationError) else str(error))[
                     :_MAX_FAULT_LENGTH
                 ]
-                raise StageFailedError(f"chunk {seq} of the stream to {to.agent!r} cannot be sent: {text}") from error
+                raise StageFailedError(
+                    f"chunk {number} of the stream to {to.agent!r} cannot be sent: {text}"
+                ) from error
             await signal_workflow(to.workflow_id, HANDOFF_CHUNK, sent[-1])
 
         async def send_again() -> None:
@@ -334,10 +350,8 @@ class Streams:
         with self._exchange.expecting(to, stream_id, whole, within):
             await send({}, whole)
             growth = _history_size()[0] - first_events, _history_size()[1] - first_size
-            ack = await self._exchange.await_answer(stream_id, within, attempts, send_again)
-        if ack is None:
-            raise StageFailedError(f"{to.agent!r} has not confirmed within {within} that it received the whole stream")
-        return ack
+            missing = f"{to.agent!r} has not confirmed within {within} that it received the whole stream"
+            return await self._exchange.require_answer(seq, to, stream_id, within, attempts, send_again, missing)
 
     @step
     async def receive(
@@ -379,16 +393,31 @@ class Streams:
             await self._opening.wait_settled()
             condition()
 
-    async def answer(self, received: ReceivedHandoff, stream: ChunkStream, whole: str, fault: str, by: str) -> None:
-        """Tell the sender whether the whole stream has arrived; a repeated stream gets the same answer."""
+    async def answer(
+        self, received: ReceivedHandoff, stream: ChunkStream, whole: str | None, fault: str, code: Code | None, by: str
+    ) -> None:
+        """Record whether the whole stream has arrived, and tell the sender; a repeated stream gets the same answer.
+
+        Args:
+            received: The handoff.
+            stream: Its stream.
+            whole: The digest in the last chunk, which the sender expects; None if that has not arrived.
+            fault: Why the stream is not accepted, or "".
+            code: The code of the fault, or None.
+            by: The receiving agent.
+        """
         stream_id = stream.handoff_id
         if stream_id in self._answered_by_previous_run:
+            return
+        await self._record(received, stream, fault, code, by)
+        if whole is None:
             return
         ack = Acknowledgement(
             handoff_id=stream_id,
             digest=whole,
             answer=Reply.REJECTED if fault else Reply.ACCEPTED,
             reason=fault,
+            code=code,
             by=by,
             at=workflow.now(),
         )
@@ -397,6 +426,32 @@ class Streams:
         if len(self._answered) > MAX_REMEMBERED:
             del self._answered[next(iter(self._answered))]
         await self._repeat_answer(stream_id)
+
+    async def _record(
+        self, received: ReceivedHandoff, stream: ChunkStream, fault: str, code: Code | None, by: str
+    ) -> None:
+        """Put the receiver's verdict about the whole stream on record, and count it; once for each verdict."""
+        status = HandoffStatus.REJECTED if fault else HandoffStatus.ACCEPTED
+        if self._recorded.get(stream.handoff_id) == status:
+            return
+        self._recorded[stream.handoff_id] = status
+        pipeline = self._exchange.pipeline
+        pipeline._handlers.metrics.handoff(code or status, received.sender, by)
+        contents = stream.contents
+        message: dict[str, JsonValue] = {
+            **{"handoffId": received.handoff_id, "streamId": stream.handoff_id},
+            **{"chunks": len(contents), "whole": whole_digest(contents), "closedWith": stream.closed_with},
+        }
+        await pipeline._handoffs.escalation.record_stream(
+            stream.handoff_id,
+            task_id=received.task_id,
+            status=status,
+            reason=code,
+            details=fault,
+            agents=(received.sender, by),
+            message=message,
+            seq=pipeline._handlers.steps,
+        )
 
     async def _repeat_answer(self, stream_id: str) -> None:
         reply_to, ack = self._answered[stream_id]
@@ -421,6 +476,7 @@ class Streams:
             return
         if chunk is None:
             self._exchange.note(f"refused a chunk: {opened.fault}")
+            await self._record_unverified(raw, opened.fault or "")
         elif chunk.handoff_id in self._answered:
             if chunk.last:
                 await self._repeat_answer(chunk.handoff_id)
@@ -428,9 +484,25 @@ class Streams:
             self._exchange.note(f"refused a chunk: {MAX_STREAMS} streams have already begun")
         elif opened.unsafe:
             fault = f"chunk {chunk.seq}: the safety scan rejects it: {'; '.join(opened.unsafe)}"
-            self._stream(chunk.handoff_id).fail([fault])
+            self._stream(chunk.handoff_id).fail([fault], Code.SAFETY_VIOLATION)
         else:
             self._add_chunk(chunk)
+
+    async def _record_unverified(self, raw: bytes, fault: str) -> None:
+        """Put on record, and count, a chunk whose seal does not hold; nobody knows its stream."""
+        pipeline, receiver = self._exchange.pipeline, self._exchange.outgoing.agent
+        pipeline._handlers.metrics.handoff(Code.SIGNATURE_INVALID, UNKNOWN, receiver)
+        hashed = format_digest(sha256(raw))
+        await pipeline._handoffs.escalation.record_stream(
+            f"chunk {hashed}",
+            task_id=pipeline.task_id,
+            status=HandoffStatus.REJECTED,
+            reason=Code.SIGNATURE_INVALID,
+            details=fault,
+            agents=(UNKNOWN, receiver),
+            message={"chunk": hashed},
+            seq=pipeline._handlers.steps,
+        )
 
     def _add_chunk(self, chunk: Chunk) -> None:
         """Add a chunk to its stream, unless it is too far ahead of the first missing one."""
@@ -486,7 +558,8 @@ class Incoming:
     async def rest(self, *, within: timedelta) -> list[dict[str, Json]]:
         """Wait for the whole stream, answer the sender, and return all contents."""
         await self.wait_until(lambda stream: stream.complete, within)
-        await self._streams.answer(self.received, self.stream, whole_digest(self.stream.contents), "", self._by)
+        whole = whole_digest(self.stream.contents)
+        await self._streams.answer(self.received, self.stream, whole, "", None, self._by)
         return self.stream.contents
 
     async def wait_until(self, condition: Callable[[ChunkStream], bool], within: timedelta) -> None:
@@ -504,6 +577,6 @@ class Incoming:
             return
         gap = f"chunk {self.stream.missing} is missing" if self.stream.missing else f"{len(self.stream.contents)} came"
         fault = "; ".join(self.stream.faults) or f"{gap} after {within}"
-        if self.stream.closed_with is not None:
-            await self._streams.answer(self.received, self.stream, self.stream.closed_with, fault, self._by)
+        code = self.stream.code or Code.INCOMPLETE_CONTEXT
+        await self._streams.answer(self.received, self.stream, self.stream.closed_with, fault, code, self._by)
         raise StageFailedError(f"the streamed handoff {self.received.handoff_id} is incomplete: {fault}")

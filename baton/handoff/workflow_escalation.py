@@ -18,7 +18,7 @@ from baton.core.history import Outcome, Spend
 from baton.core.messages import Decided, PipelineStatus
 from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.core.state import PipelineState
-from baton.core.verdict import Code, Disposition, Verdict
+from baton.core.verdict import Code, Disposition, HandoffStatus, Verdict
 from baton.errors import PatchError, StageFailedError
 from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.handoff.workflow_inbox import Inbox
@@ -197,6 +197,32 @@ class Escalation:
             actor=decided.who,
             to_agent=usable_name(decided.approval) or "approval",
             message=decided.model_dump(mode="json", exclude={"approved", "why", "at"}),
+        )
+        await self._record_entry(entry, seq)
+
+    async def record_stream(
+        self,
+        stream_id: str,
+        *,
+        task_id: str,
+        status: HandoffStatus,
+        reason: Code | None,
+        details: str,
+        agents: tuple[str, str],
+        message: dict[str, JsonValue],
+        seq: int,
+    ) -> None:
+        """Record a receiver's verdict about a whole stream before its sender is told; `agents` are both."""
+        entry = _audit_entry(
+            kind=Kind.STREAM,
+            task_id=task_id,
+            event_id=stream_id,
+            status=status,
+            reason=None if reason is None else reason.value,
+            details=details,
+            from_agent=usable_name(agents[0]),
+            to_agent=usable_name(agents[1]),
+            message=message,
         )
         await self._record_entry(entry, seq)
 

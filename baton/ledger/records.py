@@ -65,6 +65,8 @@ class Kind(StrEnum):
 
     HANDOFF = "handoff"
     """A receiver's answer to a handoff: status ACCEPTED or REJECTED. Its event id is the handoffId."""
+    STREAM = "stream"
+    """A receiver's answer to all chunks of a handoff, with their digest. Its event id is the stream's."""
     ROLLBACK = "rollback"
     """A task went back to the state before a handoff."""
     DECISION = "decision"

@@ -20,6 +20,7 @@ from baton.exchange import workflow_streams as streaming
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.workflow_streams import MAX_AHEAD, MAX_STREAMS, STREAM, Chunk, whole_digest
 from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.store import Ledger
 from baton.outside.client_external import hand_off_to
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
@@ -27,6 +28,7 @@ from baton.wire.names import HANDOFF_CHUNK
 from tests.exchange.exchange_pipelines import EXCHANGES, StreamsIn, StreamsInAndGoesOn, StreamsInLater, StreamsOut
 from tests.exchange.test_handing import message
 from tests.handoff.handoff_stages import INJECTION
+from tests.handoff.test_inbox import waiting
 from tests.patience import IN_TIME
 from tests.support import Handle, approve, event, failure, most_activities, overview, start, until
 from tests.support.tampering import JSON_PLAIN, signal_raw
@@ -254,3 +256,54 @@ async def test_a_flood_of_messages_is_opened_in_turn(
     assert await most_activities(receiver) == 3
     await receiver.terminate()
     await assert_replays(receiver, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
+
+
+@pytest.mark.parametrize(
+    ("says", "status", "reason"),
+    [("Clause 3 is as it was.", "ACCEPTED", None), (INJECTION, "REJECTED", "SAFETY_VIOLATION")],
+)
+async def test_how_a_stream_ended_is_on_record(
+    exchange: Worker, safeguards: Safeguards, says: str, status: str, reason: str | None
+) -> None:
+    """The receiver's verdict about the whole, with its digest, as that about the handoff."""
+    receiver = await start(exchange, StreamsIn.run, id=f"risk-{uuid.uuid4()}")
+    sender = await start(exchange, StreamsOut.run, to=receiver.id, count=3, says=says)
+    result = await sender.result()
+    assert isinstance(result.output, dict)
+    assert (result.output["answer"], result.output.get("code")) == (status.lower(), reason)
+
+    async with Ledger(safeguards.ledger) as ledger:
+        trace = await ledger.trace(result.task_id)
+    assert [(record.members["kind"], record.members["status"]) for record in trace.records] == [
+        ("handoff", "ACCEPTED"),
+        ("stream", status),
+    ]
+    record = trace.records[1]
+    assert record.members.get("reason") == reason
+    assert (record.members["fromAgent"], record.members["toAgent"]) == ("legal", "risk")
+    assert record.body["closedWith"] == result.output["digest"]
+    await assert_replays(receiver, EXCHANGES, plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def test_a_chunk_whose_seal_does_not_hold_is_on_record(exchange: Worker, safeguards: Safeguards) -> None:
+    """Nobody knows its stream, so it is in the receiver's own task."""
+    receiver = await start(exchange, StreamsIn.run)
+    forged = Payload(metadata={**JSON_PLAIN, RECORD: SEALED}, data=b'{"seq": 1}')
+    await signal_raw(exchange.client, receiver, HANDOFF_CHUNK, forged)
+    await event(receiver, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, 2)
+    task_id = (await overview(receiver)).task_id
+    await receiver.terminate()
+
+    async with Ledger(safeguards.ledger) as ledger:
+        [record] = (await ledger.trace(task_id)).records
+    assert (record.members["status"], record.members["reason"]) == ("REJECTED", "SIGNATURE_INVALID")
+
+
+async def test_a_person_is_asked_about_a_stream_without_an_answer(exchange: Worker) -> None:
+    """As about a handoff without one."""
+    receiver = await start(exchange, StreamsIn.run, pause=True)
+    sender = await start(exchange, StreamsOut.run, to=receiver.id, count=3, seconds=5, asking=True)
+    [pending] = await waiting(sender)
+    assert pending.details == "'risk' has not confirmed within 0:00:05 that it received the whole stream"
+    await approve(exchange.client, receiver, "go on")
+    assert (await sender.result()).output["answer"] == "accepted"
