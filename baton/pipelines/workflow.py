@@ -439,7 +439,7 @@ class Pipeline:
             )
             async with self._limit.slot():
                 with refund_on_failure(self._account, seq, step):
-                    await self._limit.admit(start)
+                    await self._limit.admit(start.goal, start.baton, start.params, start.inputs, start.personal_data)
                     result = await run_child(
                         kind, seq, step, start, task_queue, searchable=self._handlers.visibility.enabled
                     )

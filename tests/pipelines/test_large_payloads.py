@@ -58,6 +58,17 @@ async def test_many_large_inputs_are_sent_in_slices(worker: Worker) -> None:
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin(WorkerParts()))
 
 
+async def test_only_content_decides_how_many_begin_at_once(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new member of Baton's own messages would else start timers in recorded runs that had none."""
+    monkeypatch.setattr(workflow_dispatch, "_MAX_TASK_BYTES", 2 * 180_230)
+    handle = await start(worker, SpreadsOut.run)
+    await handle.result()
+
+    scheduled = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+    kinds = [event.event_type == scheduled async for event in handle.fetch_history_events()]
+    assert max(sum(run) for _, run in itertools.groupby(kinds)) == 2
+
+
 async def test_many_steps_at_once_begin_in_turn(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server rejects a task with more than 2,000 of them for ever, and a task has two seconds."""
     monkeypatch.setattr(workflow_dispatch, "MAX_AT_WORK", 5)
