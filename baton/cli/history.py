@@ -48,7 +48,11 @@ def history_table(record: RunRecord) -> Any:
     table = make_table("", "#", "step", "when", "took", "what changed", right=("#", "took"), whole=("when", "took"))
     steps = {step.seq: step for step in record.steps}
     shown: set[int] = set()
+    failed = _failed_before(record)
     for entry, before in _with_merges_first(record):
+        for seq in failed.pop(entry.seq, ()):
+            shown.add(seq)
+            table.add_row(*_unfinished_row(steps[seq], record))
         step = None if entry.kind is StepKind.EDIT else steps.get(entry.seq)
         is_branch = entry.kind is StepKind.BRANCH
         shown.add(entry.seq)
@@ -64,6 +68,20 @@ def history_table(record: RunRecord) -> Any:
         if step.seq not in shown:
             table.add_row(*_unfinished_row(step, record))
     return table
+
+
+def _failed_before(record: RunRecord) -> dict[int, list[int]]:
+    """Return the steps that failed, by the step with the next change: what follows from a failure stands below it."""
+    known = {step.seq for step in record.steps}
+    failed: list[int] = []
+    before: dict[int, list[int]] = {}
+    for outcome in record.state.outcomes:
+        if outcome.failure is not None:
+            failed += [outcome.seq] if outcome.seq in known else []
+        elif outcome.entries and failed:
+            before.setdefault(outcome.seq, []).extend(failed)
+            failed = []
+    return before
 
 
 def _with_merges_first(record: RunRecord) -> list[tuple[HistoryEntry, Before]]:

@@ -129,7 +129,7 @@ class ContractIssuer:
         candidates = (ReceiverRequirements(entry.name, entry.version) for entry in agents.entries)
         try:  # for an outside agent, any version of a range is accepted
             version = choose_receiver(spec.name, spec.version, candidates).agent_version
-            agents.route(spec.name, version, tools=spec.tools)
+            agents.route(spec.name, version, capability=spec.capability, tools=spec.tools)
         except (RoutingError, UnknownAgentError, ValueError) as error:
             raise StageFailedError(f"nothing was sent to stage {spec.name!r}: {error}") from error
 

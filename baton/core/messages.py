@@ -493,6 +493,7 @@ class StageReturn(CompactRecord):
         verdict: Why the worker rejected the handoff and did not run the stage; absent if it was accepted.
         anchor: The head of the task's audit chain after the result was recorded.
         personal_data: The encrypted personal data that it wrote, to hand on.
+        warnings: What is unusual about it but allowed, for its history entry.
         turns: The turns of its conversation, to hand on.
         tool_calls: Its tool calls, to hand on.
         events: The session events that it recorded, for the contracts of later stages.
@@ -517,6 +518,7 @@ class StageReturn(CompactRecord):
     verdict: Verdict | None = None
     anchor: str | None = None
     personal_data: dict[str, JsonValue] | None = None
+    warnings: list[str] = Field(default_factory=list)
     turns: list[dict[str, JsonValue]] = Field(default_factory=list)
     tool_calls: list[dict[str, JsonValue]] = Field(default_factory=list)
     events: list[dict[str, JsonValue]] = Field(default_factory=list)

@@ -99,6 +99,7 @@ class StageSpec:
         whole: The inputs that the prompt must contain in full; if they do not fit, the stage fails before any cost.
         tools: The tools that its agent has; a contract allows some of them.
         forbids: Tools that it may never call.
+        capability: The kinds of task that it is; with a registry of agents, its agent must have them all.
         output: The registered schema of its output, as `"Name@version"`.
         stream: Whether people may watch its output while it works, in every pipeline that runs it.
         task: Its task for the contract, at most 500 characters; the baton's goal by default.
@@ -121,6 +122,7 @@ class StageSpec:
     whole: frozenset[str] = frozenset()
     tools: frozenset[str] = frozenset()
     forbids: frozenset[str] = frozenset()
+    capability: frozenset[str] = frozenset()
     output: str | None = None
     task: str | None = None
     stream: bool = False

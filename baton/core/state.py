@@ -200,7 +200,7 @@ class PipelineState:
                 timestamp=at,
                 patch=branch.baton_patch,
                 attempt=branch.attempt,
-                warnings=_prompt_warnings(branch),
+                warnings=_stage_warnings(branch),
                 spend=branch.spend,
             )
             for branch in branches
@@ -345,9 +345,12 @@ def _stage_entry(
     returned: StageReturn, at: datetime, effect: PatchEffect, warnings: Sequence[str] = (), **further: Any
 ) -> HistoryEntry:
     further |= {"attempt": returned.attempt, "spend": returned.spend}
-    all_warnings = [*effect.warnings, *warnings, *_prompt_warnings(returned)]
+    all_warnings = [*effect.warnings, *warnings, *_stage_warnings(returned)]
     return _entry(returned.seq, returned.stage, at, returned.baton_patch, effect, warnings=all_warnings, **further)
 
 
-def _prompt_warnings(returned: StageReturn) -> list[str]:
-    return [f"the prompt had no room for all: {part.why}" for part in returned.prompt if part.why]
+def _stage_warnings(returned: StageReturn) -> list[str]:
+    return [
+        *returned.warnings,
+        *(f"the prompt had no room for all: {part.why}" for part in returned.prompt if part.why),
+    ]

@@ -33,6 +33,7 @@ from baton.handoff.sealed import SealError
 from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError, execute_stage, wait_for_storage
 from baton.handoff.workflow_compression import Conversation
 from baton.handoff.workflow_escalation import Escalation
+from baton.ledger.chain import PENDING_HANDOFF, STAGE_FAILED
 from baton.ledger.records import Kind
 from baton.personal.records import merge_payloads, payload_changes
 from baton.runtime.workflow_handlers import RunHandlers
@@ -280,9 +281,9 @@ class HandoffCoordinator:
         outgoing.corrections, reason = [], str(error)
         escalation = self.escalation
         if escalation.on_record or (escalation.on_record is None and not error.is_outage):
-            kind, status = Kind.ROLLBACK, "PENDING_HANDOFF"
-            await escalation.record(outgoing, None, kind, status, reason, spend=error.spend)
-        if escalation.on_record:
+            status = PENDING_HANDOFF if self._terms.ask_when_failed else STAGE_FAILED
+            await escalation.record(outgoing, None, Kind.ROLLBACK, status, reason, spend=error.spend)
+        if escalation.on_record and self._terms.ask_when_failed:
             self._handlers.note(f"{outgoing.spec.name!r} failed after accepting; rolled back to before the handoff")
             self._handlers.metrics.count(ROLLBACKS, RECEIVER_FAILED)
         if not self._terms.ask_when_failed:
@@ -324,7 +325,7 @@ class HandoffCoordinator:
             if isinstance(error, StageExecutionError):
                 self.account.charge_unreserved(spec.name, error.spend)
                 if error.spend and self.escalation.on_record:
-                    kind, status = Kind.ROLLBACK, "PENDING_HANDOFF"
+                    kind, status = Kind.ROLLBACK, STAGE_FAILED
                     await self.escalation.record(correction, None, kind, status, str(error), spend=error.spend)
             self._handlers.note(f"{spec.name!r} did not correct it: {error}")
             return

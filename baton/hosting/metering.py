@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from temporalio import activity, client, worker
@@ -20,10 +20,12 @@ from temporalio.service import RPCError
 from baton.core.messages import StageInput, StageReturn
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.pipelines.workflow_steps import workflow_type
-from baton.runs.client_inbox import WAITING_RUNS
+from baton.runs.client_inbox import WAITING_RUNS, inbox
 from baton.runs.client_list import SUSPENDED, RunFilter
 from baton.telemetry.metrics import (
+    DEAD_LETTER_AGE,
     DEAD_LETTERS,
+    DEAD_LETTERS_EXPIRING,
     HANDOFFS,
     QUEUE_SECONDS,
     ROLLBACKS,
@@ -33,7 +35,7 @@ from baton.telemetry.metrics import (
     SUSPENDED_RUNS,
     Metrics,
 )
-from baton.wire.names import HANDOFF_REFUSED
+from baton.wire.names import ATTRIBUTE_UNTIL, HANDOFF_REFUSED
 
 
 def worker_metrics(client: client.Client) -> Metrics:
@@ -98,6 +100,10 @@ class _MeteredActivity(worker.ActivityInboundInterceptor):
         return result
 
 
+EXPIRING = timedelta(days=1)
+"""How long before its deadline a handoff that waits for a person raises an alert."""
+OLDEST = 20
+"""How many of the runs with the nearest deadlines are read for the age of the oldest."""
 REPORT_INTERVAL = timedelta(seconds=15)
 """The default scrape interval of Prometheus."""
 _SUSPENDED = RunFilter(status=SUSPENDED, children=True).query()
@@ -110,17 +116,35 @@ async def count_dead_letters(client: Client) -> int:
     return (await client.count_workflows(WAITING_RUNS)).count
 
 
+async def count_expiring(client: Client, within: timedelta = EXPIRING) -> int:
+    """Return the number of open runs whose handoff is abandoned within that time, unless a person decides."""
+    deadline = (datetime.now(UTC) + within).isoformat()
+    return (await client.count_workflows(f"{WAITING_RUNS} AND {ATTRIBUTE_UNTIL} <= '{deadline}'")).count
+
+
+async def dead_letter_age(client: Client) -> timedelta:
+    """Return how long the oldest of the handoffs with the nearest deadlines has waited; zero if none waits."""
+    page = await inbox(client, limit=OLDEST)
+    now = datetime.now(UTC)
+    ages = [now - entry.handoff.since for entry in page.entries if entry.handoff is not None]
+    return max(ages, default=timedelta(0))
+
+
 async def count_suspended_runs(client: Client) -> int:
     """Return the number of open runs that are suspended because the workers' code fails."""
     return (await client.count_workflows(_SUSPENDED)).count
 
 
 async def watch_runs(client: Client, metrics: Metrics, interval: timedelta = REPORT_INTERVAL) -> None:
-    """Report both numbers at each interval, until the task is cancelled."""
+    """Report these numbers at each interval, until the task is cancelled."""
     failing = False
     while True:
         try:
-            metrics.report(DEAD_LETTERS, await count_dead_letters(client))
+            dead_letters = await count_dead_letters(client)
+            metrics.report(DEAD_LETTERS, dead_letters)
+            metrics.report(DEAD_LETTERS_EXPIRING, await count_expiring(client) if dead_letters else 0)
+            age = await dead_letter_age(client) if dead_letters else timedelta(0)
+            metrics.report(DEAD_LETTER_AGE, round(age.total_seconds()))
             metrics.report(SUSPENDED_RUNS, await count_suspended_runs(client))
             failing = False
         except RPCError as error:

@@ -1,16 +1,19 @@
 """A stage's access to personal data, limited to the fields that it declares (EAAPL-MAG006 §12.3)."""
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from pydantic import JsonValue
 
 from baton.core.stages import Calls, step
 from baton.errors import BatonError, ConfigurationError
-from baton.personal.records import PersonalData
+from baton.personal.records import Erased, PersonalData
 from baton.personal.store import Vault
 from baton.wire.json_values import Json
+
+MIN_SEARCHED_LENGTH = 4
+"""Shorter texts are not searched for: they stand in ordinary words."""
 
 
 class UndeclaredPersonalDataError(BatonError):
@@ -34,6 +37,7 @@ class PersonalDataAccess:
         self._declared = frozenset(declared)
         self._task_id = task_id
         self._write_lock = asyncio.Lock()  # each write extends the payload of the previous one
+        self._in_clear: dict[str, set[str]] = {}  # by field, what the stage has read or written
         self.payload: dict[str, JsonValue] = dict(payload or {})
 
     def check(self) -> None:
@@ -44,15 +48,35 @@ class PersonalDataAccess:
     async def read(self, *fields: str) -> PersonalData:
         """Return personal data by the subject's pseudonym, or `Erased` for an erased subject."""
         self._check(fields)
-        return await self._require_vault().open(self.payload, self._task_id, fields or self._declared)
+        opened = await self._require_vault().open(self.payload, self._task_id, fields or self._declared)
+        for subject in opened.values():
+            if not isinstance(subject, Erased):
+                self._note(subject)
+        return opened
 
     @step
     async def write(self, subject: str, fields: Mapping[str, Json]) -> dict[str, Json]:
         """Seal personal data of a subject, and return the payload to hand on."""
         self._check(fields)
+        self._note(fields)
         async with self._write_lock:
             self.payload = await self._require_vault().seal(subject, self._task_id, fields, onto=self.payload)
             return self.payload
+
+    def warnings(self, returned: JsonValue) -> list[str]:
+        """Return a warning if a result holds, in clear, personal data that the stage has read or written."""
+        texts = [*_texts(returned)] if self._in_clear else []
+        fields = sorted(
+            field for field, known in self._in_clear.items() if any(part in text for part in known for text in texts)
+        )
+        names = ", ".join(map(repr, fields))
+        return [f"it returned personal data in clear ({names}): name the subject's pseudonym instead"] if fields else []
+
+    def _note(self, fields: Mapping[str, Json]) -> None:
+        for field, value in fields.items():
+            self._in_clear.setdefault(field, set()).update(
+                text for text in _texts(value) if len(text) >= MIN_SEARCHED_LENGTH
+            )
 
     def _check(self, fields: Collection[str]) -> None:
         """Raise an error if the stage does not declare these fields."""
@@ -73,3 +97,18 @@ class PersonalDataAccess:
                 "Safeguards(vault=…)"
             )
         return self._vault
+
+
+def _texts(value: Json) -> Iterator[str]:
+    """Yield every text in a value, member names included, and every number as text."""
+    if isinstance(value, Mapping):
+        for name, member in value.items():
+            yield name
+            yield from _texts(member)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
+    elif isinstance(value, str):
+        yield value
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield str(value)

@@ -75,6 +75,7 @@ class AgentTerms(TypedDict, total=False):
     window: int
     whole: Iterable[str]
     forbids: Iterable[str]
+    capability: Iterable[str]
     output: str | None
     task: str | None
     stream: bool
@@ -112,6 +113,7 @@ class Stage(Generic[ArgumentT, AnswerT]):
                 "whole": name_set(spec.whole, "whole"),
                 "tools": tool_set(spec.tools, "tools"),
                 "forbids": tool_set(spec.forbids, "forbids", spec.tools),
+                "capability": name_set(spec.capability, "capability"),
             }
         )
 
@@ -262,6 +264,7 @@ class Stage(Generic[ArgumentT, AnswerT]):
             selected=artifacts.selected,
             seconds=round(time.monotonic() - started),
             personal_data=context.sealed_personal_data(),
+            warnings=context.personal.warnings([patch, result.output, result.turns]),
             streamed=context.stream.to_json(),
         )
 
@@ -283,8 +286,8 @@ def stage(function: Any = None, /, **terms: Any) -> Any:
         function: The function, if the decorator is used without arguments.
         **terms: The fields of `StageSpec`: `name` (default: the function's name), `reads`, `writes`,
             `decisions`, `timeout`, `heartbeat`, `retries`, `attempts`, `version`, `requires`,
-            `reserve_micro_usd`, `closing`, `personal_data`, `window`, `whole`, `tools`, `forbids`, `output`, `task`,
-            `stream`.
+            `reserve_micro_usd`, `closing`, `personal_data`, `window`, `whole`, `tools`, `forbids`, `capability`,
+            `output`, `task`, `stream`.
 
     Returns:
         The stage, or a decorator.

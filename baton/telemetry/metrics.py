@@ -95,6 +95,18 @@ DEAD_LETTERS = Metric(
     "Runs whose handoff waits for a person. Every worker tells of all of them: take the maximum, not the sum.",
 )
 
+DEAD_LETTER_AGE = Metric(
+    "baton_dead_letter_age_seconds",
+    Kind.GAUGE,
+    "How long the oldest of the handoffs with the nearest deadlines has waited for a person. Take the maximum.",
+)
+
+DEAD_LETTERS_EXPIRING = Metric(
+    "baton_dead_letters_expiring",
+    Kind.GAUGE,
+    "Runs whose handoff is abandoned within a day unless a person decides. Take the maximum, not the sum.",
+)
+
 ROLLBACKS = Metric(
     "baton_rollbacks_total",
     Kind.COUNTER,
@@ -161,6 +173,8 @@ METRICS = (
     COMPRESSED_AWAY,
     PROMPT_LEFT_OUT,
     DEAD_LETTERS,
+    DEAD_LETTER_AGE,
+    DEAD_LETTERS_EXPIRING,
     ROLLBACKS,
     SUSPENDED_RUNS,
     STAGE_FAILURES,

@@ -59,6 +59,22 @@ class TestTimes:
         assert "2026-11-24" not in shown(run)
 
 
+class TestOrder:
+    def test_what_follows_from_a_failure_stands_below_it(self) -> None:
+        """Steps are in the order in which they ended, also those without a change of the baton."""
+        start, state = PipelineInput(goal="Book"), PipelineState(Baton(goal="Book"))
+        run = RunRecord("w", "run-1", "Trip", start, state, began=AT)
+        for seq, (name, status) in enumerate([("book", "done"), ("pay", "failed"), ("cancel_booking", "done")], 1):
+            run.steps.append(Step(seq, name, StepKind.STAGE, StepStatus(status), AT, AT + timedelta(seconds=seq)))
+        state.record_stage(StageReturn(stage="book", seq=1), AT)
+        state.record_failure(2, "pay", StepKind.STAGE, "stage 'pay' failed: no money")
+        state.record_stage(StageReturn(stage="cancel_booking", seq=3), AT)
+
+        run.steps[1].failure = "no money"
+        text = shown(run)
+        assert text.index("book") < text.index("no money") < text.index("cancel_booking")
+
+
 class TestEnds:
     def test_no_step_of_a_closed_run_is_running(self) -> None:
         """A terminated run leaves its steps unfinished."""

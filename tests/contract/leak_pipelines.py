@@ -19,6 +19,7 @@ with workflow.unsafe.imports_passed_through():
         tell_again,
         tell_all,
         too_new,
+        unable,
         unheard_of,
     )
 
@@ -35,6 +36,7 @@ AGENTS = AgentRegistry(
         AgentEntry(name="disobey", version="1.0.0", tools=frozenset({"crm.lookup_customer"})),
         AgentEntry(name="sender", version="1.0.0", tools=frozenset({"crm.lookup_customer", "email.send"})),
         AgentEntry(name="too_new", version="1.0.0"),
+        AgentEntry(name="unable", version="1.0.0", capability=frozenset({"summary"})),
     ]
 )
 ONE: dict[str, HasSpec] = {
@@ -45,6 +47,7 @@ ONE: dict[str, HasSpec] = {
     "long_task": long_task,
     "unheard_of": unheard_of,
     "too_new": too_new,
+    "unable": unable,
 }
 
 

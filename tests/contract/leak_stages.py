@@ -72,6 +72,12 @@ async def tell_again(context: StageContext[Baton]) -> StageResult:
     return await _told(context)
 
 
+@stage(capability=["compliance.review"])
+async def unable(context: StageContext[Baton]) -> StageResult:
+    """Do a task for which its agent is not registered."""
+    return await _told(context)
+
+
 @stage(tools=["crm.lookup_customer", "email.send"], forbids=["email.send"])
 async def disobey(context: StageContext[Baton]) -> StageResult:
     """Call a forbidden tool, in the way and as often as the parameters say, and go on if it is denied."""
@@ -156,6 +162,7 @@ LEAK_STAGES: list[Callable[..., Any]] = [
     long_task,
     unheard_of,
     too_new,
+    unable,
 ]
 
 

@@ -227,6 +227,11 @@ class TestRefusedBeforeDispatch:
                 "no version of 'too_new' is in '2.0.0'; there are 1.0.0",
                 id="another version",
             ),
+            pytest.param(
+                {"stage": "unable", "registered": True},
+                "the agent 'unable' 1.0.0 cannot do 'compliance.review'; no agent can",
+                id="a receiver for other tasks",
+            ),
             pytest.param({"stage": "long_task"}, "is not valid, and nothing was sent", id="a task of 501 characters"),
             pytest.param({"stage": "unheard_of"}, "'9.9'", id="a schema that nobody registered"),
         ],

@@ -96,6 +96,24 @@ class Breaks:
 
 
 @workflow.defn
+class BreaksAndGoesOn:
+    """A receiver that fails right after accepting, which the pipeline handles."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.stage(extract)
+        try:
+            await self.pipeline.stage(breaks)
+        except StageFailedError:
+            await self.pipeline.stage(extract)
+        return self.pipeline.result()
+
+
+@workflow.defn
 class Miscounts:
     """A stage whose first answer cannot be recorded."""
 
@@ -307,6 +325,7 @@ PIPELINES: list[type] = [
     SignedOff,
     Forgets,
     Breaks,
+    BreaksAndGoesOn,
     Miscounts,
     Spends,
     FansOutSealed,

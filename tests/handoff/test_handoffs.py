@@ -1,6 +1,8 @@
 """Handoffs between stages on a real server: sealed, judged, put on record, and what becomes of those refused."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,6 +20,7 @@ from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.core.verdict import Code, Disposition
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
+from baton.hosting.metering import count_expiring, dead_letter_age
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import ChainHead
 from baton.ledger.entries import Trace
@@ -29,6 +32,7 @@ from baton.wire.names import HANDOFF_REFUSED, QUERY_INBOX, RESOLVE_HANDOFF
 from tests.handoff.handoff_pipelines import (
     PIPELINES,
     Breaks,
+    BreaksAndGoesOn,
     Elsewhere,
     FansOutSealed,
     Forgets,
@@ -403,6 +407,24 @@ class TestReceiverFails:
         run = await read_run(worker.client, handle.id)
         task = await trace(safeguards, run.start.task_id or "")
         assert ("rollback", "PENDING_HANDOFF", "breaks") in story(task)
+
+    async def test_its_age_and_its_deadline_are_measured(self, worker: Worker) -> None:
+        """So that an alert comes before the deadline abandons it."""
+        handle = await start(worker, Breaks.run)
+        pending = await waiting(handle)
+        while await count_expiring(worker.client) == 0:  # noqa: ASYNC110 - the index tells nobody
+            await asyncio.sleep(0.05)
+        assert await dead_letter_age(worker.client) > timedelta(0)
+        await resolve(handle, pending, "abandon")
+        await failure(handle)
+
+    async def test_a_failure_that_the_code_handles_waits_for_nobody(
+        self, worker: Worker, safeguards: Safeguards
+    ) -> None:
+        """What is on record says so, and no alert counts it as a roll-back."""
+        run = await run_pipeline(worker, BreaksAndGoesOn.run, PipelineInput(goal="Review"))
+        assert ("rollback", "STAGE_FAILED", "breaks") in story(await trace(safeguards, run.result.task_id))
+        assert not [note for note in (await overview(run.handle)).notes if "rolled back" in note]
 
 
 class TestForgery:

@@ -84,6 +84,8 @@ class TestPersonal:
         forked = await fork(worker.client, once.handle.id, once.record.steps[-1].name, by="ann", why="again")
 
         assert once.result.output == [{"email": "new", "phone": "0170"}]
+        [warning] = once.record.state.entries[-1].warnings
+        assert "personal data in clear ('phone')" in warning
         assert PipelineResult.model_validate(await forked.result()).output == once.result.output
 
     async def test_a_child_shares_personal_data_with_its_parent(self, worker: Worker, safeguards: Safeguards) -> None:

@@ -23,7 +23,9 @@ from baton.plugin import BatonPlugin
 from baton.telemetry.metrics import (
     BUCKETS,
     CONTRACTS,
+    DEAD_LETTER_AGE,
     DEAD_LETTERS,
+    DEAD_LETTERS_EXPIRING,
     EMPTY_CONTRACTS,
     HANDOFFS,
     METRICS,
@@ -152,6 +154,8 @@ class TestScrape:
         """S3-8.1-a to S3-8.1-f: names and endings are the ones that rules and boards ask for."""
         rig.metrics.handoff("SAFETY_VIOLATION", "start", "extract")
         rig.metrics.report(DEAD_LETTERS, 2)
+        rig.metrics.report(DEAD_LETTER_AGE, 60)
+        rig.metrics.report(DEAD_LETTERS_EXPIRING, 1)
         rig.metrics.report(SUSPENDED_RUNS, 1)
         rig.metrics.count(STAGE_FAILURES, "score")
         rig.metrics.count(PROMPT_LEFT_OUT, "score", by=700)
