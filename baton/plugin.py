@@ -46,6 +46,7 @@ from baton.pipelines.activity_worker import (
     record_question,
 )
 from baton.pipelines.workflow_steps import run_fit
+from baton.runs.client_clock import ClockError, check_clock, watch_clock
 from baton.runs.client_rollback import rolled_back
 from baton.runtime.workflow_visibility import close_run, runs_in, show_failed, start_attributes
 from baton.sdk.early_queries import RunCache
@@ -220,13 +221,19 @@ class BatonPlugin(SimplePlugin):
     async def run_worker(self, worker: worker.Worker, next: Callable[[worker.Worker], Awaitable[None]]) -> None:
         """Run a worker with an open ledger, if any, and log what blocks its event loop.
 
+        A worker that verifies handoffs compares its clock with the server's, at the start and then each minute.
+
         Raises:
+            ClockError: The clock is off by more than `TOLERANCE`; a worker that runs is shut down first.
             LedgerError: The ledger cannot be opened.
             KeyringError: A key is missing.
         """
         async with AsyncExitStack() as stack:
             try:
                 await stack.enter_async_context(self._provider.open())
+                gate = self._provider.current().gate
+                if gate is not None:
+                    await check_clock(worker.client, gate.freshness.tolerance)
             except Exception:
                 # A worker must run to shut down; otherwise `async with worker` waits for ever.
                 shutdown = asyncio.create_task(worker.shutdown())
@@ -238,7 +245,33 @@ class BatonPlugin(SimplePlugin):
             runner = worker.config(active_config=True).get("workflow_runner")
             if isinstance(runner, GuardedRunner | PipelineRunner) and runner.cache is not None:
                 runner.cache.attach(worker)
-            await next(worker)
+            if gate is None:
+                await next(worker)
+            else:
+                await _run_while_in_step(worker, next, gate.freshness.tolerance)
+
+
+async def _run_while_in_step(
+    worker: worker.Worker, next: Callable[[worker.Worker], Awaitable[None]], tolerance: timedelta
+) -> None:
+    """Run a worker until it ends, or until its clock is off: then shut it down and raise."""
+    watching = asyncio.create_task(watch_clock(worker.client, tolerance))
+
+    async def shut_down() -> None:
+        with suppress(ClockError):
+            await watching
+        await worker.shutdown()
+
+    shutting_down = asyncio.create_task(shut_down())
+    try:
+        await next(worker)
+    finally:
+        is_off = watching.done()
+        watching.cancel()
+        shutting_down.cancel()
+        await asyncio.gather(watching, shutting_down, return_exceptions=True)
+    if is_off:
+        await watching
 
 
 def _grace_period(configured: timedelta | None) -> timedelta | None:

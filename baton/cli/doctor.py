@@ -37,6 +37,7 @@ from baton.ledger.chain import ChainHead
 from baton.ledger.records import LedgerContinuityError, LedgerError, LedgerKeysError
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_evidence import AnchorFile
+from baton.runs.client_clock import clock_fault, clock_skew
 from baton.runs.client_connection import DEFAULT_TASK_QUEUE
 from baton.runs.client_events import decode_payloads
 from baton.runs.client_executions import PAUSED, Execution, describe, history, list_executions
@@ -140,6 +141,7 @@ async def _run_checks(session: Session, task_queue: str, *, fix: bool) -> AsyncI
 def _server_checks(client: Client, task_queue: str, *, fix: bool) -> list[tuple[str, Awaitable[Finding]]]:
     return [
         ("namespace", check_namespace(client)),
+        ("clock", check_clock(client)),
         ("search attributes", check_search_attributes(client, fix=fix)),
         ("workers", check_workers(client, task_queue)),
         ("suspended runs", check_suspended_runs(client)),
@@ -252,6 +254,14 @@ async def check_namespace(client: Client) -> Finding:
     days = retention.days or round(retention.total_seconds() / 86400, 1)
     found = f"{client.namespace!r} keeps closed runs for {days} day{'' if days == 1 else 's'}"
     return Finding("namespace", Mark.OK, found)
+
+
+async def check_clock(client: Client) -> Finding:
+    """Check that this machine's clock agrees with the server's; each worker checks its own."""
+    skew = await clock_skew(client)
+    if fault := clock_fault(skew):
+        return Finding("clock", Mark.FAIL, fault, "no worker with safeguards starts here until its clock is set")
+    return Finding("clock", Mark.OK, "not compared: the server does not tell" if skew is None else "as the server's")
 
 
 async def check_search_attributes(client: Client, *, fix: bool) -> Finding:

@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from baton.core.messages import PromptPart
-from baton.core.verdict import Code, Finding
+from baton.core.verdict import CLOCK, Code, Finding
 from baton.errors import BatonError, HandoffError, RoutingError
 from baton.wire.records import (
     NOT_NULL,
@@ -382,12 +382,13 @@ class ContractVerdict(CompactRecord):
         # A contract from the future is treated as a message from the future: its sender would write the same again.
         return [
             Finding(
-                code=Code.SIGNATURE_INVALID if (error.check, error.at) == _FROM_THE_FUTURE else Code.SCHEMA_INVALID,
+                code=Code.SIGNATURE_INVALID if from_the_future else Code.SCHEMA_INVALID,
                 text=error.text,
                 at=error.at,
-                rule=error.check.value,
+                rule=CLOCK if from_the_future else error.check.value,
             )
             for error in self.errors
+            for from_the_future in [(error.check, error.at) == _FROM_THE_FUTURE]
         ]
 
 

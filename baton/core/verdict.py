@@ -111,6 +111,12 @@ class Verdict(CompactRecord):
         """The answer that the ledger records."""
         return HandoffStatus.ACCEPTED if self.valid else HandoffStatus.REJECTED
 
+    @property
+    def blames_clock(self) -> bool:
+        """Whether nothing but a difference between two clocks decided it: another worker may accept the handoff."""
+        deciding = [finding for finding in self.findings if finding.code is self.reason]
+        return bool(deciding) and all(finding.rule == CLOCK for finding in deciding)
+
     def disposition(self, attempt: int = 1, limit: int = MAX_ATTEMPTS) -> Disposition:
         """Return what happens to the handoff."""
         return Disposition.RUN if self.reason is None else disposition_of(self.reason, attempt, limit)
@@ -139,6 +145,8 @@ def disposition_of(code: Code, attempt: int = 1, limit: int = MAX_ATTEMPTS) -> D
 
 TOLERANCE = timedelta(minutes=5)
 """How far another clock may be ahead of the own one, wherever two are compared."""
+CLOCK = "clock"
+"""The rule of the finding that a message comes from the future: two clocks differ, and neither agent can mend it."""
 EXPIRES_AT = "/expiresAt"
 """The place of the finding of an expired handoff; a sender that still waits only has to send a new one."""
 

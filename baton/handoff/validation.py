@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from baton.core.receivers import ReceiverRequirements, misdelivery
-from baton.core.verdict import EXPIRES_AT, Code, Finding, Verdict
+from baton.core.verdict import CLOCK, EXPIRES_AT, Code, Finding, Verdict
 from baton.handoff.records import begins_task
 from baton.safety.scan import Unsafe
 from baton.wire.money import to_micro_usd
@@ -36,7 +36,8 @@ def staleness_finding(
     if sent_at - now > tolerance:
         return _stale(
             f"its timestamp {message['timestamp']} is {sent_at - now} in the future, and clocks may differ by "
-            f"{tolerance}; have a time service set both"
+            f"{tolerance}; have a time service set both",
+            rule=CLOCK,
         )
     if max_age is not None and now - sent_at > max_age:
         return _stale(
@@ -46,8 +47,8 @@ def staleness_finding(
     return None
 
 
-def _stale(text: str, at: str = "/timestamp") -> Finding:
-    return Finding(code=Code.SIGNATURE_INVALID, text=text, at=at)
+def _stale(text: str, at: str = "/timestamp", rule: str = "") -> Finding:
+    return Finding(code=Code.SIGNATURE_INVALID, text=text, at=at, rule=rule)
 
 
 NO_WORK = "No completed subtasks in non-initial handoff"

@@ -35,6 +35,7 @@ from baton.wire.names import HANDOFF_REFUSED, WAIT_FOR_WORKER
 _MAX_REASON_LENGTH = 2_000  # it goes into the memo, which should stay small
 _OUTAGE_TYPES = (LedgerUnavailableError.__name__, ArtifactUnavailableError.__name__)
 _MAX_OUTAGES = 60  # about an hour, besides the stage's own retries
+_MAX_SKEWS = 6  # about three minutes; a worker whose clock is off stops within one
 _FIRST_PAUSE, _MAX_PAUSE = timedelta(seconds=5), timedelta(minutes=1)
 _WORKER_RETRIES = RetryPolicy(initial_interval=timedelta(seconds=0.25), maximum_interval=timedelta(seconds=10))
 _WORKER_TIMEOUT = timedelta(seconds=30)
@@ -70,6 +71,7 @@ class OutgoingHandoff:
         outages: How often its stage could not begin because storage was down.
         tries: How often its stage ran and raised before it had to wait for storage or a worker.
         rejections: How often it was rejected in a way that its sender can correct.
+        skews: How often a worker rejected it only because of a difference between two clocks.
         expiries: How often it, or its contract, had expired when it was received.
         corrections: Its sender's corrections, recorded once the handoff is accepted.
         message: The message sent last.
@@ -85,6 +87,7 @@ class OutgoingHandoff:
     outages: int = 0
     tries: int = 0
     rejections: int = 0
+    skews: int = 0
     expiries: int = 0
     corrections: list[StageReturn] = field(default_factory=list)
     message: Handoff | None = None
@@ -172,6 +175,18 @@ async def wait_for_storage(outgoing: OutgoingHandoff, handlers: RunHandlers) -> 
         handlers.note(f"{name!r} waits: the ledger or the artifact store cannot be written; see the worker's log")
     pause = min(_FIRST_PAUSE * 2 ** min(nth - 1, 10), _MAX_PAUSE)
     await workflow.sleep(pause, summary=f"step {outgoing.stage_input.seq}: {name} waits for storage"[:200])
+    return True
+
+
+async def wait_for_other_clock(outgoing: OutgoingHandoff, handlers: RunHandlers) -> bool:
+    """Wait before sending a handoff again that only a clock refused: another worker may take it; False after many."""
+    name = outgoing.spec.name
+    outgoing.skews += 1
+    if outgoing.skews > _MAX_SKEWS:
+        return False
+    handlers.note(f"a worker's clock is off, and it rejected the handoff to {name!r}; it is tried elsewhere")
+    pause = min(_FIRST_PAUSE * 2 ** (outgoing.skews - 1), _MAX_PAUSE)
+    await workflow.sleep(pause, summary=f"step {outgoing.stage_input.seq}: {name} waits for another worker"[:200])
     return True
 
 

@@ -25,15 +25,21 @@ from baton.core.patching import patch_effect
 from baton.core.pending import HandoffDecision
 from baton.core.state import PipelineState
 from baton.core.turns import Turn
-from baton.core.verdict import Code, Disposition, Verdict, disposition_of
+from baton.core.verdict import PENDING_HANDOFF, Code, Disposition, Verdict, disposition_of
 from baton.errors import BudgetExhaustedError, PatchError, PipelineError, StageFailedError
 from baton.handoff.records import CompletedSubtask, Handoff, Sender, ToolCall
 from baton.handoff.relay import HandoffTerms, Relay
 from baton.handoff.sealed import SealError
-from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError, execute_stage, wait_for_storage
+from baton.handoff.workflow_attempt import (
+    OutgoingHandoff,
+    StageExecutionError,
+    execute_stage,
+    wait_for_other_clock,
+    wait_for_storage,
+)
 from baton.handoff.workflow_compression import Conversation
 from baton.handoff.workflow_escalation import Escalation
-from baton.ledger.chain import PENDING_HANDOFF, STAGE_FAILED
+from baton.ledger.chain import STAGE_FAILED
 from baton.ledger.records import Kind
 from baton.personal.records import merge_payloads, payload_changes
 from baton.runtime.workflow_handlers import RunHandlers
@@ -253,6 +259,8 @@ class HandoffCoordinator:
         if expired and outgoing.expiries < self._terms.attempts:
             outgoing.expiries += 1  # the next attempt is a new message, with a new contract
             self._handlers.note(f"the handoff to {outgoing.spec.name!r} had expired; it is made again")
+            return
+        if verdict.blames_clock and await wait_for_other_clock(outgoing, self._handlers):
             return
         reason = verdict.reason or Code.SCHEMA_INVALID
         outgoing.rejections += reason in (Code.SCHEMA_INVALID, Code.INCOMPLETE_CONTEXT)

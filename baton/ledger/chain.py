@@ -22,8 +22,6 @@ from baton.wire.records import CamelRecord, Count, Digest, Instant
 
 CANCELED = "CANCELED"
 """The status of a roll-back with the cost of a canceled stage."""
-PENDING_HANDOFF = "PENDING_HANDOFF"
-"""The status of a roll-back after which a person is asked."""
 STAGE_FAILED = "STAGE_FAILED"
 """The status of a roll-back after which the pipeline's code goes on, or ends with the failure."""
 _HEAD = "baton/audit-head/v1"
