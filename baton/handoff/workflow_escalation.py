@@ -21,7 +21,7 @@ from baton.core.state import PipelineState
 from baton.core.verdict import Code, Disposition, HandoffStatus, Verdict
 from baton.errors import PatchError, StageFailedError
 from baton.handoff.workflow_attempt import OutgoingHandoff
-from baton.handoff.workflow_inbox import Inbox
+from baton.handoff.workflow_inbox import Inbox, newest_that_fit
 from baton.ledger.entries import cost_after, usable_name
 from baton.ledger.records import RECORD, AuditEntry, Kind
 from baton.runtime.workflow_handlers import RunHandlers
@@ -73,7 +73,7 @@ class Escalation:
             "on_record": self.on_record,
             "decided": self.inbox.carried(),
             "asked": self._questions,
-            "told": [*self._decisions],
+            "told": newest_that_fit(self._decisions),
         }
 
     def restore(self, carried: Mapping[str, Any]) -> None:

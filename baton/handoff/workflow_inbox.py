@@ -1,6 +1,6 @@
 """The inbox of a pipeline: pending handoffs, and the update that decides one."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -17,6 +17,7 @@ from baton.core.state import PipelineState
 from baton.errors import PatchError
 from baton.runtime.workflow_questions import QuestionBoard
 from baton.runtime.workflow_visibility import untyped_handler
+from baton.wire.json_values import canonical_json
 from baton.wire.money import MAX_USD, MICRO_PER_USD, to_usd
 from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF
 
@@ -26,6 +27,16 @@ DEADLINE = "deadline"
 """Who decided if no person did in time; the handoff is abandoned."""
 MAX_CARRIED_BYTES = 64 * 1024
 """The size of the newest decisions that a continued run keeps."""
+
+
+def newest_that_fit(decisions: Sequence[dict[str, Any]]) -> list[JsonValue]:
+    """Return the newest decisions that a continued run keeps, the newest last."""
+    size = 0
+    for kept, decision in enumerate(reversed(decisions)):
+        size += len(canonical_json(decision))
+        if size > MAX_CARRIED_BYTES:
+            return [*decisions[len(decisions) - kept :]]
+    return [*decisions]
 
 
 @dataclass
@@ -88,14 +99,7 @@ class Inbox:
 
     def carried(self) -> list[JsonValue]:
         """Return the newest decisions as JSON, the newest last, for the run that continues this one."""
-        newest: list[JsonValue] = []
-        remaining = MAX_CARRIED_BYTES
-        for decision in reversed(self._closed.values()):
-            remaining -= len(decision.model_dump_json().encode())
-            if remaining < 0:
-                break
-            newest.insert(0, decision.model_dump(mode="json"))
-        return newest
+        return newest_that_fit([decision.model_dump(mode="json") for decision in self._closed.values()])
 
     def restore(self, carried: Iterable[Mapping[str, Any]]) -> None:
         """Restore the decisions of the previous run."""

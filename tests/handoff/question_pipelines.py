@@ -63,4 +63,22 @@ async def asks_about_a_handoff(p: Pipeline) -> object:
     return (await p.ask(pending, within)).action.value
 
 
-PIPELINES = [asks_two, asks_one, asks_many, asks_about_a_handoff]
+@pipeline
+async def asks_on_and_on(p: Pipeline) -> object:
+    """Ask about eight handoffs in turn; return how many decisions the next run would get."""
+    for seq in range(1, 9):
+        pending = PendingHandoff(
+            handoff_id=str(workflow.uuid4()),
+            seq=seq,
+            sender="legal",
+            receiver="finance",
+            fate=Disposition.ESCALATE,
+            details="refused",
+            since=workflow.now(),
+        )
+        await p.ask(pending, timedelta(minutes=2))
+    carried = p._handoffs.carried()
+    return [len(carried["told"]), len(carried["decided"])]
+
+
+PIPELINES = [asks_two, asks_one, asks_many, asks_about_a_handoff, asks_on_and_on]

@@ -14,6 +14,8 @@ from baton import Decision, PipelineInput
 from baton.cli.doctor import Mark, check_search_attributes
 from baton.client import (
     Decide,
+    HandoffAction,
+    HandoffDecision,
     PendingHandoff,
     Question,
     WaitingQuestion,
@@ -21,6 +23,7 @@ from baton.client import (
     inbox,
     open_approvals_of,
     read_run,
+    resolve_handoff,
     run_inbox,
 )
 from baton.core.exhibits import Exhibit
@@ -36,10 +39,19 @@ from baton.wire.names import (
     ATTRIBUTE_UNTIL,
     MEMO_QUESTIONS,
     NOT_WAITING,
+    QUERY_INBOX,
     QUERY_STATUS,
     SEARCH_ATTRIBUTES,
 )
-from tests.handoff.question_pipelines import LONG, PIPELINES, asks_about_a_handoff, asks_many, asks_one, asks_two
+from tests.handoff.question_pipelines import (
+    LONG,
+    PIPELINES,
+    asks_about_a_handoff,
+    asks_many,
+    asks_on_and_on,
+    asks_one,
+    asks_two,
+)
 from tests.support import GOAL, LIMIT, Handle, start, until_waiting
 
 NOW = datetime(2026, 11, 29, tzinfo=UTC)
@@ -151,6 +163,33 @@ class TestWithoutWorker:
         assert entry.handoff is not None
         assert (entry.deadline, entry.stage) == (entry.handoff.until, f"hand off to {entry.handoff.receiver}")
         await handle.terminate()
+
+
+class TestCarriedDecisions:
+    async def test_only_as_many_are_carried_over_as_fit(self, client: Client) -> None:
+        """Long reasons of many decisions would be larger than the input that the next run may have."""
+        async with served(client) as worker:
+            handle = await start(worker, asks_on_and_on)
+            for seq in range(1, 9):
+                pending = await pending_of(handle, seq)
+                action, why = HandoffAction.REQUEUE, "x" * 10_000
+                await resolve_handoff(
+                    client,
+                    handle.id,
+                    HandoffDecision(handoff_id=pending.handoff_id, action=action, who="ann", why=why),
+                )
+            result = await handle.result()
+
+        assert result.output == [6, 6]
+
+
+async def pending_of(handle: Handle, seq: int) -> PendingHandoff:
+    """Return the handoff of a step, once it waits."""
+    while True:
+        for pending in await handle.query(QUERY_INBOX, result_type=list[PendingHandoff]):
+            if pending.seq == seq:
+                return pending
+        await asyncio.sleep(0.01)
 
 
 class TestManyQuestions:
