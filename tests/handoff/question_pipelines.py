@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 from temporalio import workflow
 
@@ -77,7 +78,7 @@ async def asks_on_and_on(p: Pipeline) -> object:
             since=workflow.now(),
         )
         await p.ask(pending, timedelta(minutes=2))
-    carried = p._handoffs.carried()
+    carried: dict[str, Any] = p._handoffs.carried()
     return [len(carried["told"]), len(carried["decided"])]
 
 

@@ -186,7 +186,8 @@ class TestCarriedDecisions:
 async def pending_of(handle: Handle, seq: int) -> PendingHandoff:
     """Return the handoff of a step, once it waits."""
     while True:
-        for pending in await handle.query(QUERY_INBOX, result_type=list[PendingHandoff]):
+        handoffs: list[PendingHandoff] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
+        for pending in handoffs:
             if pending.seq == seq:
                 return pending
         await asyncio.sleep(0.01)
