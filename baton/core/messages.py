@@ -13,7 +13,15 @@ from baton.core.exhibits import Exhibit
 from baton.core.history import Outcome, Spend, StepKind
 from baton.core.inputs import INPUT_NAME, MAX_INPUTS, encode_inputs
 from baton.core.pages import PAGE, read_page
-from baton.core.past import Heir, RolledBack, SealCheck, check_carried, check_outcome, check_personal_data
+from baton.core.past import (
+    Heir,
+    ParentHandoff,
+    RolledBack,
+    SealCheck,
+    check_carried,
+    check_outcome,
+    check_personal_data,
+)
 from baton.core.verdict import Verdict
 from baton.wire.json_values import Json, canonical_json, digest, pae
 from baton.wire.records import CompactRecord, Integer, Name, Statement, Timestamp
@@ -76,6 +84,7 @@ class PipelineInput(CompactRecord):
         budget: What the whole chain may cost; unlimited by default.
         traceparent: The trace that started it, as a W3C Trace Context header.
         follows: In a child pipeline, the span of the handoff that brought the task to its parent.
+        parent_handoff: In a child pipeline, the handoff that brought the task to its parent.
         personal_data: Personal data, encrypted by the vault (`Vault.seal`); nowhere else in the input.
         tool_limits: In a child pipeline, what its parent lets it call.
         outcomes: Recorded steps, which are not executed again.
@@ -102,6 +111,7 @@ class PipelineInput(CompactRecord):
     budget: Budget | None = None
     traceparent: TraceHeader | None = None
     follows: SpanId | None = None
+    parent_handoff: ParentHandoff | None = None
     personal_data: dict[str, JsonValue] = Field(default_factory=dict)
     tool_limits: ToolLimits | None = None
     outcomes: list[Outcome] = Field(default_factory=list)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Self
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 
 from baton.core.history import HistoryEntry, Outcome, Spend, StepKind
-from baton.wire.records import CompactRecord, Integer, Record, Timestamp
+from baton.wire.records import CompactRecord, Integer, Record, Timestamp, Uuid4
 
 
 class Heir(CompactRecord):
@@ -29,6 +29,18 @@ class Heir(CompactRecord):
     namespace: str
     workflow_id: str
     run_id: str | None = None
+
+
+class ParentHandoff(CompactRecord):
+    """The handoff that brought a task to a child's parent.
+
+    Attributes:
+        handoff_id: The handoff; the child's first one names it as its parent.
+        completed: The parts of the task that are done, as in the handoff message.
+    """
+
+    handoff_id: Uuid4
+    completed: list[dict[str, JsonValue]]
 
 
 class SealCheck(CompactRecord):

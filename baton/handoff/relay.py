@@ -16,6 +16,7 @@ from baton.compression.rules import DEFAULT_KEEP, DEFAULT_THRESHOLD
 from baton.core.costs import CostTracking, TokenSpent
 from baton.core.history import Spend
 from baton.core.messages import StageInput, StageReturn
+from baton.core.past import ParentHandoff
 from baton.core.patching import shorten_findings
 from baton.core.receivers import CURRENT
 from baton.core.stages import StageSpec
@@ -250,16 +251,18 @@ class Relay:
         terms: HandoffTerms,
         traceparent: str | None = None,
         follows: str | None = None,
+        parent: ParentHandoff | None = None,
     ) -> None:
         self.terms = terms
         self.sender = Sender(agent_id=pipeline, agent_version=_PIPELINE_VERSION, execution_id=execution_id)
         self._task_id = task_id
         self._traceparent = traceparent or task_traceparent(task_id)
         self._follows = follows
-        self._parent: str | None = None
+        self._parent = self._parent_before = None if parent is None else parent.handoff_id
         self.personal_data: dict[str, JsonValue] = {}
         self._tool_calls: deque[ToolCall] = deque(maxlen=MAX_TOOL_CALLS)
         self._completed: deque[CompletedSubtask] = deque(maxlen=MAX_COMPLETED_SUBTASKS)
+        self._complete([] if parent is None else parent.completed)
 
     @property
     def begins_task(self) -> bool:
@@ -269,7 +272,17 @@ class Relay:
     @property
     def last_span(self) -> str | None:
         """The span of the last handoff, which the next span links to; None if there was none."""
-        return self._follows if self._parent is None else span_after(self._parent, self.sender.agent_id)
+        if self._parent is None or self._parent == self._parent_before:
+            return self._follows
+        return span_after(self._parent, self.sender.agent_id)
+
+    @property
+    def last_handoff(self) -> ParentHandoff | None:
+        """The last handoff, the parent of a child's first one; None if there was none."""
+        if self._parent is None:
+            return None
+        completed = [subtask.to_json_object() for subtask in self._completed]
+        return ParentHandoff(handoff_id=self._parent, completed=completed)
 
     def carried(self) -> dict[str, JsonValue]:
         """Return the state that the next run restores after continue-as-new."""
@@ -285,9 +298,13 @@ class Relay:
         """Restore the state of the previous run."""
         self.sender = Sender.from_json_object(carried["sender"])
         self._parent = carried["parent"]
-        self._completed.extend(CompletedSubtask.from_json_object(subtask) for subtask in carried["completed"])
+        self._completed.clear()
+        self._complete(carried["completed"])
         self._tool_calls.extend(ToolCall.from_json_object(call) for call in carried["tool_calls"])
         self.personal_data = dict(carried["personal_data"])
+
+    def _complete(self, subtasks: Iterable[Mapping[str, Any]]) -> None:
+        self._completed.extend(CompletedSubtask.from_json_object(subtask) for subtask in subtasks)
 
     def message(
         self,
@@ -334,7 +351,7 @@ class Relay:
         )
 
     def _step(self, stage_input: StageInput) -> dict[str, JsonValue]:
-        follows = self._follows if self.begins_task else None
+        follows = self._follows if self._parent == self._parent_before else None
         return stage_input.step() | ({} if follows is None else {FOLLOWS: follows})
 
     def complete_stage(self, spec: StageSpec, returned: StageReturn, handoff_id: str, at: datetime) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, ValidationError
 from temporalio import workflow
 
 from baton.budget.workflow import BudgetAccount
@@ -47,6 +47,7 @@ from baton.telemetry.metrics import RECEIVER_FAILED, ROLLBACKS
 from baton.wire.money import MAX_USD, MICRO_PER_USD, to_usd
 from baton.wire.names import SEALS
 from baton.wire.records import Integer, Record
+from baton.wire.text import describe_faults
 
 _UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
@@ -64,7 +65,11 @@ def relay_for(start: PipelineInput, task_id: str, terms: HandoffTerms) -> Relay 
             f"the budget is {to_usd(start.budget.ceiling_micro_usd)} USD, and handoffs carry {MAX_USD} USD at most; "
             "omit it to have none"
         )
-    relay = Relay(workflow.info().workflow_type, task_id, nth_id(0), terms, start.traceparent, start.follows)
+    name = workflow.info().workflow_type
+    try:
+        relay = Relay(name, task_id, nth_id(0), terms, start.traceparent, start.follows, start.parent_handoff)
+    except ValidationError as error:
+        raise PipelineError(f"parent_handoff.completed is not valid: {describe_faults(error)}") from error
     relay.personal_data = dict(start.personal_data)
     return relay
 
@@ -148,8 +153,11 @@ class HandoffCoordinator:
             self._relay.restore(carried["relay"])
 
     def for_child(self) -> dict[str, Any]:
-        """Return the input members of a child: the span of the last handoff, and personal data."""
-        return {"follows": relay.last_span, "personal_data": relay.personal_data} if (relay := self._relay) else {}
+        """Return the input members of a child: the last handoff and its span, and personal data."""
+        if (relay := self._relay) is None:
+            return {}
+        members = {"follows": relay.last_span, "personal_data": relay.personal_data}
+        return {**members, "parent_handoff": relay.last_handoff}
 
     def personal_data_for_parent(self, initial: Mapping[str, Any]) -> dict[str, JsonValue]:
         """Return the personal data that a child adds to its parent's; empty without a parent."""

@@ -184,11 +184,11 @@ def span_after(handoff_id: str, receivers: str) -> str:
 
 
 def _previous_span_id(handoff_id: object, sender: str, step: Mapping[str, Any]) -> str | None:
-    """Return the previous handoff's span id, computed from its id or read from `step`."""
-    if isinstance(handoff_id, str):
-        return span_after(handoff_id, sender)
+    """Return the previous handoff's span id, read from `step`, as in a child's first one, or computed from its id."""
     follows = step.get(FOLLOWS)
-    return follows if isinstance(follows, str) and _SPAN_ID.fullmatch(follows) else None
+    if isinstance(follows, str) and _SPAN_ID.fullmatch(follows):
+        return follows
+    return span_after(handoff_id, sender) if isinstance(handoff_id, str) else None
 
 
 def _parse_parent(value: object) -> TraceContext | None:

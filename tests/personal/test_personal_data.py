@@ -98,6 +98,18 @@ class TestPersonal:
         assert once.result.personal_data == {}
         await assert_replays(once.handle, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))
 
+    async def test_a_childs_handoffs_follow_its_parents(self, worker: Worker, safeguards: Safeguards) -> None:
+        """A task begins once, and each handoff names the one that brought the task to its sender."""
+        run = await run_pipeline(worker, PersonalParent.run, PipelineInput(goal="Register"))
+        async with Ledger(safeguards.ledger) as ledger:
+            records = (await ledger.trace(run.result.task_id)).records
+        handed = [record for record in records if record.members["status"] == "ACCEPTED"]
+
+        assert [record.members["kind"] for record in handed] == ["start", "handoff", "handoff", "handoff"]
+        ids = [record.body["handoffId"] for record in handed]
+        assert [record.body["parentHandoffId"] for record in handed] == [None, ids[0], ids[1], ids[0]]
+        assert handed[1].body["completedSubtasks"]
+
     async def test_a_stage_that_asks_for_more_is_refused(self, worker: Worker) -> None:
         """It learns what to declare, and is not retried."""
         handle = await start(worker, Nosy.run)
