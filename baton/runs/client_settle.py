@@ -1,6 +1,6 @@
 """Settles a handoff that waits for a person, as an operation: release, requeue, edit, top up or abandon."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -193,7 +193,7 @@ def handoff_names(waiting: list[PendingHandoff]) -> str:
     return ", ".join(f"{pending.handoff_id} (to {pending.receiver!r})" for pending in waiting) or "none"
 
 
-def select_handoffs(waiting: list[PendingHandoff], handoff_id: str | None) -> list[PendingHandoff]:
+def select_handoffs(waiting: Sequence[PendingHandoff], handoff_id: str | None) -> list[PendingHandoff]:
     """Return the pending handoffs with an id or the beginning of one; all by default."""
     if handoff_id is None:
         return [*waiting]
