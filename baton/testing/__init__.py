@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from baton.testing.handoff_attacks import copy_handoff as copy_handoff
     from baton.testing.handoff_attacks import play_again as play_again
     from baton.testing.ledger_attacks import opened_past_guards as opened_past_guards
+    from baton.testing.replies import Replies as Replies
+    from baton.testing.replies import RepliesError as RepliesError
+    from baton.testing.replies import Reply as Reply
     from baton.testing.running import TEST_OPTIONS as TEST_OPTIONS
     from baton.testing.running import TEST_SETTINGS as TEST_SETTINGS
     from baton.testing.running import BackgroundLoop as BackgroundLoop

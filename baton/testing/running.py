@@ -25,18 +25,18 @@ from temporalio.testing import TimeSkipper
 from temporalio.worker import Plugin, Replayer, Worker
 
 from baton.artifacts.store import MemoryArtifactStore
-from baton.client import RunRecord, decide, read_run
+from baton.client import RunRecord, read_run
 from baton.core.baton import Baton
 from baton.core.history import StepKind
-from baton.core.messages import Decision, Overview, PipelineInput, PipelineResult
+from baton.core.messages import PipelineInput, PipelineResult
 from baton.devserver import DevServer, DevServerOptions, log_tail
-from baton.errors import BatonError, PipelineError
+from baton.errors import BatonError
 from baton.handoff.store_gate import Freshness
 from baton.handoff.store_safeguards import Safeguards
 from baton.pipelines.activity_context import WorkerParts
 from baton.pipelines.workflow_steps import workflow_type
 from baton.plugin import BatonPlugin
-from baton.wire.names import QUERY_STATUS
+from baton.testing.replies import Replies, Replying
 from baton.wire.store_clock import now_utc
 
 __all__ = [
@@ -177,8 +177,7 @@ class BackgroundLoop:
         self._loop.close()
 
 
-_UNDECIDED = "; no decision: pass decisions={title: True or False} to run_pipeline"
-_POLL_SECONDS = 0.05
+_UNDECIDED = "; nobody decided: pass decisions={title: True, False or a Reply} to run_pipeline"
 
 
 @dataclass(frozen=True)
@@ -253,7 +252,7 @@ async def run_pipeline(
     *,
     id: str | None = None,
     within: timedelta = timedelta(minutes=3),
-    decisions: Mapping[str, bool] | None = None,
+    decisions: Mapping[str, Replies] | None = None,
 ) -> PipelineRun:
     """Run a pipeline from start to end.
 
@@ -263,7 +262,8 @@ async def run_pipeline(
         start: The pipeline's input.
         id: The workflow's id; a new one by default.
         within: The execution timeout.
-        decisions: Decisions by approval title, sent each time the approval is open.
+        decisions: What people decide, by approval title: True, False or a `Reply` each time, a list of them in turn,
+            or a function of the open approval.
 
     Returns:
         The completed run.
@@ -271,11 +271,14 @@ async def run_pipeline(
     Raises:
         temporalio.client.WorkflowFailureError: The pipeline failed or timed out; a note has the reason and the
             status of each step.
+        AssertionError: An approval refuses a decision or needs more of them, or the worker lacks a stage or another
+            part; the run is terminated.
 
     Example:
         ```python
-        run = await run_pipeline(worker, Delivery.run, PipelineInput(goal="Add OAuth2 login"))
-        assert run.result.steps == 2
+        replies = {"editor": Reply(True, {"headline": "Faster"}, who="ann"), "board": [True, True], "legal": False}
+        run = await run_pipeline(worker, Article.run, PipelineInput(goal="Write it"), decisions=replies)
+        assert run.result.steps == 4
         ```
     """
     definition: Any = pipeline  # the client's overloads accept either type, but not their union
@@ -287,16 +290,30 @@ async def run_pipeline(
         execution_timeout=within,
         result_type=PipelineResult,
     )
-    decider = asyncio.create_task(_decide(worker.client, handle.id, decisions or {}))
+    replying = Replying(worker.client, handle.id, decisions or {})
     try:
-        result = await handle.result()
+        result = await _result_of(handle, replying)
     except WorkflowFailureError as error:
         with suppress(BatonError, RPCError):  # the note must not hide the error
             error.add_note(_describe_course(await read_run(worker.client, handle.id)))
         raise
-    finally:
-        decider.cancel()
     return PipelineRun(handle, result, await read_run(worker.client, handle.id))
+
+
+async def _result_of(handle: WorkflowHandle[Any, PipelineResult], replying: Replying) -> PipelineResult:
+    """Return a run's result; a run that cannot go on is terminated, and the reason raised."""
+    result, replies = asyncio.create_task(handle.result()), asyncio.create_task(replying.until_refused())
+    try:
+        await asyncio.wait((result, replies), return_when=asyncio.FIRST_COMPLETED)
+        if not result.done():
+            with suppress(RPCError):  # it has just ended
+                await handle.terminate("its test cannot decide it, or its worker lacks a part")
+            replies.result()  # raises
+        return await result
+    finally:
+        result.cancel()
+        replies.cancel()
+        await asyncio.gather(result, replies, return_exceptions=True)
 
 
 def _describe_course(run: RunRecord) -> str:
@@ -308,19 +325,6 @@ def _describe_course(run: RunRecord) -> str:
         for step in run.steps
     ]
     return "\n".join([f"{run.workflow_id!r} {run.status}: {run.failure}", *(steps or ["- no step was started"])])
-
-
-async def _decide(client: Client, workflow_id: str, decisions: Mapping[str, bool]) -> None:
-    """Send decisions whenever one of a run's approvals is open, until cancelled."""
-    handle = client.get_workflow_handle(workflow_id)
-    while decisions:
-        with suppress(RPCError, PipelineError):  # the run cannot answer yet, or the baton has just changed
-            overview: Overview = await handle.query(QUERY_STATUS, result_type=Overview)
-            for waiting in overview.waiting_for:
-                if waiting.kind == "approval" and (title := waiting.name) in decisions:
-                    decision = Decision(approval=title, approved=decisions[title], who="tester", why="a test")
-                    await decide(client, workflow_id, decision)
-        await asyncio.sleep(_POLL_SECONDS)
 
 
 async def assert_replays(

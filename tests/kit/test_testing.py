@@ -2,15 +2,17 @@
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
 from temporalio.worker import Worker
 
 from baton.client import RunStatus, read_run
-from baton.core.messages import PipelineInput
+from baton.core.messages import PipelineInput, Waiting
 from baton.devserver import DevServerOptions
-from baton.testing import assert_replays, connected, local_server, pipeline_worker, run_pipeline
+from baton.testing import Reply, assert_replays, connected, local_server, pipeline_worker, run_pipeline
+from tests.kit.replied_pipelines import Headline, asked
 from tests.pipelines.mishaps import Raises
 from tests.pipelines.pipelines import Gated, Linear, Together
 from tests.pipelines.stages import STAGES, plan
@@ -72,7 +74,61 @@ class TestRunPipeline:
             )
 
         [last] = raised.value.__notes__[0].splitlines()[-1:]
-        assert "'release manager' (approval): failed; no decision: pass decisions=" in last
+        assert "'release manager' (approval): failed; nobody decided: pass decisions=" in last
+
+
+def _form_is_shown(approval: Waiting) -> Reply | None:
+    """Reply to the second vote only, from what is shown."""
+    return Reply(True, Headline(headline=approval.shows[0].text), who=f"reader {len(approval.votes)}")
+
+
+class TestReplies:
+    """What people decide about `asked`, which asks twice for a form, two votes, or certain people."""
+
+    @pytest.mark.parametrize(
+        ("how", "replies", "told"),
+        [
+            ("open", True, ["tester", "tester"]),
+            ("two", True, ["tester, tester 2", "tester, tester 2"]),
+            ("named", True, ["ann, bob", "ann, bob"]),
+            ("two", [Reply(True, who="x"), Reply(True, who="y"), True, True], ["x, y", "tester, tester 2"]),
+            ("form", Reply(True, {"headline": "Faster"}, who="ann"), ["ann: Faster", "ann: Faster"]),
+            ("form", [Reply(True, Headline(headline="A")), Reply(True, {"headline": "B"})], ["tester: A", "tester: B"]),
+            ("forms", _form_is_shown, ["reader 0, reader 1: a draft"] * 2),
+            ("open", [False, Reply(True, why="better now")], ["denied", "tester"]),
+        ],
+    )
+    async def test_they_decide(self, client: Client, how: str, replies: Any, told: list[str]) -> None:
+        """Each form of reply, for each form of approval."""
+        async with pipeline_worker(client, [asked], []) as worker:
+            start = PipelineInput(goal=GOAL, params={"how": how})
+            run = await run_pipeline(worker, asked, start, decisions={"ed": replies})
+
+        assert run.result.output == told
+
+    @pytest.mark.parametrize(
+        ("how", "replies", "why"),
+        [
+            ("form", True, "the answer does not fit: .*headline"),
+            ("named", Reply(True, who="eve"), "'eve' may not decide"),
+            ("two", Reply(True, who="ann"), "1 more must approve after ann, and ann counts once"),
+            ("open", [True], "nobody has decided, and all replies of its list were given"),
+        ],
+    )
+    async def test_what_does_not_decide_fails_at_once(self, client: Client, how: str, replies: Any, why: str) -> None:
+        """With the run's reason; the run is terminated."""
+        async with pipeline_worker(client, [asked], []) as worker:
+            start = PipelineInput(goal=GOAL, params={"how": how})
+            with pytest.raises(AssertionError, match=f"approval 'ed' .*{why}"):
+                await run_pipeline(worker, asked, start, id=f"{how}-{id(replies)}", decisions={"ed": replies})
+
+        assert (await read_run(client, f"{how}-{id(replies)}")).status is RunStatus.TERMINATED
+
+    async def test_a_stage_that_the_worker_lacks_fails_at_once(self, client: Client) -> None:
+        """The error names it."""
+        async with pipeline_worker(client, [Linear], [plan]) as worker:
+            with pytest.raises(AssertionError, match=r"lacks: .*this worker has no stage 'implement', only plan"):
+                await run_pipeline(worker, Linear.run, PipelineInput(goal=GOAL))
 
 
 class TestPipelineWorker:

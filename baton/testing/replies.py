@@ -1,0 +1,178 @@
+"""What people decide in a test: the replies to a run's approvals, sent as soon as each is open."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+from temporalio.client import Client, WorkflowHandle
+from temporalio.service import RPCError
+
+from baton.core.messages import Decision, Overview, PipelineStatus, Waiting
+from baton.core.people import GROUP_PREFIX, normalize_name
+from baton.errors import PipelineError
+from baton.keys.store_keys import Key
+from baton.runs.client_decide import decide
+from baton.runs.client_reader import read_run
+from baton.wire.names import QUERY_STATUS
+
+_POLL_SECONDS = 0.05
+_TESTER = "tester"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One person's decision about an approval, in a test.
+
+    Attributes:
+        approved: Yes or no.
+        answer: The filled-in form of an approval with `answer=`, as the model or as JSON; with a yes only.
+        who: Who decides; by default one of those who may and have not yet.
+        why: The reason.
+        key: The key that signs it, for an approval with `proof=True`.
+
+    Example:
+        >>> Reply(True, {"headline": "Faster"}, who="ann").who
+        'ann'
+    """
+
+    approved: bool
+    answer: BaseModel | Mapping[str, Any] | None = None
+    who: str | None = None
+    why: str = "a test"
+    key: Key | None = None
+
+
+Replies = bool | Reply | Sequence[bool | Reply] | Callable[[Waiting], bool | Reply | None]
+"""The replies to the approvals of one title.
+
+A bool or a `Reply` is given each time; those of a list are given in turn, one person's each. A function gets the open
+approval, after each vote again, and returns the next one; None leaves the approval open.
+"""
+
+
+class RepliesError(AssertionError):
+    """A test's replies do not decide an approval, or its worker lacks what the run needs."""
+
+
+class Replying:
+    """The replies to one run's approvals.
+
+    Args:
+        client: A connected client.
+        workflow_id: The run.
+        replies: The replies by approval title.
+    """
+
+    def __init__(self, client: Client, workflow_id: str, replies: Mapping[str, Replies]) -> None:
+        self._client = client
+        self._handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(workflow_id)
+        self._replies = replies
+        self._counted: dict[str, int] = {}  # replies of each list
+        self._asked: set[tuple[str | None, str | None, int]] = set()  # what the functions were asked
+
+    async def until_refused(self) -> None:
+        """Reply whenever an approval is open, until cancelled.
+
+        Raises:
+            RepliesError: The run refuses a reply, needs more of them than there are, or lacks a part.
+        """
+        while True:
+            with suppress(RPCError):  # the run cannot answer yet, or has ended
+                overview = await self._overview()
+                if overview.status is PipelineStatus.SUSPENDED:
+                    await self._raise_missing()
+                for waiting in overview.waiting_for:
+                    if waiting.kind == "approval" and waiting.name in self._replies:
+                        await self._reply(waiting)
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _overview(self) -> Overview:
+        overview: Overview = await self._handle.query(QUERY_STATUS, result_type=Overview)
+        return overview
+
+    async def _raise_missing(self) -> None:
+        missing = (await read_run(self._client, self._handle.id)).missing
+        if missing:
+            raise RepliesError(f"{self._handle.id!r} waits for a part that its worker lacks: {'; '.join(missing)}")
+
+    async def _reply(self, waiting: Waiting) -> None:
+        reply = self._next(waiting)
+        if reply is None:
+            return
+        try:
+            await decide(self._client, self._handle.id, _decision_of(reply, waiting), key=reply.key)
+        except PipelineError as error:
+            if await self._is_open(waiting):
+                raise RepliesError(
+                    f"approval {waiting.name!r} refused {reply}: {error}; pass decisions={{title: Reply(…)}} that it "
+                    "takes to run_pipeline"
+                ) from error
+        else:
+            self._counted[waiting.name] = self._counted.get(waiting.name, 0) + 1
+
+    async def _is_open(self, waiting: Waiting) -> bool:
+        """Return whether what was decided on is still asked: otherwise the refusal was of a late decision."""
+        current = (await self._overview()).waiting_for
+        return any((entry.question, entry.digest) == (waiting.question, waiting.digest) for entry in current)
+
+    def _next(self, waiting: Waiting) -> Reply | None:
+        """Return the next reply to an open approval; None if there is none to give now."""
+        given = self._replies[waiting.name]
+        if isinstance(given, Sequence):
+            counted = self._counted.get(waiting.name, 0)
+            if counted == len(given):
+                raise RepliesError(f"{_open_state(waiting)}, and all replies of its list were given; add the next")
+            return _as_reply(given[counted])
+        if not callable(given):
+            reply = _as_reply(given)
+            if reply.who is not None and _has_voted(reply.who, waiting):
+                raise RepliesError(f"{_open_state(waiting)}, and {reply.who} counts once; pass a list of replies")
+            return reply
+        asked = (waiting.question, waiting.digest, len(waiting.votes))
+        if asked in self._asked:
+            return None
+        self._asked.add(asked)
+        returned = given(waiting)
+        return None if returned is None else _as_reply(returned)
+
+
+def _as_reply(given: bool | Reply) -> Reply:
+    if not isinstance(given, bool | Reply):
+        raise TypeError(
+            f"a decision of run_pipeline is {given!r}; expected a bool, a Reply, a list of them, a function"
+        )
+    return Reply(given) if isinstance(given, bool) else given
+
+
+def _decision_of(reply: Reply, waiting: Waiting) -> Decision:
+    answer = reply.answer
+    return Decision(
+        approval=waiting.name,
+        question=waiting.question,
+        digest=waiting.digest,
+        approved=reply.approved,
+        who=reply.who or _somebody(waiting),
+        why=reply.why,
+        answer=answer.model_dump(mode="json") if isinstance(answer, BaseModel) else answer,
+    )
+
+
+def _somebody(waiting: Waiting) -> str:
+    """Return one of those who may decide and have not."""
+    may = [name for name in waiting.who if not name.startswith(GROUP_PREFIX)]
+    testers = (_TESTER if nth == 0 else f"{_TESTER} {nth + 1}" for nth in range(len(waiting.votes) + 1))
+    return next(name for name in (*may, *testers) if not _has_voted(name, waiting))
+
+
+def _has_voted(who: str, waiting: Waiting) -> bool:
+    return normalize_name(who) in {normalize_name(vote.who) for vote in waiting.votes}
+
+
+def _open_state(waiting: Waiting) -> str:
+    """Return the beginning of a sentence about an approval that is still open."""
+    voted = ", ".join(vote.who for vote in waiting.votes)
+    still = f"{waiting.needs - len(waiting.votes)} more must approve after {voted}" if voted else "nobody has decided"
+    return f"approval {waiting.name!r} is open, {still}"
