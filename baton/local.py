@@ -22,6 +22,7 @@ from baton.pipelines.workflow_function import PipelineType
 from baton.pipelines.workflow_steps import workflow_type
 from baton.plugin import BatonPlugin
 from baton.runs.client_connection import Connection, connect
+from baton.sdk.sandbox import naming_lines
 from baton.wire.json_values import Json
 from baton.worker import Settings, collect_served, plugin_for
 
@@ -106,7 +107,9 @@ async def _run(
         client = await stack.enter_async_context(_client(plugin))
         queue = f"{name}-{uuid4().hex[:8]}"
         activities = module.stages if stages is None else stages
-        await stack.enter_async_context(Worker(client, task_queue=queue, workflows=[*pipelines], activities=activities))
+        with naming_lines():
+            worker = Worker(client, task_queue=queue, workflows=[*pipelines], activities=activities)
+        await stack.enter_async_context(worker)
         handle: WorkflowHandle[Any, PipelineResult] = await client.start_workflow(
             name, start, id=queue, task_queue=queue, result_type=PipelineResult
         )

@@ -10,7 +10,6 @@ import asyncio
 import dataclasses
 import inspect
 import os
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
@@ -59,6 +58,7 @@ from baton.sdk.runner import (
     logging_failures,
     runner_for,
 )
+from baton.sdk.sandbox import pipeline_restrictions, without_own
 from baton.telemetry.worker_logs import event_loop_watchdog
 from baton.wire.names import QUERY_DETAILS, QUERY_STATUS, SEALS
 from baton.wire.text import disarm, host_of, is_loopback
@@ -80,11 +80,6 @@ _SANDBOX_HINT = (
     "Otherwise use workflow.now(), workflow.random(), workflow.uuid4() or workflow.sleep(), and use files, the network "
     "and the environment only in stages."
 )
-_FRAMEWORKS = (
-    *("pydantic_ai", "langgraph", "langchain", "langchain_core", "langchain_openai", "langchain_anthropic"),
-    *("openai", "anthropic", "httpx", "httpx2", "httpcore", "httpcore2", "requests"),
-)
-"""Modules that a pipeline's file may import for its agents; most of them cannot be loaded in the sandbox."""
 _DEFINITION = "__temporal_activity_definition"  # set by Temporal on each activity
 _METADATA = "__temporal_workflow_metadata"  # the UI's query for a run's current details
 
@@ -200,7 +195,8 @@ class BatonPlugin(SimplePlugin):
         if config.get("tuner") is None and config.get("max_concurrent_workflow_tasks") is None:
             config["max_concurrent_workflow_tasks"] = WORKFLOW_TASKS
         cache = RunCache()
-        config["workflow_runner"] = _with_cache(config.get("workflow_runner"), cache)
+        runner = _with_own(config.get("workflow_runner"), config.get("workflows") or [])
+        config["workflow_runner"] = _with_cache(runner, cache)
         config["unsandboxed_workflow_runner"] = _with_cache(_guard(config.get("unsandboxed_workflow_runner")), cache)
         warn_of_clear_text(config["client"].data_converter)
         use_worker_threshold(config["client"].data_converter)
@@ -339,21 +335,26 @@ class _PartsProvider:
 def _make_runner(
     configured: worker.WorkflowRunner | None, *, kind: type[SandboxedWorkflowRunner] = SandboxedWorkflowRunner
 ) -> worker.WorkflowRunner:
-    """Return the sandbox with `baton` and agent frameworks passed through, because reloading them is slow or fails.
+    """Return the sandbox, in which only the user's own modules are loaded anew for each run.
 
-    A user's own package named `agents` stays in the sandbox.
+    Installed packages are passed through: reloading them is slow, and many cannot be loaded twice.
     """
     sandbox = configured or SandboxedWorkflowRunner()
     if not isinstance(sandbox, SandboxedWorkflowRunner):
         return _guard(sandbox)
-    openai_agents = ["agents"] if hasattr(sys.modules.get("agents"), "RunContextWrapper") else []
-    restrictions = sandbox.restrictions.with_passthrough_modules("baton", *_FRAMEWORKS, *openai_agents)
-    return kind(restrictions=restrictions, runner_class=sandbox.runner_class)
+    return kind(restrictions=pipeline_restrictions(sandbox.restrictions), runner_class=sandbox.runner_class)
 
 
 def _guard(runner: worker.WorkflowRunner | None) -> worker.WorkflowRunner:
     """Return a guarded runner without Baton's sandbox."""
     return runner if isinstance(runner, GuardedRunner) else GuardedRunner(runner or worker.UnsandboxedWorkflowRunner())
+
+
+def _with_own(runner: worker.WorkflowRunner | None, workflows: Sequence[type]) -> worker.WorkflowRunner | None:
+    """Return a runner that keeps the packages of these workflows in the sandbox."""
+    if not isinstance(runner, PipelineRunner):
+        return runner
+    return dataclasses.replace(runner, restrictions=without_own(runner.restrictions, workflows))
 
 
 def _with_cache(runner: worker.WorkflowRunner | None, cache: RunCache) -> worker.WorkflowRunner:

@@ -50,6 +50,7 @@ from baton.pipelines.activity_stage import Stage
 from baton.pipelines.workflow_steps import is_pipeline, workflow_type
 from baton.plugin import OFF, BatonPlugin
 from baton.sdk import leave
+from baton.sdk.sandbox import PipelineFileError, naming_lines, users_traceback
 from baton.telemetry.metrics import BUCKETS
 from baton.telemetry.worker_logs import limit_repeated_logs
 
@@ -282,7 +283,9 @@ async def run(settings: Settings, served: Served) -> None:
         if client is None:
             log.info("stopped before there was a connection")
             return
-        await stack.enter_async_context(make_worker(client, settings, served))
+        with naming_lines():
+            made = make_worker(client, settings, served)
+        await stack.enter_async_context(made)
         if settings.metrics and settings.searchable:
             watcher = asyncio.create_task(watch_runs(client, worker_metrics(client)))
             stack.callback(watcher.cancel)
@@ -295,7 +298,7 @@ async def run(settings: Settings, served: Served) -> None:
 
 
 def serve(served: Served) -> int:
-    """Run a worker and return the exit code: 0 stopped, 2 invalid settings, 3 no server."""
+    """Run a worker and return the exit code: 0 stopped, 2 invalid settings or code, 3 no server."""
     program = Path(sys.argv[0]).name
     try:
         settings = Settings.of(os.environ)
@@ -309,7 +312,7 @@ def serve(served: Served) -> int:
     gc.set_threshold(COLLECT_AFTER)
     try:
         asyncio.run(run(settings, served))
-    except (LedgerContinuityError, LedgerKeysError, SettingError, TracingError) as error:
+    except (LedgerContinuityError, LedgerKeysError, PipelineFileError, SettingError, TracingError) as error:
         print(f"{program}: {error}", file=sys.stderr)
         return 2
     except BatonError as error:
@@ -332,7 +335,7 @@ def run_worker(
         schemas: Output schemas.
 
     Raises:
-        SystemExit: Always: 0 stopped, 2 invalid settings, 3 no server.
+        SystemExit: Always: 0 stopped, 2 invalid settings or code, 3 no server.
 
     Example:
         ```python
@@ -351,6 +354,9 @@ def _serve_source(source: str) -> int:
         served = discover(source)
     except SettingError as error:
         print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        return 2
+    except Exception as error:  # of the user's code
+        print("".join(users_traceback(error)), end="", file=sys.stderr)
         return 2
     return serve(served)
 

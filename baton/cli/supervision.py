@@ -25,6 +25,7 @@ from baton.errors import BatonError
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 1.0, 30.0
 _HEALTHY_SECONDS = 60.0
 _POLL_SECONDS = 1.0
+_REFUSED = 2  # how a worker exits that its settings or its code keep from starting
 _GRACE_SECONDS = 20.0  # the default time for stages to finish
 _EXIT_SECONDS = 10.0  # for a worker to exit after its grace
 
@@ -60,16 +61,24 @@ def worker_environment(inherited: Mapping[str, str], *, address: str, namespace:
 
 
 async def supervise(program: WorkerProgram, say: Callable[[str], None]) -> None:
-    """Run a worker until cancelled; restart it when it exits (after a pause) or its code changes."""
+    """Run a worker until cancelled; restart it when it exits (after a pause) or its code changes.
+
+    A worker that its code keeps from starting is restarted when the code changes.
+    """
     pause = _MIN_PAUSE_SECONDS
     while True:
         started = time.monotonic()
+        initial = code_files(program.watched)
         async with _worker_process(program) as process:
-            changed_names = await _wait_for_change_or_exit(program, process)
+            changed_names = await _wait_for_change_or_exit(program, process, initial)
         if changed_names:
             say(f"{', '.join(changed_names)} changed; restarting the worker")
             continue
         code = process.returncode or 0
+        if code == _REFUSED and program.watched is not None:
+            say("the worker cannot use the code; it starts again when the code changes")
+            await _wait_for_change(program, initial)
+            continue
         if time.monotonic() - started > _HEALTHY_SECONDS:
             pause = _MIN_PAUSE_SECONDS
         reason = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
@@ -78,10 +87,17 @@ async def supervise(program: WorkerProgram, say: Callable[[str], None]) -> None:
         pause = min(2 * pause, _MAX_PAUSE_SECONDS)
 
 
-async def _wait_for_change_or_exit(program: WorkerProgram, process: asyncio.subprocess.Process) -> list[str]:
+async def _wait_for_change(program: WorkerProgram, initial: Mapping[Path, int]) -> None:
+    """Wait until a file of the watched code is not as it was."""
+    while code_files(program.watched) == initial:  # noqa: ASYNC110 - nobody tells about files
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _wait_for_change_or_exit(
+    program: WorkerProgram, process: asyncio.subprocess.Process, initial: Mapping[Path, int]
+) -> list[str]:
     """Return the names of the changed files, or an empty list once the worker exits."""
     exited = asyncio.create_task(process.wait())
-    initial = code_files(program.watched)
     try:
         while not exited.done():
             await asyncio.wait((exited,), timeout=_POLL_SECONDS)

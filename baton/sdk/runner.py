@@ -29,6 +29,7 @@ from baton.codec.failures import is_storable, text_of
 from baton.core.fit import Fit
 from baton.errors import BatonError
 from baton.sdk.early_queries import RunCache
+from baton.sdk.sandbox import PipelineFileError, load_fault
 from baton.sdk.suspension import SuspendingInstance
 from baton.wire.names import FIRST_SEED, FIT
 
@@ -38,6 +39,19 @@ class PipelineRunner(SandboxedWorkflowRunner):
     """Temporal's sandbox with the guard against early queries, for any data converter."""
 
     cache: RunCache | None = field(default=None, repr=False, compare=False)
+
+    def prepare_workflow(self, defn: Any) -> None:
+        """Load a workflow once.
+
+        Raises:
+            PipelineFileError: A line of the user's modules fails in the sandbox.
+        """
+        try:
+            super().prepare_workflow(defn)
+        except Exception as error:
+            if (fault := load_fault(error)) is not None:
+                raise PipelineFileError(fault) from None
+            raise
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a guarded instance."""

@@ -25,12 +25,16 @@ DIES = "import pathlib, sys\nwith open('runs', 'a') as log: log.write('x')\nsys.
 
 @asynccontextmanager
 async def supervised(
-    folder: Path, text: str, said: list[str], environment: Mapping[str, str] = os.environ
+    folder: Path,
+    text: str,
+    said: list[str],
+    environment: Mapping[str, str] = os.environ,
+    watched: Path | None = None,
 ) -> AsyncIterator["asyncio.Task[None]"]:
     """Keep a worker running that is this program; stop it at the end, at the latest."""
     script = folder / "worker.py"
     script.write_text(f"import os\nos.chdir({str(folder)!r})\n{text}", encoding="utf-8")
-    task = asyncio.create_task(supervise(WorkerProgram([str(script)], environment), said.append))
+    task = asyncio.create_task(supervise(WorkerProgram([str(script)], environment, watched), said.append))
     try:
         yield task
     finally:
@@ -74,6 +78,19 @@ class TestSupervise:
             "the worker exited with code 7; restarting it in 2 s",
         ]
         assert (tmp_path / "runs").read_text(encoding="utf-8") == "xx"
+
+    async def test_a_worker_that_refuses_its_code_waits_for_other_code(self, tmp_path: Path) -> None:
+        """What is wrong is said once, not at each restart."""
+        said: list[str] = []
+        (tmp_path / "code").mkdir()
+        code = tmp_path / "code" / "flow.py"
+        code.write_text("", encoding="utf-8")
+        async with supervised(tmp_path, DIES.replace("7", "2"), said, watched=code):
+            await until(lambda: len(said) == 1)
+            code.write_text("# mended", encoding="utf-8")
+            await until(lambda: len(said) == 2)
+
+        assert said == ["the worker cannot use the code; it starts again when the code changes"] * 2
 
     async def test_a_worker_may_take_its_grace_period_to_exit(self, tmp_path: Path) -> None:
         """After that it is killed."""
