@@ -69,8 +69,10 @@ def encode_params(params: Mapping[str, Any]) -> dict[str, JsonValue]:
     """Return a copy of parameters as a message carries them, which later changes in place do not reach.
 
     Raises:
-        InputError: They are not JSON by name.
+        InputError: They are not JSON by name, or too many values.
     """
+    if (limit := find_excess(params)) is not None:
+        raise InputError(f"params: {limit}")
     try:
         return _PARAMS.validate_python(params)
     except ValidationError as error:

@@ -23,7 +23,7 @@ from baton.core.past import (
     check_personal_data,
 )
 from baton.core.verdict import Verdict
-from baton.wire.json_values import Json, canonical_json, digest, pae
+from baton.wire.json_values import Json, canonical_json, digest, find_excess, pae
 from baton.wire.records import CompactRecord, Integer, Name, Statement, Timestamp
 
 FormT = TypeVar("FormT", bound=BaseModel)
@@ -149,6 +149,13 @@ class PipelineInput(CompactRecord):
     @classmethod
     def _encode_inputs(cls, inputs: Any) -> Any:
         return encode_inputs(inputs, tagged=True) if isinstance(inputs, Mapping) else inputs
+
+    @field_validator("params")
+    @classmethod
+    def _check_params(cls, params: dict[str, Any]) -> dict[str, Any]:
+        if (limit := find_excess(params)) is not None:
+            raise ValueError(str(limit))
+        return params
 
     def check_past(self) -> None:
         """Check what continue-as-new and fork set, as far as others than its owner use it; pages when they are read.

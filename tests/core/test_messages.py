@@ -8,7 +8,9 @@ from pydantic import BaseModel, ValidationError
 
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
+from baton.core.inputs import encode_params
 from baton.core.messages import PipelineInput, PipelineResult, StageResult
+from baton.errors import InputError
 from tests.core.material import ReviewBaton, Severity
 
 
@@ -32,6 +34,14 @@ class TestPipelineInput:
         assert start.first_baton(ReviewBaton).to_json_object()["severity"] == "high"
         with pytest.raises(ValidationError, match="severity"):
             start.first_baton()
+
+    def test_too_many_values_in_params_are_refused(self) -> None:
+        """As in the baton; no handoff could carry them."""
+        rows = {"rows": [{"n": 0}] * 30_000}
+        with pytest.raises(ValidationError, match=r"params\n.*rows: has 30,000 entries; at most 10,000"):
+            PipelineInput(goal="g", params=rows)
+        with pytest.raises(InputError, match="params: rows: has 30,000 entries; at most 10,000"):
+            encode_params(rows)
 
     def test_a_baton_type_must_derive_from_baton(self) -> None:
         """Another model with the same fields is an error."""
