@@ -29,6 +29,7 @@ from baton.artifacts.store import ArtifactStore, default_store, is_on_this_machi
 from baton.codec.conversion import data_converter, in_namespace, use_worker_threshold, warn_of_clear_text
 from baton.codec.encryption import is_encryption_enabled
 from baton.codec.failures import as_exception, leaf_errors, storable_type, text_of
+from baton.contract.registry import OutputSchemas
 from baton.core.history import SPENT, TOPPED_UP
 from baton.core.messages import Overview, PipelineInput
 from baton.exchange.activity import EXCHANGE_ACTIVITIES, record
@@ -44,6 +45,7 @@ from baton.pipelines.activity_worker import (
     check_decision,
     record_question,
 )
+from baton.pipelines.workflow_function import named_schemas
 from baton.pipelines.workflow_steps import run_fit
 from baton.runs.client_clock import ClockError, check_clock, watch_clock
 from baton.runs.client_rollback import rolled_back
@@ -202,7 +204,10 @@ class BatonPlugin(SimplePlugin):
         use_worker_threshold(config["client"].data_converter)
         metrics = worker_metrics(config["client"])
         begin_pipelines(config["client"], config.get("task_queue", ""), config.get("workflows") or [])
-        self._provider.parts = dataclasses.replace(self._provider.parts, metrics=metrics)
+        schemas = self._provider.parts.schemas
+        if named := named_schemas(config.get("workflows") or []):
+            schemas = (schemas or OutputSchemas()).including(named)
+        self._provider.parts = dataclasses.replace(self._provider.parts, metrics=metrics, schemas=schemas)
         config["interceptors"] = [*(config.get("interceptors") or []), missing, MeteredWorker(metrics)]
         return config
 

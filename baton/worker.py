@@ -47,6 +47,7 @@ from baton.keys.store_keys import Deciders
 from baton.ledger.records import LedgerContinuityError, LedgerKeysError
 from baton.pipelines.activity_context import WorkerParts
 from baton.pipelines.activity_stage import Stage
+from baton.pipelines.workflow_function import named_schemas
 from baton.pipelines.workflow_steps import is_pipeline, workflow_type
 from baton.plugin import OFF, BatonPlugin
 from baton.sdk import leave
@@ -376,15 +377,12 @@ def collect_served(modules: Sequence[ModuleType]) -> Served:
         SettingError: Two pipelines or two stages have the same name, and one would do the other's work.
     """
     stages: dict[str, Stage[Any, Any]] = {}
-    schemas: list[OutputSchema] = []
     for value in _values(modules):
         if isinstance(value, Stage):
             name = value.spec.name
             if (first := stages.setdefault(name, value)) is not value:
                 raise SettingError(same_name(name, first, value))
-        elif isinstance(value, OutputSchema) and value not in schemas:
-            schemas.append(value)
-    return Served([*collect_pipelines(modules).values()], [*stages.values()], schemas)
+    return Served([*collect_pipelines(modules).values()], [*stages.values()], named_schemas(_values(modules)))
 
 
 def collect_pipelines(modules: Iterable[ModuleType]) -> dict[str, type]:

@@ -244,6 +244,7 @@ class OutputSchemas:
     """
 
     def __init__(self, schemas: Iterable[OutputSchema] = (), *, latest: bool = False) -> None:
+        self._latest = latest
         self._schemas: Registry[OutputSchema] = Registry(
             "output schema", UnknownSchemaError, _newest_first, latest=latest
         )
@@ -254,6 +255,11 @@ class OutputSchemas:
     def schemas(self) -> list[OutputSchema]:
         """All schemas by name, newest version first."""
         return list(self._schemas)
+
+    def including(self, schemas: Iterable[OutputSchema]) -> "OutputSchemas":
+        """Return a registry that has these schemas as well."""
+        further = [schema for schema in schemas if schema not in self.schemas]
+        return OutputSchemas([*self.schemas, *further], latest=self._latest) if further else self
 
     def find(self, ref: OutputSchemaRef) -> dict[str, Any]:
         """Return the JSON Schema of this exact version."""

@@ -1,12 +1,13 @@
 """`@pipeline`: a pipeline written as one async function."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 from temporalio import workflow
 from temporalio.types import MethodAsyncSingleParam
 
+from baton.contract.registry import OutputSchema, OutputSchemas
 from baton.contract.workflow import ContractTerms
 from baton.core.baton import Baton
 from baton.core.messages import PipelineInput, PipelineResult
@@ -91,6 +92,8 @@ def _make_workflow(function: Body, name: str | None, terms: Mapping[str, Any]) -
         )
 
     class FunctionWorkflow:
+        contracts = terms.get("contracts")
+
         def __init__(self, start: PipelineInput) -> None:
             self.pipeline = Pipeline(start, **terms)
 
@@ -108,3 +111,14 @@ def _make_workflow(function: Body, name: str | None, terms: Mapping[str, Any]) -
     workflow.init(FunctionWorkflow.__init__)
     workflow.run(FunctionWorkflow.run)
     return workflow.defn(name=name)(FunctionWorkflow)
+
+
+def named_schemas(values: Iterable[object]) -> list[OutputSchema]:
+    """Return the output schemas among values, and those that their registries, contract terms and pipelines name."""
+    found: list[OutputSchema] = []
+    for value in values:
+        named = getattr(value, "contracts", None) if isinstance(value, type) else value
+        named = named.schemas if isinstance(named, ContractTerms) else named
+        schemas = named.schemas if isinstance(named, OutputSchemas) else [named]
+        found += [schema for schema in schemas if isinstance(schema, OutputSchema) and schema not in found]
+    return found

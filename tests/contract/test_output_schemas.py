@@ -1,10 +1,17 @@
 """The registry of output schemas."""
 
+from types import ModuleType
+
 import pytest
 from pydantic import BaseModel
+from temporalio.client import Client
 
+from baton import ContractTerms, PipelineInput
 from baton.contract.records import OutputSchemaRef, UnknownSchemaError
 from baton.contract.registry import OutputSchema, OutputSchemas
+from baton.testing import pipeline_worker, run_pipeline
+from baton.worker import collect_served
+from tests.contract import schema_pipelines
 
 
 class ComplianceDecision(BaseModel):
@@ -61,3 +68,16 @@ class TestOutputSchemas:
         """Which of them is meant would be a matter of order (S5-check-m)."""
         with pytest.raises(ValueError, match=r"'ComplianceDecision' 1\.0 is registered twice"):
             OutputSchemas([*SCHEMAS.schemas, OutputSchema("ComplianceDecision", "1.0", {})])
+
+
+async def test_a_schema_that_a_pipeline_names_is_known_to_its_worker(client: Client) -> None:
+    """To any worker that has the pipeline, and to what serves its file."""
+    async with pipeline_worker(client, [schema_pipelines.named_once], [schema_pipelines.count_facts]) as worker:
+        run = await run_pipeline(worker, schema_pipelines.named_once, PipelineInput(goal="Count"))
+    assert run.result.output == {"facts": 3}
+
+    [schema] = collect_served([schema_pipelines]).schemas
+    for value in (OutputSchemas([schema]), ContractTerms(schemas=OutputSchemas([schema])), schema):
+        module = ModuleType("named")
+        module.value = value  # type: ignore[attr-defined]
+        assert collect_served([module]).schemas == [schema]
