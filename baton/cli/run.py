@@ -45,6 +45,7 @@ from baton.cli.session import (
     parse_usd,
     resolve_user,
 )
+from baton.cli.summer_time import skipped_time, zone_of
 from baton.cli.watch import follow_to_the_end
 from baton.client import Fork
 from baton.core.baton import AnyBaton, Baton
@@ -318,12 +319,17 @@ async def add(
     with session.progress("making the schedule"):
         spec = ScheduleSpec(cron_expressions=cron, time_zone_name=timezone)
         await _create_schedule(client, name, pipeline, start, spec, options.task_queue)
-        next_times = (await client.get_schedule_handle(name).describe()).info.next_action_times
+        made = await client.get_schedule_handle(name).describe()
+    next_times, skipped = made.info.next_action_times, skipped_time(made.schedule.spec, datetime.now(UTC))
     if session.json:
-        session.write_json({"schedule": name, "next": next_times[0].isoformat() if next_times else None})
+        first, never = next_times[0].isoformat() if next_times else None, skipped.isoformat() if skipped else None
+        session.write_json({"schedule": name, "next": first, "skipped": never})
         return
-    first = f"{next_times[0].astimezone():%Y-%m-%d %H:%M %Z}" if next_times else "never"
+    first = _time_in(made.schedule.spec, next_times[0]) if next_times else "never"
     session.show(Text.assemble("schedule ", plain(name, "bold cyan"), f", first run {first}"))
+    if skipped:
+        zone = zone_of(made.schedule.spec)
+        session.note(f"no run at {skipped:%Y-%m-%d %H:%M}: the clocks of {zone} skip that time; choose another hour")
     session.show(Command("baton schedule list"))
 
 
@@ -340,7 +346,7 @@ async def list_(session: Session) -> None:
         return
     table = make_table("schedule", "pipeline", "cron", "next", "last run")
     for row in rows:
-        next_run = "paused" if row["paused"] else _local_time(row["next"])
+        next_run = "paused" if row["paused"] else row["next_local"]
         table.add_row(
             plain(row["schedule"], "bold"), plain(row["pipeline"]), plain(row["cron"]), next_run, _last_run_cell(row)
         )
@@ -386,19 +392,22 @@ async def _schedule_row(schedule: ScheduleListDescription) -> dict[str, Any]:
     action = schedule.schedule.action if schedule.schedule else None
     recent = schedule.info.recent_actions if schedule.info else []
     last = recent[-1] if recent else None
+    following = next(iter(schedule.info.next_action_times), None) if schedule.info else None
     return {
         "schedule": schedule.id,
         "pipeline": action.workflow if isinstance(action, ScheduleListActionStartWorkflow) else None,
         "cron": (await schedule.memo()).get(_CRON),
         "paused": bool(schedule.schedule and schedule.schedule.state.paused),
-        "next": next(iter(schedule.info.next_action_times), None) if schedule.info else None,
+        "next": following,
+        "next_local": _time_in(schedule.schedule.spec if schedule.schedule else None, following) if following else "",
         "last": getattr(last.action, "workflow_id", None) if last else None,
         "last_at": last.started_at if last else None,
     }
 
 
-def _local_time(at: datetime | None) -> str:
-    return f"{at.astimezone():%Y-%m-%d %H:%M}" if at else ""
+def _time_in(spec: ScheduleSpec | None, at: datetime) -> str:
+    """Return a time in the zone of a schedule."""
+    return f"{at.astimezone(zone_of(spec)):%Y-%m-%d %H:%M %Z}"
 
 
 def _last_run_cell(row: dict[str, Any]) -> Text:
