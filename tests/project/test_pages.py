@@ -1,5 +1,7 @@
 """README and docs: links, commands, variables and names are such as there are."""
 
+import ast
+import inspect
 import re
 import shlex
 from importlib import import_module
@@ -128,6 +130,65 @@ def test_every_name_of_the_library_is_there(page: Path) -> None:
                 missing.append(name)
 
     assert missing == []
+
+
+def public_callables() -> dict[str, Any]:
+    """Return the functions and classes of the public modules, and the public methods of the classes, by name."""
+    found: dict[str, Any] = {}
+    for door in map(import_module, ("baton.testing", "baton.client", "baton.agents", "baton")):
+        for name in dir(door):
+            value = getattr(door, name)
+            found |= {name: value} if callable(value) else {}
+            methods = vars(value).items() if isinstance(value, type) else ()
+            found |= {f"{name}.{key}": method for key, method in methods if callable(method) and key[:1] != "_"}
+    return found
+
+
+def parameters(value: Any) -> set[str]:
+    """Return the names of a callable's parameters; with one more, `**`, if it takes any."""
+    try:
+        signature = inspect.signature(value)
+    except (ValueError, TypeError):
+        return set()
+    kinds = {parameter.kind for parameter in signature.parameters.values()}
+    return {*signature.parameters} | ({"**"} if inspect.Parameter.VAR_KEYWORD in kinds else set())
+
+
+def keywords(text: str) -> list[tuple[str, str]]:
+    """Return the callable and the name of each keyword argument in a piece of inline code; "" for one by itself."""
+    if alone := re.fullmatch(r"([a-z_]+)=(?![=/])[^\s&]*", text):
+        return [("", alone[1])]
+    code = re.sub(r"^(@|await |\.)", "", text.replace("…", "..."))
+    try:
+        tree = ast.parse(code)
+    except SyntaxError:
+        return []
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [(ast.unparse(call.func), keyword.arg) for call in calls for keyword in call.keywords if keyword.arg]
+
+
+ELSEWHERE = {
+    *("timedelta", "Worker", "InstrumentationSettings", "AsyncOpenAI", "ChatOpenAI", "httpx.AsyncClient", "ToolAnswer"),
+    "TemporalDurability",
+    *("no_remote_activities", "exclude", "forbids", "failure_error_function", "activities"),
+}
+"""Callables and parameters that are not in a public module."""
+
+
+@each_page
+def test_every_keyword_argument_is_one_of_a_signature(page: Path) -> None:
+    """`corrects=answer`, `agent_stage(…, window=128_000)`: of that callable, or else of any public one."""
+    public = public_callables()
+    known = {name for value in public.values() for name in parameters(value)}
+    wrong = []
+    for text in inline(page):
+        for function, keyword in keywords(text):
+            own = parameters(public.get(function))
+            elsewhere = {function, keyword} & ELSEWHERE
+            if not elsewhere and keyword not in (own if own and "**" not in own else known):
+                wrong.append(f"{text}: {keyword}")
+
+    assert wrong == []
 
 
 @each_page
