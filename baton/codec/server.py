@@ -10,6 +10,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from functools import lru_cache, partial
+from typing import ClassVar
 
 from google.protobuf import json_format
 from temporalio.api.common.v1 import Payload, Payloads
@@ -28,7 +29,8 @@ with needs_extra("codec", __name__):
     from starlette.requests import ClientDisconnect, Request
     from starlette.responses import PlainTextResponse, Response
     from starlette.routing import Route
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _STOP_SECONDS = 2
 _MAX_PORT = 65535
@@ -37,7 +39,12 @@ _MAX_HEAD_BYTES = 64 * 1024
 _MAX_DROPPED_BYTES = 64 * 1024 * 1024
 
 MAX_CONNECTIONS = 256
-"""The maximum number of connections; each takes a file descriptor of this process, which can be the worker."""
+"""The maximum number of requests in progress, and of connections without one; event streams count as neither.
+
+Each takes a file descriptor of this process, which can be the worker.
+"""
+HEAD_SECONDS = 5.0
+"""How long the head of a request may take to arrive."""
 
 
 @contextlib.asynccontextmanager
@@ -45,16 +52,15 @@ async def serving(app: ASGIApp, service: str, *, host: str = "127.0.0.1", port: 
     """Serve an application while the context is open; at its end, running requests have two seconds to finish."""
     with _listen(service, host, port) as listener:
         config = uvicorn.Config(
-            app,
+            _limited(app),
             lifespan="off",
-            http="h11",
+            http=_Connection,
             ws="none",
             proxy_headers=False,  # otherwise a client could forge its address
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=_STOP_SECONDS,
             timeout_keep_alive=_IDLE_SECONDS,
-            limit_concurrency=MAX_CONNECTIONS,
             h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
         )
         server = _Server(config)
@@ -84,6 +90,71 @@ async def read_body(request: Request, limit: int) -> bytes | None:
         elif (dropped := dropped + len(chunk)) > _MAX_DROPPED_BYTES:
             break
     return None if dropped else bytes(body)
+
+
+class _Connection(H11Protocol):
+    """A connection with a deadline for the head of each request; too many that wait for one close the oldest."""
+
+    _waiting: ClassVar[dict["_Connection", asyncio.TimerHandle]] = {}  # the oldest first
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first head."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; wait on if they end no head."""
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._cease()
+        elif self not in self._waiting:
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        self._cease()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        self._waiting[self] = self.loop.call_later(HEAD_SECONDS, self._give_up)
+        if len(self._waiting) > MAX_CONNECTIONS:
+            next(iter(self._waiting))._give_up()
+
+    def _cease(self) -> None:
+        if (deadline := self._waiting.pop(self, None)) is not None:
+            deadline.cancel()
+
+    def _give_up(self) -> None:
+        self._cease()
+        self.transport.close()
+
+
+def _limited(app: ASGIApp) -> ASGIApp:
+    """Return an application that refuses requests beyond those it answers at once; event streams do not count."""
+    answering: set[object] = set()
+
+    async def limited(scope: Scope, receive: Receive, send: Send) -> None:
+        if len(answering) >= MAX_CONNECTIONS:
+            await PlainTextResponse("too many requests at once", 503, headers={"retry-after": "1"})(
+                scope, receive, send
+            )
+            return
+        request = object()
+
+        async def send_on(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                kinds = [value for name, value in message["headers"] if name.lower() == b"content-type"]
+                if any(value.startswith(b"text/event-stream") for value in kinds):
+                    answering.discard(request)
+            await send(message)
+
+        answering.add(request)
+        try:
+            await app(scope, receive, send_on)
+        finally:
+            answering.discard(request)
+
+    return limited
 
 
 class _Server(uvicorn.Server):

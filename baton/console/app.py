@@ -1,6 +1,7 @@
 """The console as an ASGI application: its pages, behind the guard."""
 
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from types import ModuleType
 
@@ -66,6 +67,7 @@ def console_app(sources: Sources, access: Access) -> Starlette:
     )
     app.router.redirect_slashes = False
     app.state.sources, app.state.access, app.state.templates = sources, access, make_environment()
+    app.state.streams = Counter()
     app.state.board = pages_runs.Board(sources)
     app.state.menu = [module.MENU for module in PAGES if hasattr(module, "MENU")]
     return app

@@ -4,7 +4,8 @@ import asyncio
 import base64
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -16,12 +17,12 @@ from markupsafe import Markup
 from starlette.datastructures import URL
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton import ArtifactRef, __version__
 from baton.console.content import FILTERS, Content, finalize, image_type, make_content, size
-from baton.console.security import CSRF, Access, Viewer
+from baton.console.security import CSRF, Access, Viewer, get_viewer
 from baton.console.sources import Sources
 from baton.errors import BatonError
 
@@ -140,6 +141,8 @@ def artifact_file(request: Request, ref: ArtifactRef, data: bytes) -> Response:
     return file_response(data, name, media=picture or "application/octet-stream", inline=picture is not None)
 
 
+MAX_STREAMS = 32
+"""How many pages one session may follow at once."""
 HEARTBEAT_SECONDS = 10.0
 """The interval of comments on a silent stream."""
 
@@ -165,10 +168,28 @@ def stream_changes(
     every: float,
     has_ended: Callable[[str], bool] = lambda _: False,
 ) -> Response:
-    """Return the event stream of a page; it resumes at the browser's cursor."""
+    """Return the event stream of a page; it resumes at the browser's cursor. A session has so many at once."""
+    streams: Counter[str] = request.app.state.streams
+    session = get_viewer(request).session
+    if streams[session] >= MAX_STREAMS:
+        return PlainTextResponse(
+            f"{MAX_STREAMS} pages of this session are followed already; close some", status_code=429
+        )
     cursor = request.headers.get("last-event-id") or request.query_params.get("cursor") or ""
-    stream = _with_heartbeat(changes(cursor, mark, every, has_ended))
+    stream = _counted(_with_heartbeat(changes(cursor, mark, every, has_ended)), streams, session)
     return StreamingResponse(stream, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+
+async def _counted(stream: AsyncGenerator[bytes, None], streams: Counter[str], session: str) -> AsyncIterator[bytes]:
+    """Count a stream while it is open."""
+    streams[session] += 1
+    try:
+        async with contextlib.aclosing(stream):
+            async for part in stream:
+                yield part
+    finally:
+        streams[session] -= 1
+        streams += Counter()  # drops sessions without any
 
 
 async def changes(
@@ -202,7 +223,7 @@ def is_missing(error: Exception) -> bool:
     return isinstance(error, HTTPException)
 
 
-async def _with_heartbeat(changes: AsyncIterator[Change]) -> AsyncIterator[bytes]:
+async def _with_heartbeat(changes: AsyncIterator[Change]) -> AsyncGenerator[bytes, None]:
     yield b"retry: 1000\n\n"
     pending = asyncio.ensure_future(anext(changes, None))
     try:

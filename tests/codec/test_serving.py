@@ -3,11 +3,12 @@
 import asyncio
 import urllib.error
 import urllib.request
+from collections.abc import AsyncIterator
 
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from baton.codec.server import read_body, serving
@@ -22,6 +23,19 @@ async def _refuse(request: Request) -> Response:
     return PlainTextResponse(body or "too large", status_code=413 if body is None else 200)
 
 
+async def _slow(_: Request) -> Response:
+    await asyncio.sleep(600)
+    raise AssertionError
+
+
+async def _stream(_: Request) -> Response:
+    async def events() -> AsyncIterator[bytes]:
+        yield b": begun\n\n"
+        await asyncio.sleep(600)
+
+    return StreamingResponse(events(), media_type="text/event-stream")
+
+
 async def _handle_disconnect(_: Request, __: Exception) -> Response:
     return PlainTextResponse("the body ended too soon", status_code=400)
 
@@ -30,6 +44,8 @@ def app() -> Starlette:
     """Return an application that echoes the body."""
     routes = [
         Route("/", _echo, methods=["POST"]),
+        Route("/slow", _slow),
+        Route("/stream", _stream),
         Route("/small", _refuse, methods=["POST"]),
     ]
     return Starlette(routes=routes, exception_handlers={ClientDisconnect: _handle_disconnect})
@@ -55,16 +71,38 @@ class TestServing:
             upgrade = b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close, Upgrade\r\nUpgrade: websocket\r\n\r\n"
             assert (await answered(url, upgrade)).startswith(b"HTTP/1.1 405 ")
 
-    async def test_connections_above_the_limit_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Otherwise a thousand connections would use up the process's file descriptors."""
+    async def test_connections_without_a_request_shut_nobody_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The oldest is closed for a new one, and any after its deadline, with half a head as well."""
         monkeypatch.setattr("baton.codec.server.MAX_CONNECTIONS", 2)
+        monkeypatch.setattr("baton.codec.server.HEAD_SECONDS", 0.5)
         head = b"GET /nowhere HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n"
         async with serving(app(), "the echo") as url:
             host, _, port = url.removeprefix("http://").partition(":")
-            idle = [(await asyncio.open_connection(host, int(port)))[1] for _ in range(2)]
-            assert (await answered(url, head)).startswith(b"HTTP/1.1 503 ")
-            for writer in idle:
+            half_open = [await asyncio.open_connection(host, int(port)) for _ in range(5)]
+            for _, writer in half_open:
+                writer.write(head[:9])
+            assert (await answered(url, head)).startswith(b"HTTP/1.1 404 ")
+            async with asyncio.timeout(60):
+                assert [await reader.read() for reader, _ in half_open] == [b""] * 5
+            for _, writer in half_open:
                 writer.close()
+
+    async def test_event_streams_take_no_place_of_requests(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Requests in progress do."""
+        monkeypatch.setattr("baton.codec.server.MAX_CONNECTIONS", 2)
+        head = b"GET /%b HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n"
+        async with serving(app(), "the echo") as url:
+            host, _, port = url.removeprefix("http://").partition(":")
+            for path, told in ((b"stream", b"404"), (b"slow", b"503")):
+                opened = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
+                for reader, writer in opened:
+                    writer.write(head % path)
+                    if path == b"stream":
+                        await reader.readline()
+                while not (answer := await answered(url, head % b"nowhere")).startswith(b"HTTP/1.1 " + told):
+                    assert path == b"slow", answer
+                for _, writer in opened:
+                    writer.close()
 
     async def test_the_client_of_a_large_body_gets_an_answer(self) -> None:
         """A client whose connection is closed while it sends would retry."""
