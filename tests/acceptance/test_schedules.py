@@ -3,6 +3,7 @@
 import re
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.client import Client, ScheduleCalendarSpec, ScheduleRange, ScheduleSpec
@@ -87,7 +88,7 @@ async def test_a_time_that_summer_time_skips_is_named(operator: Operator) -> Non
 )
 def test_skipped_times(zone: str, hour: int, month: int, skipped: str | None) -> None:
     """From the zone's rules and the schedule's calendar."""
-    every = {"day_of_month": [ScheduleRange(1, 31)], "day_of_week": [ScheduleRange(0, 6)]}
+    every: Any = {"day_of_month": [ScheduleRange(1, 31)], "day_of_week": [ScheduleRange(0, 6)]}
     calendar = ScheduleCalendarSpec(
         minute=[ScheduleRange(30)], hour=[ScheduleRange(hour)], month=[ScheduleRange(month)], **every
     )
