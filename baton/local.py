@@ -103,6 +103,8 @@ async def _run(
     pipelines = {pipeline, *module.pipelines}
     name = workflow_type(pipeline)
     async with AsyncExitStack() as stack:
+        if not quiet and not _configured_address():
+            make_console(error=True).print("starting a Temporal server", style="dim")
         plugin = plugin or await plugin_for(Settings.of(os.environ), module)
         client = await stack.enter_async_context(_client(plugin))
         queue = f"{name}-{uuid4().hex[:8]}"

@@ -133,6 +133,7 @@ async def test_a_file_runs_by_itself(tmp_path: Path) -> None:
 
     assert (code, said) == (0, "Say hello"), progress
     assert "COMPLETED" in progress
+    assert progress.startswith("starting a Temporal server")
 
 
 @pytest.mark.parametrize(
