@@ -392,6 +392,8 @@ def _announce(session: Session, setup: _Setup, server: DevServer, console: str) 
         table.add_row("payloads", plain(f"workers with a BatonPlugin() encrypt with {keys}; the UI decrypts"))
         table.add_row("", "to start runs in another terminal, set BATON_ENCRYPT=true there too")
     table.add_row("codec", plain(f"{server.options.codec_endpoint}, for services and the temporal command"))
+    if server.address != f"{HOST}:{DEFAULT_PORT}":
+        table.add_row("commands", plain(f"in another terminal first: export TEMPORAL_ADDRESS={server.address}"))
     table.add_row("worker", plain(worker or f"none; start yours with TEMPORAL_ADDRESS={server.address}"))
     table.add_row("stop", "Ctrl-C")
     session.show(table)

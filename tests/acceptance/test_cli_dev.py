@@ -213,6 +213,14 @@ class TestDev:
         assert "baton keys new FILE" in message
         assert not (operator.folder / ".baton").exists()
 
+    async def test_another_port_is_told_for_commands(self, operator: Operator) -> None:
+        """A hint such as `baton list` would ask the default server."""
+        options = ("--no-worker", "--ephemeral", "--port", "0", "--ui-port", "0", "--console-port", "0")
+        async with operator.started("dev", *options) as process:
+            assert process.stdout is not None
+            while b"export TEMPORAL_ADDRESS=127.0.0.1:" not in (line := await process.stdout.readline()):
+                assert line, await process.communicate()
+
     async def test_a_second_signal_does_not_wait_for_a_stubborn_worker(self, operator: Operator) -> None:
         """The first stops the worker gracefully, the second kills it; no process is left."""
         (operator.folder / "worker.py").write_text(STUBBORN, encoding="utf-8")
