@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 from uuid import uuid4
 
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.envconfig import ClientConfig
 from temporalio.worker import Worker
 
@@ -22,6 +22,7 @@ from baton.pipelines.workflow_function import PipelineType
 from baton.pipelines.workflow_steps import workflow_type
 from baton.plugin import BatonPlugin
 from baton.runs.client_connection import Connection, connect
+from baton.sdk.failure_logs import RunFailedError, short_failures
 from baton.sdk.sandbox import naming_lines
 from baton.wire.json_values import Json
 from baton.worker import Settings, collect_served, plugin_for
@@ -57,7 +58,8 @@ def run(
         The result, with the final baton and the output.
 
     Raises:
-        temporalio.client.WorkflowFailureError: The pipeline failed.
+        temporalio.client.WorkflowFailureError: The pipeline failed; the message has the reason. The frames of a stage
+            that raised are logged, and with `BATON_LOG_LEVEL=DEBUG` whole tracebacks.
         ServerError: The server is unreachable, or the embedded server did not start.
 
     Example:
@@ -67,14 +69,22 @@ def run(
         ```
     """
     start = PipelineInput(goal=goal, params=dict(params or {}), budget=budget)
-    return _run_to_end(_run(pipeline, start, stages, plugin, quiet))
+    try:
+        return _run_to_end(_run(pipeline, start, stages, plugin, quiet))
+    except WorkflowFailureError as error:
+        failed = RunFailedError(error.cause)
+    # Outside the handler, so that its traceback has no other lines of Baton and the SDK.
+    raise failed
 
 
 def _run_to_end(work: Coroutine[Any, Any, PipelineResult]) -> PipelineResult:
     """Run a coroutine to its end, in a thread if an event loop is already running, as in a notebook."""
     try:
         asyncio.get_running_loop()
+        is_running = True
     except RuntimeError:
+        is_running = False
+    if not is_running:  # outside the handler, so that its error is not the context of each failure
         return asyncio.run(work)
     outcome: list[PipelineResult | BaseException] = []
 
@@ -105,6 +115,8 @@ async def _run(
     async with AsyncExitStack() as stack:
         if not quiet and not _configured_address():
             make_console(error=True).print("starting a Temporal server", style="dim")
+        if os.environ.get("BATON_LOG_LEVEL", "").upper() != "DEBUG":
+            stack.enter_context(short_failures())
         plugin = plugin or await plugin_for(Settings.of(os.environ), module)
         client = await stack.enter_async_context(_client(plugin))
         queue = f"{name}-{uuid4().hex[:8]}"

@@ -51,6 +51,7 @@ from baton.pipelines.workflow_function import named_schemas
 from baton.pipelines.workflow_steps import is_pipeline, workflow_type
 from baton.plugin import OFF, BatonPlugin
 from baton.sdk import leave
+from baton.sdk.failure_logs import short_failures
 from baton.sdk.sandbox import PipelineFileError, naming_lines, users_traceback
 from baton.telemetry.metrics import BUCKETS
 from baton.telemetry.worker_logs import limit_repeated_logs
@@ -312,7 +313,8 @@ def serve(served: Served) -> int:
         log.warning("ignored: %s", ", ".join(unknown))
     gc.set_threshold(COLLECT_AFTER)
     try:
-        asyncio.run(run(settings, served))
+        with short_failures():
+            asyncio.run(run(settings, served))
     except (LedgerContinuityError, LedgerKeysError, PipelineFileError, SettingError, TracingError) as error:
         print(f"{program}: {error}", file=sys.stderr)
         return 2

@@ -25,7 +25,7 @@ from baton.cli.ledger_sources import (
     ledger_name,
     ledger_place,
 )
-from baton.cli.options import ForceOption, refuse_overwrite
+from baton.cli.options import ForceOption, VerboseOption, refuse_overwrite
 from baton.cli.output import make_table, plain
 from baton.cli.personal import vault_path
 from baton.cli.session import KEYS_FOLDER, RunArgument, Session, Target, command, current_user
@@ -218,6 +218,7 @@ class _Setup:
     artifacts: str
     keyring: Keyring | None
     console_port: int | None
+    verbose: bool
 
 
 @command
@@ -243,6 +244,7 @@ async def dev(
     console_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help=f"The console's port. [{DEFAULT_CONSOLE_PORT}, or a free one]")
     ] = None,
+    verbose: VerboseOption = False,
 ) -> None:
     """Run a Temporal server, its UI, the console and your worker, until Ctrl-C.
 
@@ -264,7 +266,7 @@ async def dev(
         raise BatonError("FILE and NAME bring their own worker; leave out --worker and --no-worker")
     arguments = () if no_worker else _worker_arguments(code, worker)
     watched = Path(code) if code is not None and arguments[1] == _FILE_WORKER else None
-    setup = _Setup(options, arguments, watched, session.options.store, keyring, console_port)
+    setup = _Setup(options, arguments, watched, session.options.store, keyring, console_port, verbose)
     with _cancel_on_signals(session) as received:
         try:
             await _serve(session, setup)
@@ -307,6 +309,7 @@ async def _serve(session: Session, setup: _Setup) -> None:
                 artifacts=absolute_store(setup.artifacts),
             )
             environment |= _keys_environment(setup)
+            environment |= {"BATON_LOG_LEVEL": "DEBUG"} if setup.verbose else {}
             program = WorkerProgram(setup.worker_arguments, environment, setup.watched)
             await stack.enter_async_context(supervised(program, session.note))
         code = await server.process.wait()

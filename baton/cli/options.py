@@ -41,6 +41,9 @@ EXIT_CODES_HELP = (
 """The last lines of `--help`."""
 
 
+VerboseOption = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Log the worker's whole tracebacks and debugging messages.")
+]
 ForceOption = Annotated[bool, typer.Option("--force", "-f", help="Overwrite an existing file.")]
 
 

@@ -30,7 +30,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from baton.cli.doctor import check_routing
 from baton.cli.operations import operate
-from baton.cli.options import OptionGroup
+from baton.cli.options import OptionGroup, VerboseOption
 from baton.cli.output import Command, format_age, make_table, plain
 from baton.cli.session import (
     STAGE_HELP,
@@ -123,6 +123,7 @@ async def run(
             help="Start a server and a worker for this run alone: that of an installed package, or ./worker.py.",
         ),
     ] = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Start a pipeline.
 
@@ -131,6 +132,10 @@ async def run(
     from the folder's worker.py; the run is followed to its end, and the server and its worker end with it.
     """
     start, task_queue = options.pipeline_input(), options.task_queue
+    if verbose and not here:
+        raise typer.BadParameter(
+            "the worker writes the log; set BATON_LOG_LEVEL=DEBUG there, or use --here", param_hint="--verbose"
+        )
     if task_id is not None:
         if task_id.version != 4:
             raise typer.BadParameter("handoffs need a random UUID (version 4)", param_hint="--task-id")
@@ -138,7 +143,8 @@ async def run(
     workflow_id = id or f"{slug(pipeline)}-{uuid4().hex[:8]}"
     if here:
         # Imported here because it loads the embedded server.
-        async with import_module("baton.cli.supervision").local_server(session, pipeline, task_queue) as local_session:
+        local_server = import_module("baton.cli.supervision").local_server
+        async with local_server(session, pipeline, task_queue, verbose=verbose) as local_session:
             client = await local_session.client()
             handle = await _start(local_session, client, pipeline, start, workflow_id, task_queue)
             await _report(local_session, client, handle, pipeline, watch=True)

@@ -231,7 +231,9 @@ def _worker_arguments(pipeline: str) -> Sequence[str]:
 
 
 @contextlib.asynccontextmanager
-async def local_server(session: Session, pipeline: str, task_queue: str) -> AsyncIterator[Session]:
+async def local_server(
+    session: Session, pipeline: str, task_queue: str, *, verbose: bool = False
+) -> AsyncIterator[Session]:
     """Yield a session on an in-memory server with a worker of the pipeline."""
     arguments = _worker_arguments(pipeline)
     async with contextlib.AsyncExitStack() as stack:
@@ -240,7 +242,7 @@ async def local_server(session: Session, pipeline: str, task_queue: str) -> Asyn
         environment = worker_environment(
             os.environ, address=server.address, namespace="default", artifacts=absolute_store(session.options.store)
         )
-        environment |= {"BATON_TASK_QUEUE": task_queue, "BATON_LOG_LEVEL": "WARNING"}
+        environment |= {"BATON_TASK_QUEUE": task_queue, "BATON_LOG_LEVEL": "DEBUG" if verbose else "WARNING"}
         await stack.enter_async_context(supervised(WorkerProgram(arguments, environment), session.note))
         session.note(f"for commands in another terminal: export TEMPORAL_ADDRESS={server.address}")
         yield replace(session, options=replace(session.options, address=server.address, namespace="default"))

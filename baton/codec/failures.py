@@ -8,7 +8,8 @@ from temporalio.exceptions import ApplicationError, FailureError
 
 from baton.codec.secrets import mask_secrets
 
-_MAX_LISTED_ERRORS = 5
+_MAX_MEMBER_LENGTH = 2_000
+_MAX_SURPLUS_LENGTH = 40
 _MAX_TEXT_LENGTH = 20_000  # the server rejects a failure of 2 MB
 _MAX_TYPE_LENGTH = 200
 _MAX_SECRET_LENGTH = 4_000  # so that a key at the limit is masked before it is cut
@@ -74,13 +75,19 @@ def text_of(error: BaseException) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """Return an error's text in storable characters, with the first exceptions of a group."""
+    """Return an error's text in storable characters, with the exceptions of a group as far as the text has room."""
     text = text_of(error)
-    if isinstance(error, BaseExceptionGroup):
-        texts = [f"{type(inner).__name__}: {text_of(inner)}" for inner in leaf_errors(error)]
-        surplus = len(texts) - _MAX_LISTED_ERRORS
-        more = f"; (+{surplus} more)" if surplus > 0 else ""
-        text = f"{text}: {'; '.join(texts[:_MAX_LISTED_ERRORS])}{more}"
+    if not isinstance(error, BaseExceptionGroup):
+        return text
+    members = [*leaf_errors(error)]
+    room = _MAX_TEXT_LENGTH - len(text) - _MAX_SURPLUS_LENGTH
+    separator = ": "
+    for index, inner in enumerate(members):
+        member = f"{separator}{type(inner).__name__}: {storable_text(text_of(inner), _MAX_MEMBER_LENGTH)}"
+        room -= len(member)
+        if room < 0:
+            return storable_text(f"{text}; (+{len(members) - index} more)")
+        text, separator = text + member, "; "
     return storable_text(text)
 
 

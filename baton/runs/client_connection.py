@@ -20,6 +20,7 @@ from baton.artifacts.store import default_store
 from baton.codec.conversion import data_converter
 from baton.errors import ServerError
 from baton.sdk import leave
+from baton.sdk.failure_logs import RunFailedError, print_failure
 
 DEFAULT_ADDRESS = "localhost:7233"
 DEFAULT_TASK_QUEUE = "baton"
@@ -181,8 +182,8 @@ def run_and_leave(main: Coroutine[Any, Any, Any]) -> NoReturn:
 
     SIGTERM cancels ``main`` as Ctrl-C does, so a worker in it lets its stages finish (`BATON_GRACE_SECONDS`).
 
-    The exit code is 0; 1 after an exception, whose traceback is printed, with the reason of a failed run as its last
-    line; 130 after Ctrl-C; 143 after SIGTERM.
+    The exit code is 0; 1 after an exception, whose traceback is printed, of a failed run only ``main``'s frames with
+    the reason as the last line; 130 after Ctrl-C; 143 after SIGTERM.
 
     Args:
         main: The coroutine to run.
@@ -203,9 +204,11 @@ def run_and_leave(main: Coroutine[Any, Any, Any]) -> NoReturn:
             sys.excepthook(*sys.exc_info())
         leave(_TERMINATED if terminated else 1)
     except BaseException as error:  # any error is printed and ends the process
-        if isinstance(error, WorkflowFailureError):  # its own message has no reason
-            error.add_note(str(error.cause))
-        sys.excepthook(*sys.exc_info())
+        if isinstance(error, WorkflowFailureError):
+            failed = RunFailedError(error.cause).with_traceback(error.__traceback__)
+            print_failure(failed, sys.stderr)
+        else:
+            sys.excepthook(*sys.exc_info())
         leave(1)
     leave(0)
 

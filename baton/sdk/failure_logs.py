@@ -1,0 +1,152 @@
+"""Failures in at most ten lines: what failed, the frames of the user's code, and the cause as the last line.
+
+The SDK logs each failed attempt of an activity with its traceback, most of which is the SDK's and Baton's. Here an
+attempt that is retried becomes one line, and one that ends its activity a few; at level DEBUG nothing is shortened.
+"""
+
+import logging
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from temporalio import activity
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+
+from baton.codec.failures import causes, leaf_errors, storable_text, storable_type, text_of
+
+MAX_LINES = 10
+"""The maximum number of lines for a failure."""
+
+_MAX_LINE_LENGTH = 500
+_FOREIGN_FOLDERS = (
+    f"{Path(__file__).parents[1]}/",
+    *(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    "<frozen ",
+)
+_MARK = "__temporal_error_identifier"  # set by the SDK
+_LOGGERS = ("temporalio.activity", "temporalio.workflow")
+
+
+class RunFailedError(WorkflowFailureError):
+    """A run failed; unlike the SDK's error, the message has the reason.
+
+    Attributes:
+        cause: The failure, as in the SDK's error.
+    """
+
+    def __init__(self, failure: BaseException) -> None:
+        super().__init__(cause=failure)
+        self.args = (storable_text(str(failure)),)
+        self._failure = failure
+        self.__cause__ = None  # its chain would be printed; all of it repeats the message
+
+    @property
+    def cause(self) -> BaseException:
+        """The failure."""
+        return self._failure
+
+
+class FailureFilter(logging.Filter):
+    """Shortens the tracebacks of failures of stages and of pipelines' code, unless the logger logs at level DEBUG."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Shorten a record in place; all are logged."""
+        error = record.exc_info[1] if record.exc_info else None
+        is_verbose = logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
+        if error is None or record.levelno < logging.WARNING or is_verbose:
+            return True
+        is_activity = getattr(record, _MARK, None) == "ActivityFailure" and activity.in_activity()
+        if is_activity and not _ends_activity(error):
+            lines = [f"{_describe_attempt()} and is retried: {_summary(error)}"]
+        elif frames := failure_frames(error):
+            lines = [
+                _describe_attempt() if is_activity else record.getMessage(),
+                *fit_lines(frames, cause_lines(error)),
+            ]
+        else:  # not the user's code, so the rest may matter
+            return True
+        record.msg, record.args = "\n".join(lines), ()
+        record.exc_info = record.exc_text = None
+        return True
+
+
+@contextmanager
+def short_failures() -> Iterator[None]:
+    """Shorten logged failures while the context is open."""
+    failure_filter = FailureFilter()
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(failure_filter)
+    try:
+        yield
+    finally:
+        for name in _LOGGERS:
+            logging.getLogger(name).removeFilter(failure_filter)
+
+
+def failure_frames(error: BaseException) -> list[str]:
+    """Return a line for each frame of the user's code in an error, its causes and the members of its groups."""
+    lines: dict[str, None] = {}
+    for cause in (inner for outer in causes(error) for leaf in (outer, *leaf_errors(outer)) for inner in causes(leaf)):
+        for frame in traceback.extract_tb(cause.__traceback__):
+            if not frame.filename.startswith(_FOREIGN_FOLDERS):
+                lines[_cut(f"  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}")] = None
+    return [*lines]
+
+
+def cause_lines(error: BaseException) -> list[str]:
+    """Return an error on the last line; of a group, a line for each member."""
+    groups = [cause for cause in causes(error) if isinstance(cause, BaseExceptionGroup)]
+    members = [member for group in groups[:1] for member in leaf_errors(group)]
+    return [_summary(member) for member in members] or [_summary(error)]
+
+
+def fit_lines(frames: list[str], reasons: list[str]) -> list[str]:
+    """Return frames and reasons in one line less than the maximum: a frame at least, and no reason left out."""
+    room = MAX_LINES - 1
+    if len(reasons) > room - 1:  # those that do not fit share the last line
+        reasons = [*reasons[: room - 2], "; ".join(reasons[room - 2 :])]
+    kept = room - len(reasons)
+    if len(frames) > kept:
+        frames = frames[-1:] if kept < 3 else [frames[0], f"  (+{len(frames) - kept + 1} more)", *frames[2 - kept :]]
+    return [*frames, *reasons]
+
+
+def _describe_attempt() -> str:
+    info = activity.info()
+    return f"{info.activity_type!r} of run {info.workflow_id!r} failed (attempt {info.attempt})"
+
+
+def _ends_activity(error: BaseException) -> bool:
+    """Return whether the server does not retry the running activity after an error."""
+    policy = activity.info().retry_policy
+    if isinstance(error, ApplicationError) and error.non_retryable:
+        return True
+    if policy is None:
+        return False
+    names = policy.non_retryable_error_types or ()
+    return storable_type(error) in names or 0 < policy.maximum_attempts <= activity.info().attempt
+
+
+def _summary(error: BaseException) -> str:
+    """Return an error on one line, with its root cause unless the text has it."""
+    *_, root = causes(error)
+    text, root_text = text_of(error), text_of(root)
+    suffix = "" if root is error or root_text in text else f" (from {_kind(root)}: {root_text})"
+    return _cut(" ".join(f"{_kind(error)}: {text}{suffix}".split()))
+
+
+def _kind(error: BaseException) -> str:
+    return storable_type(error) or type(error).__name__
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _MAX_LINE_LENGTH else f"{line[: _MAX_LINE_LENGTH - 1]}…"
+
+
+def print_failure(error: BaseException, file: Any) -> None:
+    """Print an error that ends a program, in a few lines."""
+    print("\n".join(fit_lines(failure_frames(error), cause_lines(error))), file=file)
