@@ -119,7 +119,16 @@ async def time_limit(work: AgentWork, agent: str) -> AsyncIterator[None]:
     except TimeoutError:
         if not timeout.expired():
             raise
-        raise AgentError(f"agent {agent!r} did not finish within {work.limits.seconds:g} s") from None
+        raise time_error(work, agent) from None
+
+
+def time_error(work: AgentWork, agent: str) -> AgentError:
+    """Return the error of an agent whose time is up, with the tools that it waited for."""
+    seconds = work.limits.seconds
+    limit = "in the time of its stage" if seconds is None else f"within {seconds:g} s"
+    running = ", ".join(map(repr, dict.fromkeys(work.context.tools.running)))
+    waited = f"; it waited for {running}, which did not return" if running else ""
+    return AgentError(f"agent {agent!r} did not finish {limit}{waited}")
 
 
 @cache

@@ -60,6 +60,7 @@ _QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "b
 _CODE = re.compile(r"[a-z][a-z0-9_]{2,59}")
 _MISSING_KEY_ERRORS = ("OpenAIError", "AnthropicError")  # raised by a client without a key
 _CONNECTION_ERRORS = ("APIConnectionError", "APITimeoutError")
+_TRANSPORT_ERRORS = ("NetworkError", "ConnectTimeout", "RemoteProtocolError")  # of httpx and its successors
 _FINISH_REASONS = {
     "LengthFinishReasonError": "length",
     "ContentFilterFinishReasonError": "content_filter",
@@ -96,6 +97,12 @@ def provider_error(error: Exception, agent: str) -> AgentError | ConfigurationEr
     if any(base.__name__ in _CONNECTION_ERRORS for base in type(error).__mro__):
         return AgentError(f"agent {agent!r}: the provider could not be reached ({kind})", waits=True)
     return finish_error(_FINISH_REASONS.get(kind), agent)
+
+
+def unreachable_kind(error: BaseException) -> str | None:
+    """Return the class of an error that says that a server could not be reached, or None."""
+    is_network_error = any(base.__name__ in _TRANSPORT_ERRORS for base in type(error).__mro__)
+    return type(error).__name__ if is_network_error or isinstance(error, ConnectionError) else None
 
 
 def unreadable_error(error: BaseException, agent: str) -> AgentError:

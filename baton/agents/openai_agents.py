@@ -249,6 +249,9 @@ def _translate_error(error: Exception, agent: str) -> Exception:
             return finish
         case Exception() if is_parse_error(error, Model):
             return unreadable_error(error, agent)
+        case ModelBehaviorError() if "tool call ID" in error.message:  # the server's fault, and no answer corrects it
+            problem = "the server gave two tool calls one id, and the SDK refuses them; use another server or API"
+            return AgentError(f"{subject}: {problem}", permanent=True)
         case ModelBehaviorError():
             return PatchError([NO_USABLE_FORM])
         case AgentsException():

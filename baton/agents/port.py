@@ -27,8 +27,10 @@ from baton.agents.answers import (
     split_thinking,
     to_json_value,
 )
+from baton.agents.failures import unreachable_kind
 from baton.agents.nested import refuse_nested_agents
 from baton.agents.tools import AgentTool, build_tools, wire_name
+from baton.codec.failures import causes, leaf_errors
 from baton.contract.activity import SessionLog
 from baton.contract.records import OutputSchemaRef
 from baton.contract.registry import OutputSchemas, tool_key, tool_keys
@@ -314,7 +316,7 @@ class _AgentRunner:
         """Run the agent once."""
         try:
             work = await self._prepare_work(context, spec, schema)
-            answer = normalize_answer(await self.agent.run(work), work, self.agent.name)
+            answer = normalize_answer(await _run_agent(self.agent, work), work, self.agent.name)
         except AgentError as error:
             if error.waits:
                 _log.warning("stage %r waits: %s", spec.name, error)
@@ -350,6 +352,26 @@ class _AgentRunner:
             readable=frozenset(() if reads is None else context.readable()),
             context=context,
         )
+
+
+async def _run_agent(agent: Agent, work: AgentWork) -> AgentAnswer:
+    """Run an agent; a server of tools that cannot be reached before the first request is waited for like a model."""
+    charged = work.context.charged
+    try:
+        return await agent.run(work)
+    except Exception as error:
+        if isinstance(error, AgentError) or work.context.charged != charged:
+            raise
+        kind = next((name for name in map(unreachable_kind, _all_causes(error)) if name), None)
+        if kind is None:
+            raise
+        raise AgentError(
+            f"agent {agent.name!r}: a server of its tools could not be reached ({kind})", waits=True
+        ) from None
+
+
+def _all_causes(error: BaseException) -> Iterable[BaseException]:
+    return (inner for cause in causes(error) for leaf in leaf_errors(cause) for inner in causes(leaf))
 
 
 def _find_window(agent: Agent) -> int:

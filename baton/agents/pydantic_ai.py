@@ -13,7 +13,7 @@ from baton.lazy import needs_extra
 with needs_extra("agents", __name__):
     from pydantic_ai import Agent, NativeOutput, PromptedOutput, RunContext, StructuredDict, ToolOutput
     from pydantic_ai.agent import EventStreamHandler
-    from pydantic_ai.exceptions import ModelRetry
+    from pydantic_ai.exceptions import ModelRetry, RunTimedOut
     from pydantic_ai.messages import (
         AgentStreamEvent,
         FunctionToolCallEvent,
@@ -30,7 +30,7 @@ with needs_extra("agents", __name__):
     from pydantic_ai.usage import RunUsage, UsageLimits
 
 from baton.agents.answers import AgentAnswer, cached_by_identity
-from baton.agents.billing import find_window
+from baton.agents.billing import find_window, time_error
 from baton.agents.nested import refuse_nested_agents
 from baton.agents.port import AgentWork
 from baton.agents.pydantic_ai_run import (
@@ -128,6 +128,8 @@ class PydanticAgent:
                 metadata={"handoff_id": work.handoff_id},
                 event_stream_handler=self._stream_handler(work) if self.stream or work.context.stream.wanted else None,
             )
+        except RunTimedOut:
+            raise time_error(work, self.name) from None
         except Exception as error:
             raise capability.explain_exhaustion(translate_error(error, self.name)) from None
         finally:

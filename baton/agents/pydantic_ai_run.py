@@ -57,7 +57,7 @@ from baton.agents.failures import (
 )
 from baton.agents.nested import is_limited, nested_error
 from baton.agents.port import HANDOFF_HEADER, AgentWork
-from baton.agents.tools import render_result
+from baton.agents.tools import CallIds, render_result
 from baton.contract.activity import ToolAnswer
 from baton.errors import AgentError, ConfigurationError, PatchError
 from baton.wire.money import Price, Usage, to_micro_usd
@@ -80,6 +80,7 @@ class RecordingCapability(AbstractCapability[Any]):
         self._schema = schema
         self._stage_tools = {tool.wire_name: tool.name for tool in work.tools}
         self._model = ""
+        self._call_ids = CallIds()
         self._last_response: ModelResponse | None = None
         self._parsed: tuple[Any, AgentAnswer] | None = None
 
@@ -99,7 +100,8 @@ class RecordingCapability(AbstractCapability[Any]):
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: Any, response: ModelResponse
     ) -> ModelResponse:
-        """Charge and record a response, and refuse its forbidden calls."""
+        """Charge and record a response, make the ids of its calls unique, and refuse its forbidden calls."""
+        response = with_unique_calls(response, self._call_ids)
         self._last_response = response
         self._charge(response, request_context.messages)
         self._record(response)
@@ -250,6 +252,15 @@ def handoff_settings(handoff_id: str) -> Callable[[RunContext[Any]], ModelSettin
         return settings
 
     return build_settings
+
+
+def with_unique_calls(response: ModelResponse, ids: CallIds) -> ModelResponse:
+    """Return a response whose function calls have ids of their own."""
+    parts = [
+        replace(part, tool_call_id=ids.unique(part.tool_call_id)) if isinstance(part, ToolCallPart) else part
+        for part in response.parts
+    ]
+    return replace(response, parts=parts)
 
 
 def check_finished(response: ModelResponse) -> ModelResponse:

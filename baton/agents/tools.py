@@ -20,6 +20,8 @@ from baton.wire.json_values import repair_text
 _INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 _VALIDATION_FILE = validate_call(lambda: None).__code__.co_filename  # where pydantic validates arguments
 
+_MAX_CALL_ID_LENGTH = 48  # with the number below the 64 characters that OpenAI accepts
+
 
 def wire_name(name: str) -> str:
     """Return the name of a tool for providers: letters, digits, `_` and `-`, at most 64 characters."""
@@ -105,6 +107,22 @@ class AgentTool:
             return _repair_result(result)
         except RecursionError:  # the result contains itself
             return repair_text(str(result))
+
+
+class CallIds:
+    """Makes the ids of a run's tool calls unique: some servers repeat them, which frameworks and providers refuse."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    def unique(self, call_id: str) -> str:
+        """Return the id if it is new, otherwise one with a number after it."""
+        candidate, number = call_id, 1
+        while candidate in self._seen:
+            number += 1
+            candidate = f"{call_id[:_MAX_CALL_ID_LENGTH]}_{number}"
+        self._seen.add(candidate)
+        return candidate
 
 
 def function_name(function: Callable[..., Any]) -> str:

@@ -24,6 +24,9 @@ from baton.wire.text import TokenEstimator, estimate_tokens
 MAX_CLAIM_LENGTH = 1_000
 """The maximum length of a claim in the history; a longer one is stored as an artifact."""
 
+MAX_EQUAL_FAILURES = 5
+"""After so many failures in a row of calls with the same tool and arguments, the next one is denied."""
+
 _PRIVATE_TYPES = {EventType.BRAINSTORM, EventType.INTERNAL_NOTE, EventType.REJECTED_ASSUMPTION, EventType.TOOL_CALL}
 
 
@@ -230,11 +233,20 @@ class Toolbox:
         self._denied: list[tuple[str, str]] = []  # tool and handoff
         self._recorded_count = 0
         self._calls = Calls("the stage", shows_arguments=False)
+        self._running: dict[str, tuple[str, str]] = {}  # tool and arguments, by the id of the call
+        self._failures: dict[tuple[str, str], int] = {}  # since the last success of an equal call
+        self._lock = threading.Lock()  # synchronous tools run in threads
 
     @property
     def names(self) -> frozenset[str] | None:
         """The allowed tools; None allows every tool."""
         return self._allowed
+
+    @property
+    def running(self) -> list[str]:
+        """The tools whose calls have not ended, the oldest call first."""
+        with self._lock:
+            return [tool for tool, _ in self._running.values()]
 
     def allows(self, name: str) -> bool:
         """Return whether a tool may be called. Nothing is recorded."""
@@ -321,8 +333,29 @@ class Toolbox:
     def _record_call(self, tool: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Record a call, or deny it."""
         self.check(tool)
-        arguments = {name: repr(value) for name, value in kwargs.items()}
-        return self._session.tool_call(tool, {"args": [repr(value) for value in args], **arguments})
+        arguments = {"args": [repr(value) for value in args], **{name: repr(value) for name, value in kwargs.items()}}
+        call = tool, _digest(json.dumps(arguments, sort_keys=True, default=str))
+        with self._lock:
+            failures = self._failures.get(call, 0)
+        if failures >= MAX_EQUAL_FAILURES:
+            self._deny(tool, self._handoff_id)
+            why = f"its last {failures} calls with the same arguments failed"
+            raise ToolDeniedError(tool, self._handoff_id, allowed=self._allowed or (), why=why)
+        call_id = self._session.tool_call(tool, arguments)
+        with self._lock:
+            self._running[call_id] = call
+        return call_id
+
+    def _end_call(self, call_id: str, *, success: bool) -> None:
+        """Note that a call has ended, and count equal failures."""
+        with self._lock:
+            call = self._running.pop(call_id, None)
+            if call is None:
+                return
+            if success:
+                self._failures.pop(call, None)
+            else:
+                self._failures[call] = self._failures.get(call, 0) + 1
 
     async def _record_awaited(self, tool: str, call_id: str, result: Awaitable[Any]) -> Any:
         """Await a call, record its result or error, and return the result."""
@@ -337,6 +370,7 @@ class Toolbox:
 
     def _record_result(self, tool: str, call_id: str, result: Any) -> Any:
         """Record the result of a call, and return it."""
+        self._end_call(call_id, success=result.success if isinstance(result, ToolAnswer) else True)
         if isinstance(result, ToolAnswer):
             self._session.tool_result(
                 tool,
@@ -355,6 +389,7 @@ class Toolbox:
 
     def _record_failure(self, tool: str, call_id: str, error: BaseException) -> RuntimeError:
         """Record the error of a call, and return an error to raise instead if it would end more than the call."""
+        self._end_call(call_id, success=False)
         message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         self._session.tool_result(tool, message, call_id=call_id, success=False)
         return RuntimeError(f"tool {tool!r} raised {message}")

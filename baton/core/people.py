@@ -31,6 +31,8 @@ def name_refusal(who: str) -> str | None:
     """Return why a person's name is invalid, or None; terminals, logs and records show it to others."""
     if len(who) > _MAX_NAME_LENGTH:
         return f"a person's name is recorded: give {_MAX_NAME_LENGTH} characters at most; found {len(who):,}"
+    if normalize_name(who).startswith(GROUP_PREFIX):
+        return f"{who[:_MAX_QUOTE_LENGTH]!a} is the name of a group, and a person decides; give the person's name"
     if is_visible(who) and who.strip():
         return None
     advice = "give it in one line, without control characters" if who.strip() else "give one"

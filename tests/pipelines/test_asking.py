@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.worker import Worker
 
 from baton import Baton, BatonPlugin, Decision, PipelineInput, Safeguards, WorkerParts, open_store
@@ -173,6 +173,18 @@ class TestPeople:
         result = await handle.result()
         assert result.output["who"] == "ann, carol"
         await assert_replays(handle, ASKING)
+
+    async def test_nobody_decides_as_a_group(self, office: Office) -> None:
+        """A decision in the name of the group itself is rejected, by update and by signal, however it is spelled."""
+        handle = await office.start(Publishes, who=["group:leads"])
+        decision = await answer_to(handle, "release manager", yes=True)
+        for name in ("group:leads", " GROUP:leads"):
+            with pytest.raises(WorkflowUpdateFailedError) as refused:
+                await handle.execute_update(DECIDE, decision.model_copy(update={"who": name}))
+            assert "is the name of a group" in str(refused.value.cause)
+        await handle.signal(DECIDE, decision.model_copy(update={"who": "group:leads"}))
+        await until(handle, lambda now: len(now.notes) == 1)
+        await handle.terminate()
 
     async def test_a_flood_of_decisions_is_checked_in_turn(
         self, office: Office, monkeypatch: pytest.MonkeyPatch
