@@ -6,7 +6,7 @@ from typing import Any
 from temporalio.converter import DefaultFailureConverter, PayloadConverter
 from temporalio.exceptions import ApplicationError, FailureError
 
-from baton.codec.secrets import mask_secrets
+from baton.codec.secrets import mask_secrets, mask_values
 
 _MAX_MEMBER_LENGTH = 2_000
 _MAX_SURPLUS_LENGTH = 40
@@ -132,7 +132,7 @@ def with_details(error: ApplicationError, *details: Any) -> ApplicationError:
     """Return the failure without its causes, in storable texts, with further details after its own."""
     return ApplicationError(
         text_of(error),
-        *error.details,
+        *mask_values(error.details),
         *details,
         type=storable_type(error),
         non_retryable=error.non_retryable,
@@ -154,5 +154,16 @@ def _has_storable_texts(error: BaseException) -> bool:
         text = _raw_text(error)
     except Exception:
         return False
+    if isinstance(error, ApplicationError) and error.failure is None and _details_leak(error):
+        return False
     limits = ((text, _MAX_TEXT_LENGTH), (_raw_type(error), _MAX_TYPE_LENGTH))
     return all(len(value) <= limit and storable_text(value, limit) == value for value, limit in limits)
+
+
+def _details_leak(error: ApplicationError) -> bool:
+    """Return whether an error's own details have a secret in a text."""
+    try:
+        details = tuple(error.details)
+        return bool(mask_values(details) != details)
+    except RecursionError:  # details that contain themselves are refused where they are written
+        return False

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from baton.wire.json_values import json_spellings
 
@@ -49,6 +50,21 @@ def mask(text: str, secrets: Iterable[str]) -> str:
         if len(spelling) >= MIN_SECRET_LENGTH:
             text = text.replace(spelling, WITHHELD)
     return text
+
+
+def mask_values(value: Any) -> Any:
+    """Return a value with the texts in its lists and mappings masked as by `mask_secrets`; other values unchanged."""
+    match value:
+        case str():
+            return mask_secrets(value)
+        case dict():
+            return {mask_values(key): mask_values(member) for key, member in value.items()}
+        case list():
+            return [mask_values(item) for item in value]
+        case tuple() if type(value) is tuple:
+            return tuple(mask_values(item) for item in value)
+        case _:
+            return value
 
 
 def mask_secrets(text: str) -> str:

@@ -40,7 +40,10 @@ class SessionLog:
         handoff_id: str,
         counter: TokenEstimator = estimate_tokens,
         clock: Callable[[], datetime] = now_utc,
+        mask: Callable[[str], str] = str,
     ) -> None:
+        """Set up the log; ``mask`` takes secrets out of the texts of errors."""
+        self._mask = mask
         self._stage = stage
         self._prefix = prefix
         self._handoff_id = handoff_id
@@ -70,6 +73,8 @@ class SessionLog:
     ) -> SessionEvent:
         """Record the result of a tool; ``by_model`` if a model wrote it."""
         timestamp = retrieved_at or self._clock()
+        if not success:
+            claim, content = self._mask(claim), None if content is None else self._mask(content)
         return self._record(
             EventType.TOOL_RESULT,
             claim,

@@ -18,6 +18,7 @@ from temporalio.common import MetricMeter
 
 from baton.artifacts.activity import ArtifactAccess
 from baton.artifacts.store import ArtifactStore, MemoryArtifactStore
+from baton.codec.secrets import mask_secrets
 from baton.compression.rules import Summariser
 from baton.contract.activity import SessionLog, Toolbox
 from baton.contract.records import HandoffContract, SessionEvent
@@ -257,7 +258,7 @@ class StageContext(Generic[BatonT]):
         prefix = ".".join(
             [str(given.seq), given.stage, *([f"{given.attempt}", f"{run}"] if given.attempt + run > 2 else [])]
         )
-        log = SessionLog(given.stage, prefix, self.handoff_id, self.parts.counter, self.parts.clock)
+        log = SessionLog(given.stage, prefix, self.handoff_id, self.parts.counter, self.parts.clock, mask_secrets)
         return self._share("session", log)
 
     @cached_property

@@ -18,6 +18,7 @@ from pydantic import JsonValue, ValidationError
 from temporalio import activity
 
 from baton.codec.failures import leaf_errors
+from baton.codec.secrets import mask_values
 from baton.contract.registry import check_distinct_tools, tool_set
 from baton.contract.store import output_check
 from baton.contract.validation import expiry_findings
@@ -253,7 +254,7 @@ class Stage(Generic[ArgumentT, AnswerT]):
         return StageReturn.for_input(
             context.given,
             baton_patch=patch,
-            findings=[*findings, *undeclared_writes(patch, self.spec.writes), *_handoff_findings(result)],
+            findings=mask_values([*findings, *undeclared_writes(patch, self.spec.writes), *_handoff_findings(result)]),
             output=result.output,
             spend=context.charged,
             models=dict(context.models),
