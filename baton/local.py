@@ -20,7 +20,7 @@ from baton.core.messages import PipelineInput, PipelineResult
 from baton.devserver import DevServer
 from baton.pipelines.workflow_function import PipelineType
 from baton.pipelines.workflow_steps import workflow_type
-from baton.plugin import BatonPlugin
+from baton.plugin import AT_ONCE, BatonPlugin
 from baton.runs.client_connection import Connection, connect
 from baton.sdk.failure_logs import RunFailedError, short_failures
 from baton.sdk.sandbox import naming_lines
@@ -122,7 +122,13 @@ async def _run(
         queue = f"{name}-{uuid4().hex[:8]}"
         activities = module.stages if stages is None else stages
         with naming_lines():
-            worker = Worker(client, task_queue=queue, workflows=[*pipelines], activities=activities)
+            worker = Worker(
+                client,
+                task_queue=queue,
+                workflows=[*pipelines],
+                activities=activities,
+                graceful_shutdown_timeout=AT_ONCE,  # the run has ended, or ends with its server
+            )
         await stack.enter_async_context(worker)
         handle: WorkflowHandle[Any, PipelineResult] = await client.start_workflow(
             name, start, id=queue, task_queue=queue, result_type=PipelineResult

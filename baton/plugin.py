@@ -75,6 +75,10 @@ WORKFLOW_TASKS = 8
 
 After a restart each task replays its run: of a hundred at once, most would time out and be repeated.
 """
+GRACE_SECONDS = 20.0
+"""How long stages in progress may take to finish after a stop, unless the worker or `BATON_GRACE_SECONDS` says."""
+AT_ONCE = timedelta(microseconds=1)
+"""The `graceful_shutdown_timeout` of a worker that cancels its stages at once; Temporal's default, 0, means unset."""
 _MAX_SUMMARY_LENGTH = 200  # the server accepts 400 bytes
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _HEARTBEAT_INTERVAL = timedelta(milliseconds=250)  # a lost worker loses at most the charges of this time
@@ -186,8 +190,7 @@ class BatonPlugin(SimplePlugin):
         # Heartbeats carry a stage's cost; by default the SDK delays them for 0.8 of the heartbeat timeout.
         interval = config.get("max_heartbeat_throttle_interval", _HEARTBEAT_INTERVAL)
         config["max_heartbeat_throttle_interval"] = min(interval, _HEARTBEAT_INTERVAL)
-        if grace := _grace_period(config.get("graceful_shutdown_timeout")):
-            config["graceful_shutdown_timeout"] = grace
+        config["graceful_shutdown_timeout"] = _grace_period(config.get("graceful_shutdown_timeout"))
         if self._store_is_local:  # concurrency gains nothing on a disk, and costs a task for each small payload
             config["max_workflow_task_external_storage_concurrency"] = 1
         names = {_activity_name(activity) for activity in activities}  # these replace Baton's own
@@ -275,9 +278,9 @@ async def _run_while_in_step(
         await watching
 
 
-def _grace_period(configured: timedelta | None) -> timedelta | None:
+def _grace_period(configured: timedelta | None) -> timedelta:
     """Return how long stages may take to finish after a stop: as configured, or `BATON_GRACE_SECONDS`."""
-    return configured or timedelta(seconds=float(os.environ.get("BATON_GRACE_SECONDS") or 0)) or None
+    return configured or timedelta(seconds=float(os.environ.get("BATON_GRACE_SECONDS") or GRACE_SECONDS))
 
 
 def _check_init(kind: type) -> None:

@@ -49,7 +49,7 @@ from baton.pipelines.activity_context import WorkerParts
 from baton.pipelines.activity_stage import Stage
 from baton.pipelines.workflow_function import named_schemas
 from baton.pipelines.workflow_steps import is_pipeline, workflow_type
-from baton.plugin import OFF, BatonPlugin
+from baton.plugin import AT_ONCE, GRACE_SECONDS, OFF, BatonPlugin
 from baton.sdk import leave
 from baton.sdk.failure_logs import short_failures
 from baton.sdk.sandbox import PipelineFileError, naming_lines, users_traceback
@@ -122,7 +122,7 @@ class Settings(SafeguardSettings):
     compress: bool = True
     searchable: bool = True
     stages_at_once: int = Field(default=100, ge=1)
-    grace_seconds: float = Field(default=20, ge=0, le=timedelta(days=7).total_seconds())
+    grace_seconds: float = Field(default=GRACE_SECONDS, ge=0, le=timedelta(days=7).total_seconds())
     deployment: str = "baton"
     build_id: str | None = None
     metrics: str | None = None
@@ -247,7 +247,7 @@ def make_worker(client: Client, settings: Settings, served: Served) -> Worker:
         max_concurrent_activities=settings.stages_at_once,
         # Workflow code does not block: more threads would only wait for the interpreter's lock.
         workflow_task_executor=ThreadPoolExecutor(1, thread_name_prefix="workflows"),
-        graceful_shutdown_timeout=timedelta(seconds=settings.grace_seconds),
+        graceful_shutdown_timeout=timedelta(seconds=settings.grace_seconds) or AT_ONCE,
         sticky_queue_schedule_to_start_timeout=timedelta(milliseconds=750),
         deployment_config=versioning,
         # Recorded in each workflow task; the default, a hash of the installed packages, is three times as long.

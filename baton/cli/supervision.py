@@ -21,12 +21,12 @@ from baton.cli.session import Session
 from baton.devserver import DevServer, DevServerOptions
 from baton.devserver.processes import bound_to_parent
 from baton.errors import BatonError
+from baton.plugin import GRACE_SECONDS
 
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 1.0, 30.0
 _HEALTHY_SECONDS = 60.0
 _POLL_SECONDS = 1.0
 _REFUSED = 2  # how a worker exits that its settings or its code keep from starting
-_GRACE_SECONDS = 20.0  # the default time for stages to finish
 _EXIT_SECONDS = 10.0  # for a worker to exit after its grace
 
 
@@ -41,7 +41,7 @@ class WorkerProgram:
     @property
     def stop_timeout(self) -> float:
         """Seconds that the worker may take to exit: the grace of its stages, and some more."""
-        grace = _GRACE_SECONDS
+        grace = GRACE_SECONDS
         with contextlib.suppress(ValueError):  # the worker itself refuses to start with such a value
             grace = float(self.environment.get("BATON_GRACE_SECONDS") or grace)
         return grace + _EXIT_SECONDS
@@ -55,7 +55,7 @@ def worker_environment(inherited: Mapping[str, str], *, address: str, namespace:
         "TEMPORAL_NAMESPACE": namespace,
         "TEMPORAL_CONFIG_FILE": os.devnull,
         "BATON_ARTIFACTS": artifacts,
-        "BATON_GRACE_SECONDS": inherited.get("BATON_GRACE_SECONDS") or f"{_GRACE_SECONDS:g}",
+        "BATON_GRACE_SECONDS": inherited.get("BATON_GRACE_SECONDS") or f"{GRACE_SECONDS:g}",
         "PYTHONUNBUFFERED": "1",
     }
 

@@ -20,7 +20,7 @@ from baton.artifacts.store import default_store
 from baton.codec.conversion import data_converter
 from baton.errors import ServerError
 from baton.sdk import leave
-from baton.sdk.failure_logs import RunFailedError, print_failure
+from baton.sdk.failure_logs import print_failure
 
 DEFAULT_ADDRESS = "localhost:7233"
 DEFAULT_TASK_QUEUE = "baton"
@@ -205,8 +205,7 @@ def run_and_leave(main: Coroutine[Any, Any, Any]) -> NoReturn:
         leave(_TERMINATED if terminated else 1)
     except BaseException as error:  # any error is printed and ends the process
         if isinstance(error, WorkflowFailureError):
-            failed = RunFailedError(error.cause).with_traceback(error.__traceback__)
-            print_failure(failed, sys.stderr)
+            print_failure(error, sys.stderr)
         else:
             sys.excepthook(*sys.exc_info())
         leave(1)

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
 from temporalio import activity
 from temporalio.client import WorkflowFailureError
@@ -147,6 +147,6 @@ def _cut(line: str) -> str:
     return line if len(line) <= _MAX_LINE_LENGTH else f"{line[: _MAX_LINE_LENGTH - 1]}…"
 
 
-def print_failure(error: BaseException, file: Any) -> None:
-    """Print an error that ends a program, in a few lines."""
-    print("\n".join(fit_lines(failure_frames(error), cause_lines(error))), file=file)
+def print_failure(error: WorkflowFailureError, file: TextIO) -> None:
+    """Print a run's failure that ends a program: the frames of the user's code, and the reason as the last line."""
+    print("\n".join(fit_lines(failure_frames(error), [_cut(storable_text(str(error.cause)))])), file=file)

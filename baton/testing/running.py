@@ -35,7 +35,7 @@ from baton.handoff.store_gate import Freshness
 from baton.handoff.store_safeguards import Safeguards
 from baton.pipelines.activity_context import WorkerParts
 from baton.pipelines.workflow_steps import workflow_type
-from baton.plugin import BatonPlugin
+from baton.plugin import AT_ONCE, BatonPlugin
 from baton.testing.replies import Replies, Replying
 from baton.wire.store_clock import now_utc
 
@@ -240,6 +240,7 @@ async def pipeline_worker(
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         default_heartbeat_throttle_interval=timedelta(milliseconds=100),
         max_heartbeat_throttle_interval=timedelta(milliseconds=100),
+        graceful_shutdown_timeout=AT_ONCE,  # a test that ends waits for no stage
     )
     async with worker:
         yield worker

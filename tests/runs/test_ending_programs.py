@@ -1,7 +1,18 @@
 """`run_and_leave`, the last line of a script: its exit codes and its output."""
 
+import asyncio
+import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
+from uuid import uuid4
+
+from temporalio.client import Client
+
+from baton import BatonPlugin, PipelineInput
+from baton.devserver import DevServer
+from tests.support.processes import ROOT, heard
 
 PROGRAM = """
 from temporalio.client import WorkflowFailureError
@@ -15,6 +26,42 @@ async def main() -> None:
 
 run_and_leave(main())
 """
+
+SERVICE = """
+import asyncio
+import sys
+
+from temporalio import activity
+from temporalio.worker import Worker
+
+from baton import Baton, BatonPatch, BatonPlugin, Pipeline, pipeline, stage
+from baton.client import connect, run_and_leave
+
+@stage
+async def hold(baton: Baton) -> BatonPatch:
+    print("began", flush=True)
+    await activity.wait_for_worker_shutdown()
+    await asyncio.sleep(0.2)  # a worker without a grace period cancels it here
+    print("finished", flush=True)
+    return BatonPatch()
+
+@pipeline
+async def holding(p: Pipeline) -> None:
+    await p.stage(hold)
+
+async def main() -> None:
+    client = await connect(plugins=[BatonPlugin()])
+    try:
+        async with Worker(client, task_queue=sys.argv[1], workflows=[holding], activities=[hold]):
+            print("working", flush=True)
+            await asyncio.Event().wait()
+    finally:
+        print("stopped", flush=True)
+
+if __name__ == "__main__":
+    run_and_leave(main())
+"""
+"""A program with a worker of its own, whose stage ends a little after the worker is asked to stop."""
 
 
 def run_program(raised: str) -> tuple[int, str]:
@@ -39,3 +86,24 @@ class TestRunAndLeave:
     def test_ctrl_c_leaves_no_traceback(self) -> None:
         """The exit code is the shell's own."""
         assert run_program("KeyboardInterrupt") == (130, "")
+
+    async def test_a_worker_of_its_own_lets_its_stage_finish(self, server: DevServer, tmp_path: Path) -> None:
+        """On SIGTERM, by default as `worker.py` does."""
+        (tmp_path / "service.py").write_text(SERVICE, encoding="utf-8")
+        queue = f"service-{uuid4()}"
+        inherited = {name: value for name, value in os.environ.items() if name != "BATON_GRACE_SECONDS"}
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "service.py", queue),
+            cwd=tmp_path,
+            env={**inherited, "TEMPORAL_ADDRESS": server.address, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+        )
+        client = await Client.connect(server.address, plugins=[BatonPlugin()])
+        handle = await client.start_workflow("holding", PipelineInput(goal="Hold"), id=queue, task_queue=queue)
+        await heard(process, "began")
+        process.send_signal(signal.SIGTERM)
+        output, _ = await process.communicate()
+        await handle.terminate()
+
+        assert output.split() == [b"finished", b"stopped"]
+        assert process.returncode == 128 + signal.SIGTERM
