@@ -238,8 +238,9 @@ def _label_subject(event: SessionEvent) -> str:
 
 
 def rank_fact(fact: Fact) -> tuple[int, float]:
-    """Return the sort key of a fact: the most certain first, then the newest."""
-    return _CONFIDENCE_RANK[fact.confidence], -fact.source.timestamp.timestamp()
+    """Return the sort key of a fact: what a user asked or forbade first, then the most certain, then the newest."""
+    is_of_user = fact.source.method == _SOURCES[EventType.USER_MESSAGE][1]
+    return -1 if is_of_user else _CONFIDENCE_RANK[fact.confidence], -fact.source.timestamp.timestamp()
 
 
 DEFAULT_PROCESSORS = (

@@ -230,10 +230,23 @@ class TestClaims:
 
 
 class TestBudget:
+    def test_what_a_user_asked_and_forbade_is_kept_first(self) -> None:
+        """Without it the receiver does something else, or what it may not do; tools can be called again."""
+        events = [
+            event("user_message", "Write the notes of 1.2", 60, id="request"),
+            event("user_message", "Never touch the public API report", 59, id="prohibition"),
+            *(result(f"Commit {number} is a chore", 2, id=f"commit-{number}") for number in range(90)),
+        ]
+        unlimited = compile_contract(events, request())
+        compiled = compile_contract(events, request(max_tokens=unlimited.report.contract_tokens // 3))
+
+        assert [fact.event_id for fact in compiled.contract.facts][:2] == ["request", "prohibition"]
+        assert "budget:user_message" not in compiled.contract.excluded_context
+
     def test_the_surest_and_newest_are_kept(self) -> None:
         """What has no room is labelled by its tool, and the tool was used all the same (S5-valid-e, C-39)."""
         events = [
-            event("user_message", "U" * 40, 1, id="user"),
+            event("decision", "U" * 40, 3, id="decision", accepted=True),
             result("A" * 40, 20, id="old", tool_name="policy.search"),
             result("B" * 40, 2, id="new"),
             event("llm_response", "C" * 40, 1, id="model"),
@@ -242,7 +255,7 @@ class TestBudget:
         compiled = compile_contract(events, request(max_tokens=unlimited.report.contract_tokens - 30))
 
         assert [fact.event_id for fact in compiled.contract.facts] == ["old", "new"]
-        assert compiled.contract.excluded_context == ["budget:user_message", "budget:llm_response"]
+        assert compiled.contract.excluded_context == ["budget:decision", "budget:llm_response"]
         tight = compile_contract(events, request(max_tokens=unlimited.report.contract_tokens - 60, granted=frozenset()))
         assert [fact.event_id for fact in tight.contract.facts] == ["new"]
         assert "budget:policy.search" in tight.contract.excluded_context
