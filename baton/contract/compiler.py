@@ -150,15 +150,34 @@ def leave_out_failed(draft: Draft) -> None:
 
 
 def leave_out_stale(draft: Draft) -> None:
-    """Leave out stale events: `stale:<subject>`."""
-    now, policy = draft.request.created_at, draft.policy
-    for event in draft.rest:
-        if event.type is EventType.TOOL_CALL:
-            continue  # it never becomes a fact
-        at, max_age, subject = event.at, event.max_age_minutes, _label_subject(event)
-        is_limited = event.type is EventType.TOOL_RESULT or max_age is not None
-        if at is None or at - now > TOLERANCE or (is_limited and now - at > policy.age_limit(subject, max_age)):
-            draft.leave_out(event, STALE, subject)
+    """Leave out stale events, and what a model said after them in the same run of its stage: `stale:<subject>`.
+
+    A model's statement rests on what its tools answered before it, until the tool answers again.
+    """
+    unsettled = {event.id for event in draft.rest}
+    stale_tools: dict[tuple[str | None, str | None], set[str]] = {}
+    for event in draft.events:
+        if event.id not in unsettled or event.type is EventType.TOOL_CALL:  # a call never becomes a fact
+            continue
+        tools = stale_tools.setdefault((event.agent, event.handoff_id), set())
+        is_result = event.type is EventType.TOOL_RESULT
+        tool = tool_key(event.tool_name or "")
+        if _is_stale(draft, event):
+            draft.leave_out(event, STALE, _label_subject(event))
+            if is_result:
+                tools.add(tool)
+        elif is_result:
+            tools.discard(tool)
+        elif event.type is EventType.LLM_RESPONSE and tools:
+            draft.leave_out(event, STALE, _label_subject(event))
+
+
+def _is_stale(draft: Draft, event: SessionEvent) -> bool:
+    """Return whether an event has no time, one in the future, or is older than it may be."""
+    now, at, max_age = draft.request.created_at, event.at, event.max_age_minutes
+    is_limited = event.type is EventType.TOOL_RESULT or max_age is not None
+    limit = draft.policy.age_limit(_label_subject(event), max_age)
+    return at is None or at - now > TOLERANCE or (is_limited and now - at > limit)
 
 
 def state_claims(draft: Draft) -> None:

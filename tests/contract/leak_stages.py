@@ -48,13 +48,13 @@ async def confide(context: StageContext[Baton]) -> BatonPatch:
     session.user_message(f"Something else entirely. {said['excluded-message']}", exclude=True)
     call = session.tool_call("crm.lookup_history", {"of": said["call-arguments"]})
     session.tool_result("crm.lookup_history", f"Old quarrels: {said['excluded-result']}", call_id=call, exclude=True)
+    session.model_response(f"It looks harmless. {said['model-word']}")  # what follows the stale result is stale
     session.tool_result("crm.lookup_pricing", f"It costs 100. {said['stale-result']}", retrieved_at=old)
     session.tool_result("crm.lookup_customer", f"It timed out. {said['failed-result']}", success=False)
     session.decision(f"Send it now. {said['unaccepted-decision']}", accepted=False)
     claim = f"The customer is known. {said['fact']}"
     session.tool_result("crm.lookup_customer", claim, content=f"{claim} All of it: {said['whole-answer']}")
     session.user_message(f"Please hurry. {said['user-word']}")
-    session.model_response(f"It looks harmless. {said['model-word']}")
     return BatonPatch(current_state=["Confided"])
 
 

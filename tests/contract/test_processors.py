@@ -229,6 +229,25 @@ class TestClaims:
             ContractPolicy(**members)
 
 
+class TestWhatRestsOnStaleResults:
+    def test_what_a_model_said_about_a_stale_result_is_stale(self) -> None:
+        """Until its tool answered again; another stage's model, and what was said before, are not concerned."""
+        members: dict[str, Any] = {"agent": "pricing", "handoff_id": "h-1"}
+        events = [
+            event("llm_response", "I look the price up", 50, id="before", **members),
+            result("The price is 12 EUR", 45, id="old", **members),
+            event("llm_response", "12 EUR are too much", 44, id="about", **members),
+            event("llm_response", "The terms are fair", 44, id="other", agent="legal", handoff_id="h-1"),
+            result("The price is 10 EUR", 5, id="new", **members),
+            event("llm_response", "10 EUR are fair", 4, id="again", **members),
+        ]
+
+        contract = compile_contract(events, request()).contract
+
+        assert [fact.event_id for fact in contract.facts] == ["before", "other", "new", "again"]
+        assert "stale:llm_response" in contract.excluded_context
+
+
 class TestBudget:
     def test_what_a_user_asked_and_forbade_is_kept_first(self) -> None:
         """Without it the receiver does something else, or what it may not do; tools can be called again."""
