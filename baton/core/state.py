@@ -5,6 +5,7 @@ same baton. This module uses no clock, no random ids and no Temporal.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
@@ -159,6 +160,12 @@ class PipelineState:
                 self.report_misfit(str(error))
             self._folded = None
         return self._baton
+
+    def copy(self) -> "PipelineState":
+        """Return a state to which steps can be added without a change of this one."""
+        state = copy(self)
+        state.entries, state.outcomes, state._artifacts = [*self.entries], [*self.outcomes], {**self._artifacts}
+        return state
 
     def stage_rules(self) -> PatchRules:
         """Return the rules for the next patch: the pipeline's own and all known artifacts."""

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -15,8 +15,7 @@ from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
 from baton.compression.rules import COMPRESS
-from baton.core.baton import AnyBaton, Baton
-from baton.core.messages import PipelineInput, StageInput
+from baton.core.messages import StageInput
 from baton.errors import ConfigurationError, HistoryError
 from baton.wire.names import (
     HANDOFF_REFUSED,
@@ -35,6 +34,65 @@ _STEP = re.compile(r'"step (\d+): ')
 _MEMBERS = (MEMO_OUTCOME, MEMO_QUESTIONS, MEMO_FIELDS, MEMO_UNDONE)  # never two in one event
 
 RecordT = TypeVar("RecordT", bound=Record)
+
+
+@dataclass(frozen=True)
+class DecodedEvent:
+    """An event with its failures decoded, and its payload if that may be one of Baton's records."""
+
+    event: HistoryEvent
+    text: bytes | None
+
+
+async def decode(events: Sequence[HistoryEvent], converter: DataConverter) -> list[DecodedEvent]:
+    """Return the events decoded, in order."""
+    texts = await decode_payloads(events, converter)
+    return [DecodedEvent(event, texts.get(event.event_id)) for event in await decode_failures(events, converter)]
+
+
+_ENDS = frozenset(
+    f"{name}_event_attributes"
+    for name in (
+        "workflow_execution_started",
+        "workflow_task_failed",
+        *(f"workflow_execution_{end}" for end in ("completed", "failed", "terminated", "canceled", "timed_out")),
+        "workflow_execution_continued_as_new",
+    )
+)
+"""The events that end what is committed, besides a completed workflow task and its commands."""
+
+
+def split_at_tasks(events: Iterable[DecodedEvent]) -> tuple[list[list[DecodedEvent]], list[DecodedEvent]]:
+    """Return the events up to the end of each workflow task, and those after the last.
+
+    The start and the end of a run count as tasks. A task ends with its commands: they decide what the events before
+    them were. A reset is part of the task after it, which processes again what the reset kept.
+    """
+    tasks: list[list[DecodedEvent]] = []
+    rest: list[DecodedEvent] = []
+    completed = 0
+    for decoded in events:
+        event = decoded.event
+        if completed and not _is_command(event, completed):
+            tasks.append(rest)
+            rest, completed = [], 0
+        rest.append(decoded)
+        if event.HasField("workflow_task_completed_event_attributes"):
+            completed = event.event_id
+        elif event.WhichOneof("attributes") in _ENDS and not event.workflow_task_failed_event_attributes.base_run_id:
+            tasks.append(rest)
+            rest, completed = [], 0
+    if completed:
+        tasks.append(rest)
+        rest = []
+    return tasks, rest
+
+
+def _is_command(event: HistoryEvent, task: int) -> bool:
+    """Return whether a completed workflow task made an event."""
+    kind = event.WhichOneof("attributes") or ""
+    is_of_update = kind.startswith("workflow_execution_update_")
+    return is_of_update or getattr(getattr(event, kind, None), "workflow_task_completed_event_id", 0) == task
 
 
 async def decode_payloads(events: Sequence[HistoryEvent], converter: DataConverter) -> dict[int, bytes]:
@@ -154,16 +212,6 @@ def parse_step_number(text: bytes | None) -> int:
     return int(match[1]) if match else 0
 
 
-def first_baton(start: PipelineInput, events: Sequence[HistoryEvent], texts: dict[int, bytes]) -> Baton:
-    """Return the baton at the start, with the default fields of its type."""
-    for event in events:
-        fields = event.workflow_properties_modified_event_attributes.upserted_memo.fields
-        if MEMO_FIELDS in fields:
-            extra_fields = json.loads(texts[event.event_id])
-            return start.model_copy(update={"baton": {**start.baton, **extra_fields}}).first_baton(AnyBaton)
-    return start.first_baton(AnyBaton)
-
-
 def innermost_message(failure: Failure) -> str:
     """Return the text of a failure's innermost cause."""
     while failure.HasField("cause"):
@@ -224,21 +272,6 @@ def timer_name(text: bytes | None) -> str:
     return name if isinstance(name, str) else ""
 
 
-def open_timers(events: Iterable[HistoryEvent], texts: Mapping[int, bytes]) -> list[Timer]:
-    """Return the timers that are running after these events, the oldest first."""
-    timers: dict[int, Timer] = {}
-    for event in events:
-        attributes: Any = getattr(event, event.WhichOneof("attributes") or "", None)
-        match event.WhichOneof("attributes"):
-            case "timer_started_event_attributes":
-                name = timer_name(texts.get(event.event_id))
-                since = time_of(event)
-                timers[event.event_id] = Timer(name, since, since + attributes.start_to_fire_timeout.ToTimedelta())
-            case "timer_canceled_event_attributes" | "timer_fired_event_attributes":
-                timers.pop(attributes.started_event_id, None)
-    return list(timers.values())
-
-
 def pending_handoffs(timers: Iterable[Timer]) -> list[HandoffDeadline]:
     """Return the handoffs that are waiting for a person."""
     return [
@@ -248,20 +281,10 @@ def pending_handoffs(timers: Iterable[Timer]) -> list[HandoffDeadline]:
     ]
 
 
-def find_handoff_tasks(events: Iterable[HistoryEvent], texts: Mapping[int, bytes]) -> dict[int, int]:
-    """Return, by step, the workflow task that made its handoff, if that was before the task that first sent it."""
-    tasks: dict[int, int] = {}
-    for event in events:
-        attributes: Any = getattr(event, event.WhichOneof("attributes") or "", None)
-        text, seq = texts.get(event.event_id), 0
-        if event.HasField("timer_started_event_attributes"):
-            match = _HANDOFF_TIMER.fullmatch(timer_name(text))
-            seq = int(match[1]) if match else 0
-        elif event.HasField("activity_task_scheduled_event_attributes") and is_compression(event):
-            seq = parse_step_number(text)
-        if seq:
-            tasks.setdefault(seq, attributes.workflow_task_completed_event_id)
-    return tasks
+def handoff_step(name: str) -> int:
+    """Return the step of the handoff whose deadline a timer is; 0 for any other timer."""
+    match = _HANDOFF_TIMER.fullmatch(name)
+    return int(match[1]) if match else 0
 
 
 async def decode_failures(events: Iterable[HistoryEvent], converter: DataConverter) -> list[HistoryEvent]:

@@ -8,17 +8,16 @@ from datetime import timedelta
 from typing import TypeVar
 
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.errors import BatonError, HistoryError
-from baton.runs.client_events import is_refusal, time_of
+from baton.runs.client_events import decode
 from baton.runs.client_executions import PAUSED, describe, history
-from baton.runs.client_news import News, news_of, streamed_news, with_streams
-from baton.runs.client_reader import find_chain_start, rebuild
+from baton.runs.client_news import News, streamed_news, with_streams
+from baton.runs.client_reader import RunReader, TaskNews, find_chain_start
 from baton.runs.client_record import Heard, RunRecord, RunStatus, read_open_streams
 
 _POLL = timedelta(seconds=60)  # the server answers within 20 s, with no events if nothing is new
@@ -43,16 +42,16 @@ class Cursor:
 
     Attributes:
         run_id: The run of the news.
-        event: The last event that was read.
-        told: How many pieces of news of that reading were delivered.
-        base: Run and event of the reading before; None for the first reading.
+        event: The last event of the workflow task of the news.
+        told: How many pieces of news of that task were delivered; None for all.
+        base: The run that this run replaced, and its last event; None if it was followed from the beginning.
         continues: Whether another run had replaced this run by then.
         heard: The position in each activity's stream by then: activity id, attempt, position.
     """
 
     run_id: str
     event: int
-    told: int
+    told: int | None
     base: tuple[str, int] | None = None
     continues: bool = False
     heard: tuple[tuple[str, int, int], ...] = ()
@@ -60,7 +59,8 @@ class Cursor:
     def __str__(self) -> str:
         base_run, base_event = self.base or ("", 0)
         heard = ",".join(f"{activity}.{attempt}.{position}" for activity, attempt, position in self.heard)
-        return f"{self.run_id}:{self.event}:{self.told}:{base_run}:{base_event}:{self.continues:d}:{heard}"
+        told = "" if self.told is None else self.told
+        return f"{self.run_id}:{self.event}:{told}:{base_run}:{base_event}:{self.continues:d}:{heard}"
 
     @classmethod
     def parse(cls, text: str) -> "Cursor":
@@ -69,7 +69,7 @@ class Cursor:
         base = (base_run, int(base_event)) if base_run else None
         entries = (part.split(".") for part in streams.split(",") if part)
         positions = tuple((activity, int(attempt), int(position)) for activity, attempt, position in entries)
-        return cls(run_id, int(event), int(told), base, continues == "1", positions)
+        return cls(run_id, int(event), int(told) if told else None, base, continues == "1", positions)
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class Followed:
     """A run at one moment, and its news.
 
     Attributes:
-        run: The run; None if the server has not been reached yet.
-        news: What happened since the previous update.
+        run: The run as its last workflow task left it; None if the server has not been reached yet.
+        news: What happened since the previous update; the same for each follower, whenever it begins.
         lost: Why the server is unreachable; None while it is reachable.
         is_last: Whether the run has ended and no other run continues it.
         cursors: The cursor after each piece of news.
@@ -118,89 +118,129 @@ async def follow(
         ```
     """
     cursor = Cursor.parse(cursor) if isinstance(cursor, str) else cursor
-    heard: dict[str, tuple[int, int]] = {}
-    streaming = asyncio.Event()
-    previous: RunRecord | None = None
-    if cursor is not None:
-        earlier = await _read_up_to(client, workflow_id, *cursor.base) if cursor.base else None
-        previous = await _read_up_to(client, workflow_id, cursor.run_id, cursor.event)
-        heard = {activity: (attempt, position) for activity, attempt, position in cursor.heard}
-        news = with_streams(
-            news_of(earlier, previous, previous.read_at, goes_on=cursor.continues), earlier, previous, heard
-        )
-        news_left = news[cursor.told :]
-        yield Followed(previous, news_left, cursors=_cursors_from(cursor, len(news_left)))
-        heard = _heard_of_open(previous, heard)
-        streaming.set() if _has_open_stream(previous) else streaming.clear()
-    run_id = cursor.run_id if cursor else run_id or (await describe(client, workflow_id)).run_id
-    while True:
-        successor: str | None = None
-        async for batch in _with_stream_polls(_batches(client, workflow_id, run_id), streaming):
-            if batch is None:
-                if previous is not None and (update := await _read_streams(client, previous, heard)):
+    follower = _Follower(client, workflow_id)
+    if cursor is not None and cursor.base is not None:
+        follower.previous = (await _read_up_to(client, workflow_id, *cursor.base)).committed
+        follower.previous.first_began = await find_chain_start(client, follower.previous)
+    next_run: str | None = cursor.run_id if cursor else run_id or (await describe(client, workflow_id)).run_id
+    while next_run is not None:
+        follower.begin(next_run)
+        if cursor is not None:
+            yield await follower.resume(cursor)
+            cursor = None
+        while follower.is_open:
+            async for batch in _with_stream_polls(_batches(client, workflow_id, next_run), follower.streaming):
+                if batch is None:
+                    update = await follower.read_streams()
+                elif isinstance(batch, RPCError):
+                    update = Followed(follower.run, [], lost=batch.message)
+                else:
+                    update = await follower.take(batch)
+                if update is not None:
                     yield update
-                continue
-            if isinstance(batch, RPCError):
-                yield Followed(previous, [], lost=batch.message)
-                continue
-            run = await _rebuild(client, workflow_id, run_id, batch)
-            is_known = previous is not None and previous.run_id == run_id and previous.last_event >= run.last_event
-            has_ended = run.status is not RunStatus.RUNNING
-            if is_known and not has_ended:
-                continue
-            run.first_began = previous.first_began if previous else await find_chain_start(client, run)
-            successor = await _find_successor(client, run) if has_ended else None
-            continues = successor is not None
-            same_run = previous is not None and previous.run_id == run_id
-            heard = heard if same_run else {}
-            news = news_of(previous, run, time_of(batch[-1]), goes_on=continues)
-            news = [] if is_known else with_streams(news, previous, run, heard)
-            base = (previous.run_id, previous.last_event) if previous else None
-            start = Cursor(run_id, run.last_event, 0, base, continues, _heard_items(heard))
-            previous, heard = run, _heard_of_open(run, heard)
-            streaming.set() if _has_open_stream(run) else streaming.clear()
-            yield Followed(run, news, is_last=has_ended and not continues, cursors=_cursors_from(start, len(news)))
-        if successor is not None:
-            run_id = successor
-        elif previous is None or previous.status is not RunStatus.RUNNING:
-            return
-        else:  # the server refuses to wait for a paused run
-            await _until_unpaused(client, workflow_id, run_id)
+            if follower.is_open:  # the server refuses to wait for a paused run
+                await _until_unpaused(client, workflow_id, next_run)
+        next_run = follower.successor
 
 
-def _cursors_from(start: Cursor, pieces: int) -> list[Cursor]:
-    return [replace(start, told=start.told + piece + 1) for piece in range(pieces)]
+class _Follower:
+    """Feeds the events of a run, and of the runs that continue it, to their readers.
+
+    Attributes:
+        previous: The run that the followed run continues.
+        run: The last record of the followed run; of the one before, until there is one.
+        successor: The run that continues the followed run.
+        streaming: Set while a stage streams.
+    """
+
+    def __init__(self, client: Client, workflow_id: str) -> None:
+        self._client = client
+        self._workflow_id = workflow_id
+        self._heard: dict[str, tuple[int, int]] = {}
+        self.previous: RunRecord | None = None
+        self.run: RunRecord | None = None
+        self.successor: str | None = None
+        self.streaming = asyncio.Event()
+
+    def begin(self, run_id: str) -> None:
+        """Begin with a run, the next one if there was one before."""
+        self.previous = self.run or self.previous
+        self.successor, self._heard, self._run_id = None, {}, run_id
+        self._reader = RunReader(self._workflow_id, run_id, self.previous)
+        self.is_open = True
+
+    async def take(self, events: Sequence[HistoryEvent]) -> Followed | None:
+        """Return the update after the next events; None if no workflow task has ended."""
+        new_events = [event for event in events if event.event_id > self._reader.last_event]
+        tasks = self._reader.feed(await decode(new_events, self._client.data_converter))
+        if not tasks:
+            return None
+        await self._read()
+        pairs = [pair for task in tasks for pair in self._news(task, self._start(task))]
+        return self._update(pairs)
+
+    async def resume(self, cursor: Cursor) -> Followed:
+        """Return the update with the news after a cursor, up to the end of its workflow task."""
+        self._reader = await _read_up_to(self._client, self._workflow_id, cursor.run_id, cursor.event, self.previous)
+        await self._read()
+        self._heard = {activity: (attempt, position) for activity, attempt, position in cursor.heard}
+        told, start = cursor.told, replace(cursor, told=0)
+        pairs = list(self._news(self._reader.last_task, start))
+        return self._update([] if told is None else pairs[told:])
+
+    async def read_streams(self) -> Followed | None:
+        """Return the new output of stages that stream, if any."""
+        run = self.run
+        if run is None or run.run_id != self._run_id:
+            return None
+        try:
+            streams = await read_open_streams(self._client, run.workflow_id, run.run_id, run.streams)
+        except RPCError as error:
+            if _is_transient(error):  # the next reading of the history reports it
+                return None
+            raise
+        pairs: list[tuple[News, Cursor]] = []
+        start = replace(self._start(self._reader.last_task), told=None)
+        for stream in streams:
+            for piece, position in streamed_news(run, stream, {**self._heard}):
+                self._heard[stream.activity] = position
+                pairs.append((piece, replace(start, heard=_heard_items(self._heard))))
+        return self._update(pairs) if pairs else None
+
+    async def _read(self) -> None:
+        """Set the run, and what continues it."""
+        run = self._reader.committed
+        known = self.run or self.previous
+        run.first_began = known.first_began if known else await find_chain_start(self._client, run)
+        self.run, self.is_open = run, run.status is RunStatus.RUNNING
+        self.successor = None if self.is_open else await _find_successor(self._client, run)
+
+    def _start(self, task: TaskNews) -> Cursor:
+        """Return the cursor before the news of a task."""
+        base = (self.previous.run_id, self.previous.last_event) if self.previous else None
+        return Cursor(self._run_id, task.event, 0, base, self.successor is not None, _heard_items(self._heard))
+
+    def _news(self, task: TaskNews, start: Cursor) -> list[tuple[News, Cursor]]:
+        """Return the news of a task, each with the cursor after it."""
+        assert self.run is not None  # noqa: S101 - it was read
+        news = task.news if start.continues else [*task.news, *task.closing]
+        news = with_streams(news, self.run, task.streams, self._heard)
+        for stream in task.streams:
+            self._heard.pop(stream.activity, None)
+        return [(piece, replace(start, told=told)) for told, piece in enumerate(news, 1)]
+
+    def _update(self, pairs: Sequence[tuple[News, Cursor]]) -> Followed:
+        assert self.run is not None  # noqa: S101 - it was read
+        is_streaming = any(stream.event is None for stream in self.run.streams)
+        self.streaming.set() if is_streaming else self.streaming.clear()
+        is_last = not self.is_open and self.successor is None
+        return Followed(
+            self.run, [piece for piece, _ in pairs], is_last=is_last, cursors=[cursor for _, cursor in pairs]
+        )
 
 
 def _heard_items(heard: Heard) -> tuple[tuple[str, int, int], ...]:
     return tuple((activity, *position) for activity, position in heard.items())
-
-
-def _heard_of_open(run: RunRecord, heard: Heard) -> dict[str, tuple[int, int]]:
-    open_ids = [stream.activity for stream in run.streams if stream.event is None]
-    return {activity: position for activity, position in heard.items() if activity in open_ids}
-
-
-def _has_open_stream(run: RunRecord) -> bool:
-    return any(stream.event is None for stream in run.streams)
-
-
-async def _read_streams(client: Client, run: RunRecord, heard: dict[str, tuple[int, int]]) -> Followed | None:
-    """Return the new output of stages that stream, and update ``heard``."""
-    try:
-        streams = await read_open_streams(client, run.workflow_id, run.run_id, run.streams)
-    except RPCError as error:
-        if _is_transient(error):  # the next reading of the history reports it
-            return None
-        raise
-    news, cursors = list[News](), list[Cursor]()
-    start = Cursor(run.run_id, run.last_event, 0, (run.run_id, run.last_event))
-    for stream in streams:
-        for piece, position in streamed_news(run, stream, {**heard}):
-            heard[stream.activity] = position
-            news.append(piece)
-            cursors.append(replace(start, heard=_heard_items(heard)))
-    return Followed(run, news, cursors=cursors) if news else None
 
 
 BatchT = TypeVar("BatchT")
@@ -230,14 +270,16 @@ async def _with_stream_polls(
         await batches.aclose()
 
 
-async def _read_up_to(client: Client, workflow_id: str, run_id: str, last_event: int) -> RunRecord:
+async def _read_up_to(
+    client: Client, workflow_id: str, run_id: str, last_event: int, previous: RunRecord | None = None
+) -> RunReader:
+    """Return the reader of a run after the workflow task that ended with an event."""
     _, events = await history(client, workflow_id, run_id)
-    known_events = [event for event in events if event.event_id <= last_event]
-    if not known_events:
-        raise HistoryError(f"run {run_id!r} of {workflow_id!r} has no event {last_event}")
-    run = await _rebuild(client, workflow_id, run_id, known_events)
-    run.first_began = await find_chain_start(client, run)
-    return run
+    reader = RunReader(workflow_id, run_id, previous)
+    reader.feed(await decode([event for event in events if event.event_id <= last_event], client.data_converter))
+    if reader.last_event != last_event or not last_event:
+        raise HistoryError(f"run {run_id!r} of {workflow_id!r} has no event {last_event} that ends a workflow task")
+    return reader
 
 
 async def wait_for_first_answer(client: Client, workflow_id: str, run_id: str | None = None) -> RunRecord | None:
@@ -250,32 +292,11 @@ async def wait_for_first_answer(client: Client, workflow_id: str, run_id: str | 
     return None
 
 
-async def _rebuild(client: Client, workflow_id: str, run_id: str, events: Sequence[HistoryEvent]) -> RunRecord:
-    """Return the run as its workflow sees it, without results that no workflow task has processed."""
-    last_noted = max((event.event_id for event in events if _has_noted_results(event)), default=0)
-    known_events = [event for event in events if event.event_id <= last_noted or not _is_result(event)]
-    run = await rebuild(workflow_id, run_id, known_events, client.data_converter)
-    run.last_event, run.read_at = events[-1].event_id, time_of(events[-1])
-    return run
-
-
-def _is_result(event: HistoryEvent) -> bool:
-    """Return whether an event is a stage's answer, which the workflow processes in its next task."""
-    return event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED or is_refusal(event)
-
-
-def _has_noted_results(event: HistoryEvent) -> bool:
-    """Return whether the workflow has processed all results before this event, as it has before a reset."""
-    is_reset = bool(event.workflow_task_failed_event_attributes.base_run_id)
-    return is_reset or event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
-
-
 async def _batches(
     client: Client, workflow_id: str, run_id: str
 ) -> AsyncGenerator[list[HistoryEvent] | RPCError, None]:
-    """Yield all events of a run so far whenever there are more, and every failure to reach the server."""
-    events: list[HistoryEvent] = []
-    token, pause = b"", _FIRST_PAUSE
+    """Yield the events of a run as they arrive, and every failure to reach the server; then all of them again."""
+    has_answered, token, pause = False, b"", _FIRST_PAUSE
     while True:
         request = GetWorkflowExecutionHistoryRequest(
             namespace=client.namespace,
@@ -287,21 +308,16 @@ async def _batches(
             response = await client.workflow_service.get_workflow_execution_history(request, timeout=_POLL)
         except RPCError as error:
             is_lost = bool(token) and error.status is RPCStatusCode.INVALID_ARGUMENT  # its branch has changed
-            if not (is_lost or _is_transient(error)) or (not events and _is_starting(error)):
+            if not (is_lost or _is_transient(error)) or (not has_answered and _is_starting(error)):
                 raise
             yield error
-            # The page token may be lost with the server: start over, and skip known events.
+            # The page token may be lost with the server: start over.
             token = b""
             await asyncio.sleep(pause)
             pause = min(2 * pause, _MAX_PAUSE)
             continue
-        pause = _FIRST_PAUSE
-        last = events[-1].event_id if events else 0
-        new_events = [event for event in response.history.events if event.event_id > last]
-        events += new_events
-        if new_events:
-            yield list(events)
-        token = response.next_page_token
+        has_answered, pause, token = True, _FIRST_PAUSE, response.next_page_token
+        yield [*response.history.events]
         if not token:
             return
 

@@ -1,13 +1,14 @@
 """The news of a run: what happened between two readings."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from baton.core.history import HistoryEntry, StepKind
-from baton.runs.client_record import Heard, RunRecord, RunStatus, Step, StepStatus, StepStream, new_parts
+from baton.runs.client_events import HandoffDeadline
+from baton.runs.client_record import Heard, Note, RunRecord, RunStatus, Step, StepStatus, StepStream, new_parts
 
 
 class NewsKind(StrEnum):
@@ -77,7 +78,47 @@ class News:
 _ENDS = (NewsKind.STEP_DONE, NewsKind.STEP_REFUSED, NewsKind.STEP_FAILED)
 
 
-def news_of(previous: RunRecord | None, current: RunRecord, at: datetime, *, goes_on: bool = False) -> list[News]:
+@dataclass(frozen=True)
+class Reading:
+    """What the news of a run compare: all of a run, or what a workflow task may have changed."""
+
+    run_id: str
+    goal: str
+    status: RunStatus
+    began: datetime | None
+    ended: datetime | None
+    reset: datetime | None
+    failure: str | None
+    next_run_id: str | None
+    suspended: str | None
+    missing: list[str]
+    steps: list[Step]
+    entries: list[HistoryEntry]
+    notes: list[Note]
+    handoffs: list[HandoffDeadline]
+
+    @classmethod
+    def of(cls, run: RunRecord) -> "Reading":
+        """Return the reading of a whole run."""
+        return cls(
+            run_id=run.run_id,
+            goal=run.start.goal,
+            status=run.status,
+            began=run.began,
+            ended=run.ended,
+            reset=run.reset,
+            failure=run.failure,
+            next_run_id=run.next_run_id,
+            suspended=run.suspended,
+            missing=run.missing,
+            steps=run.steps,
+            entries=run.state.entries,
+            notes=run.notes,
+            handoffs=run.pending_handoffs,
+        )
+
+
+def compare(previous: Reading | None, current: Reading, at: datetime) -> list[News]:
     """Return what happened to a run from one reading to the next, in order."""
     earlier = _EarlierReading(previous, at)
     news = [
@@ -89,8 +130,6 @@ def news_of(previous: RunRecord | None, current: RunRecord, at: datetime, *, goe
         *earlier.suspended(current),
     ]
     news.sort(key=lambda piece: piece.at)
-    if goes_on:
-        return [piece for piece in news if piece.kind is not NewsKind.STEP_FAILED]
     if current.status is not RunStatus.RUNNING and not earlier.ended(current):
         news.append(News(NewsKind.RUN_ENDED, current.ended or at, _describe_end(current)))
     return news
@@ -105,47 +144,39 @@ def streamed_news(run: RunRecord, stream: StepStream, heard: Heard) -> Iterator[
         yield News(NewsKind(kind), stream.at, text, step, tool=tool), position
 
 
-def with_streams(news: list[News], previous: RunRecord | None, current: RunRecord, heard: Heard) -> list[News]:
+def with_streams(news: list[News], run: RunRecord, ended: Iterable[StepStream], heard: Heard) -> list[News]:
     """Insert the new pieces of ended streams into the news, each before its step's end."""
-    known_ends = {(stream.activity, stream.event) for stream in previous.streams if stream.event} if previous else set()
-    since = current.last_event
-    if previous is not None and previous.run_id != current.run_id:
-        if current.resets:
-            since = current.resets[-1].event
-        else:
-            known_ends = set()  # the run continued as new, so its event numbers start over
     merged = [*news]
-    for stream in current.streams:
-        if stream.event is not None and ((stream.activity, stream.event) not in known_ends or stream.event > since):
-            pieces = [piece for piece, _ in streamed_news(current, stream, heard)]
-            ends = (piece.step and piece.step.seq == stream.seq and piece.kind in _ENDS for piece in merged)
-            index = next((index for index, is_end in enumerate(ends) if is_end), len(merged))
-            merged[index:index] = pieces
+    for stream in ended:
+        pieces = [piece for piece, _ in streamed_news(run, stream, heard)]
+        ends = (piece.step and piece.step.seq == stream.seq and piece.kind in _ENDS for piece in merged)
+        index = next((index for index, is_end in enumerate(ends) if is_end), len(merged))
+        merged[index:index] = pieces
     return merged
 
 
 class _EarlierReading:
     """The earlier reading of a run; its methods yield the news since then."""
 
-    def __init__(self, previous: RunRecord | None, now: datetime) -> None:
+    def __init__(self, previous: Reading | None, now: datetime) -> None:
         self._previous = previous
         self._now = now
         self._steps = {step.seq: step for step in previous.steps} if previous else {}
         self._entries = _entries_by_step(previous) if previous else {}
 
-    def ended(self, current: RunRecord) -> bool:
+    def ended(self, current: Reading) -> bool:
         previous = self._previous
         return previous is not None and previous.run_id == current.run_id and previous.status is current.status
 
-    def run(self, current: RunRecord) -> Iterator[News]:
+    def run(self, current: Reading) -> Iterator[News]:
         previous = self._previous
         if previous is None:
-            yield News(NewsKind.RUN_STARTED, current.began or self._now, current.start.goal)
+            yield News(NewsKind.RUN_STARTED, current.began or self._now, current.goal)
         elif previous.run_id != current.run_id:
             how = "continued as new" if previous.next_run_id else "rolled back"
             yield News(NewsKind.RUN_GOES_ON, self._replaced_at(current), f"{how}; continues as run {current.run_id}")
 
-    def suspended(self, current: RunRecord) -> Iterator[News]:
+    def suspended(self, current: Reading) -> Iterator[News]:
         same_run = self._previous if self._previous and self._previous.run_id == current.run_id else None
         if current.suspended not in (None, same_run.suspended if same_run else None):
             yield News(NewsKind.RUN_SUSPENDED, self._now, current.suspended)
@@ -153,17 +184,17 @@ class _EarlierReading:
             if same_run is None or text not in same_run.missing:
                 yield News(NewsKind.WAITS_FOR_WORKER, self._now, text)
 
-    def undone(self, current: RunRecord) -> Iterator[News]:
+    def undone(self, current: Reading) -> Iterator[News]:
         removed = sorted(self._entries.keys() - _entries_by_step(current).keys())
         at = self._replaced_at(current)
         yield from (News(NewsKind.STEP_UNDONE, at, step=self._steps[seq]) for seq, _ in removed if seq in self._steps)
 
-    def _replaced_at(self, current: RunRecord) -> datetime:
+    def _replaced_at(self, current: Reading) -> datetime:
         """Return when a run replaced the earlier run: at its reset, or when the earlier run ended."""
         ended = self._previous.ended if self._previous else None
         return current.reset or ended or self._now
 
-    def steps(self, current: RunRecord) -> Iterator[News]:
+    def steps(self, current: Reading) -> Iterator[News]:
         entries = _entries_by_step(current)
         taken_over = [step for step in current.steps if step.status is StepStatus.TAKEN_OVER]
         if taken_over and self._previous is None:
@@ -196,10 +227,10 @@ class _EarlierReading:
         run_began = self._previous.began if self._previous else None
         return not (old.status is StepStatus.TAKEN_OVER and step.ended and run_began and step.ended <= run_began)
 
-    def handoffs(self, current: RunRecord) -> Iterator[News]:
-        known = self._previous.pending_handoffs if self._previous else []
+    def handoffs(self, current: Reading) -> Iterator[News]:
+        known = self._previous.handoffs if self._previous else []
         steps = {step.seq: step for step in current.steps}
-        for deadline in current.pending_handoffs:
+        for deadline in current.handoffs:
             if deadline not in known:
                 step = steps.get(deadline.seq)
                 reason = (step.failure if step else None) or deadline.why
@@ -209,7 +240,7 @@ class _EarlierReading:
         """Return whether a step's entries are known; times are ignored, because a reset changes the last step's."""
         return _without_times(self._entries.get(key, [])) == _without_times(entries)
 
-    def notes(self, current: RunRecord) -> Iterator[News]:
+    def notes(self, current: Reading) -> Iterator[News]:
         earlier_notes = [note.text for note in self._previous.notes] if self._previous else []
         for note in current.notes:
             # A run that continues as new has only the end of an earlier note.
@@ -220,10 +251,10 @@ class _EarlierReading:
                 yield News(NewsKind.NOTE, note.at, note.text)
 
 
-def _entries_by_step(run: RunRecord) -> dict[tuple[int, bool], list[HistoryEntry]]:
+def _entries_by_step(run: Reading) -> dict[tuple[int, bool], list[HistoryEntry]]:
     """Return a run's entries by step and whether they are edits: an edit shares a step's number."""
     steps: dict[tuple[int, bool], list[HistoryEntry]] = {}
-    for entry in run.state.entries:
+    for entry in run.entries:
         steps.setdefault((entry.seq, entry.kind is StepKind.EDIT), []).append(entry)
     return steps
 
@@ -238,5 +269,5 @@ def _same_failure(old: Step, new: Step) -> bool:
     return (new.failure or "").endswith(old.failure or "") and (is_open_fan_out or new.ended in (old.ended, None))
 
 
-def _describe_end(run: RunRecord) -> str:
+def _describe_end(run: Reading) -> str:
     return f"{run.status.value}: {run.failure}" if run.failure else run.status.value

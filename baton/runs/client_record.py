@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
-from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.converter import DataConverter
 
@@ -19,10 +18,10 @@ from baton.core.messages import Decided, PipelineInput, PipelineResult, PromptPa
 from baton.core.pending import HandoffDecision
 from baton.core.questions import Question
 from baton.core.state import PipelineState
-from baton.core.streaming import Streamed, decode_parts
+from baton.core.streaming import Streamed
 from baton.errors import HistoryError
 from baton.personal.records import merge_payloads
-from baton.runs.client_events import HandoffDeadline, Timer, pending_handoffs, time_of
+from baton.runs.client_events import HandoffDeadline, Timer, pending_handoffs
 from baton.runs.client_executions import describe
 from baton.wire.text import elapsed
 
@@ -40,31 +39,6 @@ class StepStream:
     event: int | None
     at: datetime
     content: Streamed | None = None
-
-
-def find_streams(
-    events: Sequence[HistoryEvent], stage_inputs: Mapping[int, StageInput], stage_returns: Mapping[int, StageReturn]
-) -> list[StepStream]:
-    """Return the streams in a history, in the order in which their activities were scheduled."""
-    streams: dict[int, StepStream] = {}
-    attempts: dict[int, int] = {}
-    for event in events:
-        attributes = getattr(event, event.WhichOneof("attributes") or "", None)
-        scheduled: int = getattr(attributes, "scheduled_event_id", 0)
-        if (stage_input := stage_inputs.get(event.event_id)) is not None and stage_input.stream:
-            id = event.activity_task_scheduled_event_attributes.activity_id
-            streams[event.event_id] = StepStream(id, stage_input.seq, stage_input.stage, None, time_of(event))
-        elif scheduled not in streams:
-            continue
-        elif event.HasField("activity_task_started_event_attributes"):
-            attempts[scheduled] = event.activity_task_started_event_attributes.attempt
-        elif not event.HasField("activity_task_cancel_requested_event_attributes"):
-            stream, answer = streams[scheduled], stage_returns.get(event.event_id)
-            content = None if answer is None else Streamed(attempts.get(scheduled, 1), decode_parts(answer.streamed))
-            streams[scheduled] = StepStream(
-                stream.activity, stream.seq, stream.stage, event.event_id, time_of(event), content
-            )
-    return [*streams.values()]
 
 
 async def read_open_streams(
@@ -126,7 +100,7 @@ class StepStatus(StrEnum):
     TAKEN_OVER = "taken over"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Step:
     """One step of a run: a stage, a fan-out, an approval, a child or a sleep.
 

@@ -20,7 +20,7 @@ from baton.core.history import StepKind
 from baton.core.messages import PipelineInput
 from baton.core.state import PipelineState
 from baton.runs.client_follow import Followed
-from baton.runs.client_news import News, NewsKind, news_of
+from baton.runs.client_news import News, NewsKind, Reading, compare
 from baton.runs.client_waiting import Pending, Waits
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -39,7 +39,7 @@ class TestNewsLines:
     def test_the_end_does_not_repeat_why_its_last_step_failed(self) -> None:
         """The reason stands one line above."""
         ends = {
-            why: list(news_lines(news_of(None, failed_run(why), AT), failed_run(why)))[-2:]
+            why: list(news_lines(compare(None, Reading.of(failed_run(why)), AT), failed_run(why)))[-2:]
             for why in ("OSError: no", "")
         }
 
@@ -53,7 +53,7 @@ class TestNewsLines:
         record = failed_run("")
         record.status, record.failure = RunStatus.TERMINATED, "not needed any more"
 
-        step, end = list(news_lines(news_of(None, record, AT), record))[-2:]
+        step, end = list(news_lines(compare(None, Reading.of(record), AT), record))[-2:]
         assert step.plain.endswith("✗ 1 plan: the run ended before it did")
         assert end.plain.endswith("■ TERMINATED: not needed any more")
 

@@ -14,7 +14,7 @@ from baton.core.messages import Decided, PipelineInput, StageReturn
 from baton.core.state import PipelineState
 from baton.errors import HistoryError
 from baton.runs.client_explanation import explain
-from baton.runs.client_news import News, NewsKind, news_of
+from baton.runs.client_news import News, NewsKind, Reading, compare
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -92,13 +92,16 @@ class TestDecisions:
         """In the table, in the JSON and in the news."""
         run = decided_run()
         text = shown(run)
-        lines = [line.plain for line in news_lines(news_of(None, run, AT), run)]
+        lines = [line.plain for line in news_lines(compare(None, Reading.of(run), AT), run)]
 
         assert text.index("approved by ann") < text.index("✗") < text.index("denied by ann")
         assert [row["approved"] for row in history_as_json(run)["history"]] == [True, False]
         assert any(line.endswith("✓ 1 legal: approved by ann: seen") for line in lines)
         assert any(line.endswith("✗ 2 security: denied by ann: seen") for line in lines)
-        assert [one.to_json_object().get("approved") for one in news_of(None, run, AT) if one.entries] == [True, False]
+        assert [one.to_json_object().get("approved") for one in compare(None, Reading.of(run), AT) if one.entries] == [
+            True,
+            False,
+        ]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from baton.core.history import HistoryEntry, Outcome, StepKind
 from baton.core.messages import PipelineInput
 from baton.core.state import PipelineState
 from baton.runs.client_events import Timer
-from baton.runs.client_news import News, NewsKind, news_of
+from baton.runs.client_news import News, NewsKind, Reading, compare
 from baton.runs.client_record import Note
 
 BEGAN = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -45,13 +45,17 @@ def run(*steps: Step, id: str = "run-1", recorded: float = 0, **members: Any) ->
     return RunRecord("w", id, "Delivery", start, state, steps=[*steps], began=BEGAN, **members)
 
 
-def news_between(previous: RunRecord | None, current: RunRecord, **members: Any) -> list[tuple[str, int | None]]:
+def news_of(previous: RunRecord | None, current: RunRecord) -> list[News]:
+    """Return the news from one whole reading to the next."""
+    return compare(Reading.of(previous) if previous else None, Reading.of(current), at(100))
+
+
+def news_between(previous: RunRecord | None, current: RunRecord) -> list[tuple[str, int | None]]:
     """Return the news, by kind and step."""
-    news: list[News] = news_of(previous, current, at(100), **members)
-    return [(piece.kind.value, piece.step.seq if piece.step else None) for piece in news]
+    return [(piece.kind.value, piece.step.seq if piece.step else None) for piece in news_of(previous, current)]
 
 
-class TestNewsOf:
+class TestCompare:
     """From one reading to the next."""
 
     def test_the_first_reading_has_all_news_in_order(self) -> None:
@@ -122,13 +126,13 @@ class TestNewsOf:
         current = run(step(1), stuck, timers=[Timer("cooling down", at(3), at(60)), timer])
 
         assert news_between(previous, current) == [("handoff_waits", 2)]
-        assert news_of(previous, current, at(100))[0].text == "its handoff was not accepted"
+        assert news_of(previous, current)[0].text == "its handoff was not accepted"
         assert news_between(current, current) == news_between(current, previous) == []
         renamed = replace(timer, name="step 2: deadline of handoff 9b1deb4d to score: rejected")
         rewaiting = run(step(1), stuck, timers=[renamed])
         assert news_between(current, rewaiting) == [("handoff_waits", 2)]
         unsent = replace(timer, name="step 2: deadline of handoff f47ac10b to score: top up, BUDGET_EXHAUSTED")
-        assert news_of(run(step(1)), run(step(1), timers=[unsent]), at(100))[0].text == "top up, BUDGET_EXHAUSTED"
+        assert news_of(run(step(1)), run(step(1), timers=[unsent]))[0].text == "top up, BUDGET_EXHAUSTED"
 
     def test_a_suspension_is_news_once_for_each_reason(self) -> None:
         """That it is still suspended, or continues, is not."""
@@ -144,7 +148,7 @@ class TestNewsOf:
         current = run(step(1, StepStatus.FAILED, failure="no"), status=RunStatus.FAILED, failure="no", ended=at(0.5))
 
         assert news_between(previous, current) == [("step_failed", 1), ("run_ended", None)]
-        assert news_of(previous, current, at(100))[-1].text == "FAILED: no"
+        assert news_of(previous, current)[-1].text == "FAILED: no"
 
     def test_a_roll_back_undoes_steps_and_repeats_none(self) -> None:
         """Kept steps are not news, though the reset changed the last one's time of recording."""
@@ -159,7 +163,7 @@ class TestNewsOf:
             ("note", None),
             ("step_started", 2),
         ]
-        assert {piece.at for piece in news_of(abandoned, current, at(100))[:4]} == {at(5.5)}
+        assert {piece.at for piece in news_of(abandoned, current)[:4]} == {at(5.5)}
 
     def test_a_roll_back_is_news_once_though_the_continuing_run_has_its_note_too(self) -> None:
         """The reset event's note is the longer one."""
@@ -184,12 +188,11 @@ class TestNewsOf:
             step(1, StepStatus.TAKEN_OVER), step(2, StepStatus.TAKEN_OVER), id="run-2", previous_run_id="run-1"
         )
 
-        assert news_between(run(step(1)), continued, goes_on=True) == [("step_done", 2)]
         assert news_between(continued, current) == [("run_goes_on", None)]
 
     def test_a_fork_lists_the_steps_it_took_over_in_one_piece(self) -> None:
         """These steps happened in another run."""
-        news = news_of(None, run(step(1, StepStatus.TAKEN_OVER), step(2)), at(100))
+        news = news_of(None, run(step(1, StepStatus.TAKEN_OVER), step(2)))
 
         assert [piece.kind for piece in news] == [NewsKind.RUN_STARTED, NewsKind.TAKEN_OVER, NewsKind.STEP_DONE]
         assert news[1].text == "1 stage1"
@@ -200,7 +203,7 @@ class TestToJsonObject:
 
     def test_empty_members_are_left_out(self) -> None:
         """A program needs no knowledge of our classes."""
-        [_, step_done] = news_of(None, run(step(1)), at(100))
+        [_, step_done] = news_of(None, run(step(1)))
 
         document = step_done.to_json_object()
         assert {name: document[name] for name in document if name != "entries"} == {

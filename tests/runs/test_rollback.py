@@ -130,9 +130,9 @@ class TestClosedRuns:
 
         news = [piece async for update in follow(client, handle.id) for piece in update.news]
         assert [piece.step.name if piece.step else piece.kind.value for piece in news] == [
-            *("run_started", "plan", "implement", "note", "review", "run_ended")
+            *("run_started", "plan", "plan", "implement", "implement", "note", "review", "review", "run_ended")
         ]
-        assert news[3].at == (await read_run(client, handle.id)).reset
+        assert news[5].at == (await read_run(client, handle.id)).reset
 
     async def test_a_fan_out_is_rolled_back_as_a_whole(self, client: Client, worker: Worker) -> None:
         """All its branches run again."""
