@@ -221,7 +221,7 @@ class Page:
     def __init__(self, console: Console) -> None:
         self.run: RunRecord | None = None
         self._console = console
-        self._changes: Changes = {}
+        self._changes: Changes | None = None  # of the run, once the page has shown it
         self._waits: Waits | None = None
         self._lost: str | None = None
         self._changed = asyncio.Event()
@@ -231,7 +231,7 @@ class Page:
         """Update the page."""
         self._lost = update.lost
         if update.run is not None and update.run is not self.run:
-            self.run, self._changes = update.run, _changes_by_step(update.run)
+            self.run, self._changes = update.run, None
         for piece in update.news:
             self._collect_output(piece)
         if update.news:
@@ -278,6 +278,7 @@ class Page:
     def _page(self, run: RunRecord, limit: int | None) -> RenderableType:
         """Return the page with at most ``limit`` steps, the newest."""
         pending = self._waits if run.status is RunStatus.RUNNING else None
+        self._changes = _changes_by_step(run) if self._changes is None else self._changes
         rows: list[RenderableType] = [heading(run, pending), "", *_steps_table(run, self._changes, limit)]
         for seq, text in self._streamed.items() if run.status is RunStatus.RUNNING else ():
             lines = [line for line in text.splitlines() if line.strip()][-_MAX_STREAM_LINES:]

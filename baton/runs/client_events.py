@@ -31,6 +31,10 @@ CHILD_ID = re.compile(r".*\.([^.]*)\.step(\d+)\.[0-9a-f]{8}")
 """The workflow id of a child: the name and the number of its step."""
 _STEP = re.compile(r'"step (\d+): ')
 
+_SIGNALS = (
+    "workflow_execution_signaled_event_attributes",
+    "signal_external_workflow_execution_initiated_event_attributes",
+)
 _MEMBERS = (MEMO_OUTCOME, MEMO_QUESTIONS, MEMO_FIELDS, MEMO_UNDONE)  # never two in one event
 
 RecordT = TypeVar("RecordT", bound=Record)
@@ -108,7 +112,7 @@ async def decode_payloads(events: Sequence[HistoryEvent], converter: DataConvert
             try:
                 texts[event.event_id] = (await _decode([payloads[event.event_id]], converter))[0]
             except Exception as error:
-                if not event.HasField("workflow_execution_signaled_event_attributes"):
+                if event.WhichOneof("attributes") not in _SIGNALS:
                     raise HistoryError(
                         f"the payload of event {event.event_id} cannot be decoded: {error}; the client needs the "
                         "codec and the artifact store of the workers"
@@ -149,6 +153,7 @@ def _find_payload(event: HistoryEvent) -> Payload | None:
             "workflow_execution_started_event_attributes"
             | "activity_task_scheduled_event_attributes"
             | "workflow_execution_signaled_event_attributes"
+            | "signal_external_workflow_execution_initiated_event_attributes"
         ):
             payloads = attributes.input.payloads
         case _:

@@ -1,19 +1,16 @@
 """Reads a run's handoffs from its event history, with no worker: the messages, and those that wait for a person."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
-from temporalio.common import RawValue
-from temporalio.converter import DataConverter
 
 from baton.core.pending import PendingHandoff
-from baton.runs.client_events import decode_payloads
+from baton.runs.client_events import decode
 from baton.runs.client_executions import history
-from baton.runs.client_reader import rebuild
+from baton.runs.client_reader import RunReader
 from baton.runs.client_record import RunRecord
 from baton.safety.scan import resolve_path
 
@@ -44,12 +41,13 @@ class RunHandoffs:
 async def read_handoffs(client: Client, workflow_id: str, run_id: str | None = None) -> RunHandoffs:
     """Return the handoffs of a run, read from its event history alone."""
     run_id, events = await history(client, workflow_id, run_id)
-    run = await rebuild(workflow_id, run_id, events, client.data_converter)
-    texts = await decode_payloads(events, client.data_converter)
-    reader = _HandoffReader(texts, await _read_signalled(events, client.data_converter))
-    for event in events:
-        reader.process(event)
-    return RunHandoffs(run, [question.handoff for question in run.questions if question.handoff], reader.messages)
+    decoded = await decode(events, client.data_converter)
+    reader = RunReader(workflow_id, run_id)
+    reader.feed(decoded)
+    run = reader.record
+    sent = (_parse_message(item.text) for item in decoded if item.event.WhichOneof("attributes") in _SENDING)
+    messages = {str(message["handoffId"]): message for message in sent if message is not None}
+    return RunHandoffs(run, [question.handoff for question in run.questions if question.handoff], messages)
 
 
 def without_envelope(message: Mapping[str, Any]) -> Message:
@@ -71,35 +69,10 @@ def text_at(message: Mapping[str, Any], pointer: str) -> str | None:
     return f"{keys[-1]}: {text}" if keys and pointer.endswith("}") else text
 
 
-class _HandoffReader:
-    def __init__(self, texts: dict[int, bytes], signalled: dict[int, Message]) -> None:
-        self._texts = texts
-        self._signalled = signalled
-        self.messages: dict[str, Message] = {}
-
-    def process(self, event: HistoryEvent) -> None:
-        match event.WhichOneof("attributes"):
-            case "activity_task_scheduled_event_attributes":
-                self._record_sent(_parse_message(self._texts.get(event.event_id)))
-            case "signal_external_workflow_execution_initiated_event_attributes":
-                self._record_sent(self._signalled.get(event.event_id))
-
-    def _record_sent(self, message: Message | None) -> None:
-        if message is not None:
-            self.messages[str(message["handoffId"])] = message
-
-
-async def _read_signalled(events: Sequence[HistoryEvent], converter: DataConverter) -> dict[int, Message]:
-    """Return the handoffs that were signaled to other pipelines, by event id."""
-    messages: dict[int, Message] = {}
-    for event in events:
-        if event.HasField("signal_external_workflow_execution_initiated_event_attributes"):
-            payloads = event.signal_external_workflow_execution_initiated_event_attributes.input.payloads
-            values = await converter.decode(list(payloads[:1]), [RawValue]) if payloads else []
-            message = _parse_message(values[0].payload.data) if values else None
-            if message is not None:
-                messages[event.event_id] = message
-    return messages
+_SENDING = (
+    "activity_task_scheduled_event_attributes",
+    "signal_external_workflow_execution_initiated_event_attributes",
+)
 
 
 def _parse_message(text: bytes | None) -> Message | None:
