@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from baton.core.baton import BatonPatch as BatonPatch
     from baton.core.budget import Budget as Budget
     from baton.core.budget import OnExhaustion as OnExhaustion
+    from baton.core.decisions import Decided as Decided
+    from baton.core.decisions import Decision as Decision
     from baton.core.exhibits import Exhibit as Exhibit
     from baton.core.history import Conflict as Conflict
     from baton.core.history import HistoryEntry as HistoryEntry
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
     from baton.core.history import Spend as Spend
     from baton.core.history import StepKind as StepKind
     from baton.core.history import snapshots as snapshots
-    from baton.core.messages import Decided as Decided
-    from baton.core.messages import Decision as Decision
     from baton.core.messages import Overview as Overview
     from baton.core.messages import PipelineInput as PipelineInput
     from baton.core.messages import PipelineResult as PipelineResult
@@ -109,7 +109,7 @@ _HOMES = {
     "core.history": "Conflict HistoryEntry Outcome Spend StepKind snapshots",
     "core.patching": "merge_patch PatchRules apply_patch",
     "core.state": "MergeStrategy",
-    "core.messages": "Decided Decision Overview PipelineInput PipelineResult PipelineStatus StageResult",
+    "core.messages": "Overview PipelineInput PipelineResult PipelineStatus StageResult",
     "core.rendering": "render",
     "core.exhibits": "Exhibit",
     "core.stages": "Retries",
@@ -147,6 +147,7 @@ _HOMES = {
     "wire.text": "TokenEstimator estimate_tokens fence",
     "worker": "run_worker",
     "core.receivers": "ReceiverRequirements",
+    "core.decisions": "Decision Decided",
 }
 _HOME = {name: f"baton.{module}" for module, names in _HOMES.items() for name in names.split()}
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from baton.artifacts.store import ArtifactStore as ArtifactStore
     from baton.contract.records import Explanation as Explanation
+    from baton.core.decisions import Waiting as Waiting
     from baton.core.messages import StageInput as StageInput
     from baton.core.messages import StageReturn as StageReturn
-    from baton.core.messages import Waiting as Waiting
     from baton.core.operations import Fact as Fact
     from baton.core.operations import Operation as Operation
     from baton.core.operations import Preview as Preview

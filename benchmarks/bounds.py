@@ -13,7 +13,8 @@ from temporalio.exceptions import ApplicationError
 
 from baton.codec.conversion import BatonPayloadConverter
 from baton.core.baton import Baton
-from baton.core.messages import Decision, PipelineInput, StageReturn
+from baton.core.decisions import Decision
+from baton.core.messages import PipelineInput, StageReturn
 from baton.core.pending import HandoffDecision
 from baton.core.receivers import ReceiverRequirements
 from baton.core.state import PipelineState

@@ -35,9 +35,9 @@ from baton.cli.show import approval_rows, baton_card, form_fields
 from baton.cli.watch import news_lines
 from baton.client import Decide, DecidePreview, OpenApproval, RunRecord, StepStatus
 from baton.core.baton import AnyBaton
+from baton.core.decisions import Decided, Waiting
 from baton.core.exhibits import EXCERPT_LENGTH
 from baton.core.history import StepKind
-from baton.core.messages import Decided, Waiting
 from baton.errors import ArtifactError, BatonError, PipelineError
 from baton.keys.store_keyring import read_file
 from baton.runs.client_follow import follow

@@ -45,7 +45,7 @@ from baton.cli.session import (
 from baton.cli.show import approval_rows
 from baton.client import InboxPage, Settle, SettlePreview, WaitingQuestion, answer_options, run_inbox
 from baton.client import inbox as read_inbox
-from baton.core.messages import Waiting
+from baton.core.decisions import Waiting
 from baton.core.pending import HandoffAction, PendingHandoff
 from baton.errors import BatonError, PipelineError
 from baton.runs.client_handoffs import RunHandoffs, read_handoffs

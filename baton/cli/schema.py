@@ -14,11 +14,10 @@ from baton.contract.records import Explanation, LeftOut
 from baton.core.artifacts import ArtifactRef
 from baton.core.baton import Baton, BatonPatch
 from baton.core.budget import Budget
+from baton.core.decisions import Decided, Decision, Vote, Waiting
 from baton.core.exhibits import Exhibit
 from baton.core.history import CompensationRecord, Conflict, HistoryEntry, Outcome, Spend
 from baton.core.messages import (
-    Decided,
-    Decision,
     Origin,
     Overview,
     PipelineInput,
@@ -28,8 +27,6 @@ from baton.core.messages import (
     StageInput,
     StageResult,
     StageReturn,
-    Vote,
-    Waiting,
 )
 from baton.core.pending import HandoffDecision, PendingHandoff
 from baton.core.verdict import Finding, Verdict

@@ -21,8 +21,8 @@ from baton.cli.output import (
 from baton.cli.session import AtOption, RunArgument, Session, Target, command
 from baton.client import RunRecord, RunStatus, Step, StepStatus, read_run
 from baton.core.baton import Baton
+from baton.core.decisions import Waiting
 from baton.core.history import Spend
-from baton.core.messages import Waiting
 from baton.core.rendering import render
 from baton.runs.client_changes import for_display
 from baton.runs.client_list import SUSPENDED

@@ -6,8 +6,8 @@ from typing import Self
 
 from pydantic import Field
 
+from baton.core.decisions import Vote, Waiting
 from baton.core.exhibits import Exhibit
-from baton.core.messages import Vote, Waiting
 from baton.core.pending import PendingHandoff
 from baton.wire.records import CompactRecord, Count
 

@@ -14,8 +14,9 @@ from typing import Any
 from pydantic import JsonValue
 
 from baton.core.baton import Baton
+from baton.core.decisions import Decided
 from baton.core.history import Conflict, HistoryEntry, Outcome, Spend, StepKind, fold_change, restored_baton
-from baton.core.messages import Decided, PipelineResult, StageReturn
+from baton.core.messages import PipelineResult, StageReturn
 from baton.core.patching import (
     PatchEffect,
     PatchRules,

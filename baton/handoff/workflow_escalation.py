@@ -14,8 +14,9 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 
 from baton.budget.workflow import BudgetAccount
+from baton.core.decisions import Decided
 from baton.core.history import Outcome, Spend
-from baton.core.messages import Decided, PipelineStatus
+from baton.core.messages import PipelineStatus
 from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.core.state import PipelineState
 from baton.core.verdict import Code, Disposition, HandoffStatus, Verdict

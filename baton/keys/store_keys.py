@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from baton.core.messages import Decision
+from baton.core.decisions import Decision
 from baton.core.people import GROUP_PREFIX, normalize_name
 from baton.errors import BatonError
 from baton.keys.claims import Claim, SignatureCheck

@@ -255,11 +255,9 @@ class StageContext(Generic[BatonT]):
         """Records session events, from which later contracts are compiled."""
         given = self.given
         run = activity.info().attempt if activity.in_activity() else 1
-        prefix = ".".join(
-            [str(given.seq), given.stage, *([f"{given.attempt}", f"{run}"] if given.attempt + run > 2 else [])]
-        )
-        log = SessionLog(given.stage, prefix, self.handoff_id, self.parts.counter, self.parts.clock, mask_secrets)
-        return self._share("session", log)
+        prefix = f"{given.seq}.{given.stage}" + (f".{given.attempt}.{run}" if given.attempt + run > 2 else "")
+        counter, clock = self.parts.counter, self.parts.clock
+        return self._share("session", SessionLog(given.stage, prefix, self.handoff_id, counter, clock, mask_secrets))
 
     @cached_property
     def tools(self) -> Toolbox:

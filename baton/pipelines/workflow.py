@@ -14,10 +14,10 @@ from baton.budget.workflow import BudgetAccount
 from baton.contract.session import SessionState
 from baton.contract.workflow import ContractIssuer, ContractTerms, child_limits, find_trace_id
 from baton.core.baton import Baton
+from baton.core.decisions import Decided
 from baton.core.history import Outcome, StepKind
 from baton.core.inputs import Input, Parameters, decode_inputs, encode_inputs, encode_params
 from baton.core.messages import (
-    Decided,
     PipelineInput,
     PipelineResult,
     PipelineStatus,

@@ -8,8 +8,9 @@ from typing import Any, Self, TypeVar
 from pydantic import JsonValue
 from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
 
+from baton.core.decisions import Decided, Decision, Waiting
 from baton.core.history import StepKind
-from baton.core.messages import Decided, Decision, Overview, Waiting
+from baton.core.messages import Overview
 from baton.core.operations import Fact, Operation, Preview
 from baton.errors import PipelineError
 from baton.keys.store_keys import Key

@@ -13,8 +13,9 @@ from temporalio.api.history.v1 import HistoryEvent
 from baton.budget.billing import Bill, billed_before
 from baton.compression.rules import COMPRESS, Compressed
 from baton.core.baton import AnyBaton, Baton
+from baton.core.decisions import Decided
 from baton.core.history import CompensationRecord, Outcome, Spend, StepKind, find_spend, find_top_up
-from baton.core.messages import Decided, Missing, PipelineInput, PipelineResult, StageInput, StageReturn
+from baton.core.messages import Missing, PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.core.past import RollBacks
 from baton.core.pending import HandoffDecision
 from baton.core.questions import ASKED, OpenQuestions, Question

@@ -14,8 +14,9 @@ from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
+from baton.core.decisions import Waiting
 from baton.core.history import StepKind
-from baton.core.messages import PipelineStatus, Waiting
+from baton.core.messages import PipelineStatus
 from baton.core.pending import HandoffDecision, PendingHandoff, is_repeated, lost_to, refusal
 from baton.core.questions import OpenQuestions, Question
 from baton.errors import BatonError, HistoryError, PipelineError

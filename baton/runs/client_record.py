@@ -13,8 +13,9 @@ from temporalio.converter import DataConverter
 
 from baton.budget.billing import Bill, billed_before
 from baton.core.baton import Baton
+from baton.core.decisions import Decided, Waiting
 from baton.core.history import HistoryEntry, Spend, StepKind, snapshots
-from baton.core.messages import Decided, PipelineInput, PipelineResult, PromptPart, StageInput, StageReturn, Waiting
+from baton.core.messages import PipelineInput, PipelineResult, PromptPart, StageInput, StageReturn
 from baton.core.pending import HandoffDecision
 from baton.core.questions import Question
 from baton.core.state import PipelineState

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from baton.core.decisions import Waiting
 from baton.core.history import StepKind
-from baton.core.messages import Waiting
 from baton.runs.client_executions import PAUSED, unpause
 from baton.runs.client_list import SUSPENDED
 from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus

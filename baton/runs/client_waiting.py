@@ -19,8 +19,9 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, Describe
 from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
+from baton.core.decisions import Waiting
 from baton.core.history import StepKind
-from baton.core.messages import Overview, Waiting
+from baton.core.messages import Overview
 from baton.errors import PipelineError
 from baton.runs.client_events import failure_text
 from baton.runs.client_executions import ANSWER_WITHIN, Execution, Pause, describe, is_unknown, query_run, unpause

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from baton.core.messages import Decided, Decision, Vote, Waiting
+from baton.core.decisions import Decided, Decision, Vote, Waiting
 from baton.core.patching import same_json
 from baton.core.people import GROUP_PREFIX, name_refusal, normalize_name, reason_refusal
 from baton.errors import ApprovalDeniedError

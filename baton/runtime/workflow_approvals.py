@@ -11,9 +11,9 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
+from baton.core.decisions import Decided, Decision, Waiting
 from baton.core.exhibits import build_exhibits
 from baton.core.inputs import encode_inputs, encode_params
-from baton.core.messages import Decided, Decision, Waiting
 from baton.core.pending import NULL_DECISION
 from baton.core.people import name_refusal
 from baton.core.questions import Question

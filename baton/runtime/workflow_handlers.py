@@ -13,7 +13,8 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 
 from baton.budget.workflow import BudgetAccount
-from baton.core.messages import Overview, PipelineInput, Waiting
+from baton.core.decisions import Waiting
+from baton.core.messages import Overview, PipelineInput
 from baton.core.past import RollBacks, RolledBack
 from baton.core.patching import patch_effect
 from baton.core.pending import PendingHandoff

@@ -11,8 +11,9 @@ from typing import Any, TypeVar, cast
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate
 
+from baton.core.decisions import Waiting
 from baton.core.exhibits import Exhibit
-from baton.core.messages import PipelineStatus, Waiting
+from baton.core.messages import PipelineStatus
 from baton.core.pending import PendingHandoff
 from baton.core.rendering import render
 from baton.core.state import PipelineState

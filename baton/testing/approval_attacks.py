@@ -12,7 +12,8 @@ from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from baton.core.baton import Baton
-from baton.core.messages import Decision, PipelineInput, PipelineResult, StageResult
+from baton.core.decisions import Decision
+from baton.core.messages import PipelineInput, PipelineResult, StageResult
 from baton.errors import ApprovalDeniedError, HistoryError, PipelineError
 from baton.pipelines.activity_context import StageContext
 from baton.pipelines.activity_stage import stage

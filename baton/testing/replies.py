@@ -10,7 +10,8 @@ from pydantic import BaseModel
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError
 
-from baton.core.messages import Decision, Overview, PipelineStatus, Waiting
+from baton.core.decisions import Decision, Waiting
+from baton.core.messages import Overview, PipelineStatus
 from baton.core.people import GROUP_PREFIX, normalize_name
 from baton.errors import PipelineError
 from baton.keys.store_keys import Key

@@ -18,7 +18,8 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateFailedError
 
 from baton.client import read_run
-from baton.core.messages import Decision, PipelineInput
+from baton.core.decisions import Decision
+from baton.core.messages import PipelineInput
 from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker

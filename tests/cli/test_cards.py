@@ -13,9 +13,10 @@ from baton.cli.output import stack
 from baton.cli.show import approval_rows, baton_rows, heading, output_rows, repair_hints, waits_card
 from baton.client import RunRecord, RunStatus, Step, StepStatus
 from baton.core.baton import Baton
+from baton.core.decisions import Waiting
 from baton.core.exhibits import Exhibit
 from baton.core.history import Spend, StepKind
-from baton.core.messages import PipelineInput, PipelineResult, Waiting
+from baton.core.messages import PipelineInput, PipelineResult
 from baton.core.state import PipelineState
 from baton.runs.client_events import Timer
 from baton.runs.client_standing import standing

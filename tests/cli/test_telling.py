@@ -1,5 +1,6 @@
 """The table and the JSON of `baton history`."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,8 +10,9 @@ from baton.cli.history import history_as_json, history_table
 from baton.cli.watch import news_lines
 from baton.client import RunRecord, Step, StepStatus
 from baton.core.baton import Baton
+from baton.core.decisions import Decided
 from baton.core.history import StepKind
-from baton.core.messages import Decided, PipelineInput, StageReturn
+from baton.core.messages import PipelineInput, StageReturn
 from baton.core.state import PipelineState
 from baton.errors import HistoryError
 from baton.runs.client_explanation import explain
@@ -70,7 +72,7 @@ class TestOrder:
         state.record_failure(2, "pay", StepKind.STAGE, "stage 'pay' failed: no money")
         state.record_stage(StageReturn(stage="cancel_booking", seq=3), AT)
 
-        run.steps[1].failure = "no money"
+        run.steps[1] = replace(run.steps[1], failure="no money")
         text = shown(run)
         assert text.index("book") < text.index("no money") < text.index("cancel_booking")
 

@@ -15,7 +15,7 @@ from baton.console.pages_run import has_ended, run_mark
 from baton.console.rendering import Change, changes
 from baton.console.report import report
 from baton.console.sources import Sources
-from baton.core.messages import Decision
+from baton.core.decisions import Decision
 from baton.ledger.store_evidence import verify_bundle
 from tests.console.conftest import Browser, started
 from tests.console.console_pipelines import NOTES, checks, failing, long, release

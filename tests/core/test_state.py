@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from pydantic import model_validator
 
 from baton.core.baton import AnyBaton, Baton
+from baton.core.decisions import Decided
 from baton.core.history import HistoryEntry, Outcome, Spend, StepKind, snapshots
-from baton.core.messages import Decided, PipelineInput, PipelineResult
+from baton.core.messages import PipelineInput, PipelineResult
 from baton.core.pages import PAGE, write_pages
 from baton.core.patching import PatchRules
 from baton.core.state import DEFAULT_STRATEGIES, MergeStrategy, PipelineState

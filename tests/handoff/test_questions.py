@@ -26,8 +26,9 @@ from baton.client import (
     resolve_handoff,
     run_inbox,
 )
+from baton.core.decisions import Waiting
 from baton.core.exhibits import Exhibit
-from baton.core.messages import Overview, Waiting
+from baton.core.messages import Overview
 from baton.core.questions import OpenQuestions, summarize_questions
 from baton.core.verdict import Code, Disposition, Finding
 from baton.devserver import DevServer, DevServerOptions

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.core.messages import Decision
+from baton.core.decisions import Decision
 from baton.keys.store_keyring import Key, Keyring, Purpose
 from baton.keys.store_keys import Deciders, KeyringError, PublicKey, PublicKeys, PublicKeysError, decider_entry
 from baton.wire.base64url import to_base64url

@@ -9,7 +9,8 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
 from temporalio.worker import Worker
 
 from baton.client import RunStatus, read_run
-from baton.core.messages import PipelineInput, Waiting
+from baton.core.decisions import Waiting
+from baton.core.messages import PipelineInput
 from baton.devserver import DevServerOptions
 from baton.testing import Reply, assert_replays, connected, local_server, pipeline_worker, run_pipeline
 from tests.kit.replied_pipelines import Headline, asked

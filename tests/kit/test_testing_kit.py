@@ -14,7 +14,7 @@ from temporalio.worker import Worker
 from baton import Baton, BatonPatch, PipelineInput, StageContext, WorkerParts, stage
 from baton.artifacts.store import MemoryArtifactStore
 from baton.client import decide as approve
-from baton.core.messages import Decision
+from baton.core.decisions import Decision
 from baton.core.verdict import Code
 from baton.devserver import DevServer
 from baton.handoff.sealed import SealError

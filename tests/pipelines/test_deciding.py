@@ -10,8 +10,9 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
 from baton.client import decide, read_run, roll_back
+from baton.core.decisions import Decided, Decision
 from baton.core.history import StepKind
-from baton.core.messages import Decided, Decision, PipelineInput
+from baton.core.messages import PipelineInput
 from baton.core.people import MAX_REASON_LENGTH
 from baton.errors import PipelineError
 from baton.plugin import BatonPlugin

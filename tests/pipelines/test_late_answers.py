@@ -15,7 +15,8 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from baton.codec.conversion import RECORD, SEALED
-from baton.core.messages import Decision, Overview
+from baton.core.decisions import Decision
+from baton.core.messages import Overview
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.handoff.store_safeguards import Safeguards

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from baton.core.messages import Decided, Vote, Waiting
+from baton.core.decisions import Decided, Vote, Waiting
 from baton.runtime.approvals import restored_fault
 
 AT = datetime(2026, 11, 29, tzinfo=UTC)

@@ -12,7 +12,7 @@ from baton import WorkerParts
 from baton.artifacts.store import MemoryArtifactStore
 from baton.cli.show import waits_card
 from baton.client import Pause, Unpause, decide, fork, inbox, read_run, roll_back, run_inbox, standing
-from baton.core.messages import Decision
+from baton.core.decisions import Decision
 from baton.devserver import DevServer, DevServerOptions
 from baton.errors import OutdatedError, PipelineError
 from baton.handoff.store_safeguards import Safeguards

@@ -8,7 +8,8 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.worker import Worker
 
 from baton.client import RolledBackRun, RunStatus, decide, follow, fork, read_run, roll_back
-from baton.core.messages import Decision, PipelineInput
+from baton.core.decisions import Decision
+from baton.core.messages import PipelineInput
 from baton.errors import HistoryError, PipelineError
 from baton.runs.client_fork import forked_input
 from baton.runs.client_record import RunRecord

@@ -29,8 +29,9 @@ from baton.contract.validation import validate_contract
 from baton.core.artifacts import ArtifactRef
 from baton.core.baton import AnyBaton, Baton, BatonPatch
 from baton.core.budget import Budget
+from baton.core.decisions import Decided
 from baton.core.history import Outcome, Spend, StepKind, apply_change, snapshots
-from baton.core.messages import Decided, PipelineInput, PipelineResult, StageInput, StageReturn
+from baton.core.messages import PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.core.patching import (
     PatchRules,
     apply_patch,

@@ -17,8 +17,8 @@ from temporalio.exceptions import TemporalError, TerminatedError
 
 from baton import Decision
 from baton.client import RunRecord, read_run, roll_back
+from baton.core.decisions import Decided, Vote
 from baton.core.history import StepKind
-from baton.core.messages import Decided, Vote
 from baton.devserver import DevServer
 from baton.errors import BatonError
 from baton.wire.names import DECIDE, QUERY_WAITING

@@ -16,8 +16,9 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
 from baton.client import RunRecord, RunStatus, decide, read_run
+from baton.core.decisions import Decided, Decision
 from baton.core.history import HistoryEntry
-from baton.core.messages import Decided, Decision, Overview, PipelineInput
+from baton.core.messages import Overview, PipelineInput
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin

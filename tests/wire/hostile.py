@@ -9,7 +9,8 @@ from pydantic import BaseModel, ValidationError
 
 from baton.contract.records import HandoffContract
 from baton.core.baton import BatonPatch
-from baton.core.messages import Decision, PipelineInput, PipelineResult, StageInput, StageReturn
+from baton.core.decisions import Decision
+from baton.core.messages import PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.core.pending import HandoffDecision
 from baton.exchange.external import AgentAction
 from baton.exchange.records import Acknowledgement

@@ -16,8 +16,8 @@ from activities.delivery.stages import STAGES
 from baton import PipelineInput, PipelineResult, WorkerParts
 from baton.artifacts.store import ArtifactStore
 from baton.client import decide, read_run, roll_back
+from baton.core.decisions import Decision
 from baton.core.history import StepKind
-from baton.core.messages import Decision
 from baton.plugin import BatonPlugin
 from baton.runs.client_explanation import explain
 from baton.testing import assert_replays, pipeline_worker
