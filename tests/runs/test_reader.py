@@ -113,6 +113,21 @@ class TestRunReader:
         assert news == same_news
         assert members(reader.record) == members(at_once.record)
 
+    @pytest.mark.parametrize("name", ["linear", "handoffs-corrected", "streamed"])
+    async def test_events_that_arrive_again_are_folded_once(self, name: str) -> None:
+        """After a lost connection a follower reads from the start; no bill is counted twice."""
+        run_id, events = await decoded(name)
+        reader, news = RunReader("recorded", run_id), list[TaskNews]()
+        for index, item in enumerate(events):
+            if item.event.HasField("workflow_task_started_event_attributes"):
+                news += reader.feed(events[: index + 1])
+                news += reader.feed(events[: index + 1])
+        news += reader.feed(events)
+
+        at_once, same_news = fed(run_id, [events])
+        assert news == same_news
+        assert members(reader.record) == members(at_once.record)
+
     async def test_a_return_that_no_task_has_processed_is_no_news(self) -> None:
         """A later command of the task decides whether it counts; the record shows it at once."""
         recorded = history(HISTORIES / "linear.json")
