@@ -1,5 +1,6 @@
 """Forks a run: starts another run that keeps the outcomes before a step."""
 
+import asyncio
 import base64
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -34,7 +35,7 @@ from baton.runs.client_reader import read_run
 from baton.runs.client_record import RunRecord, Step
 from baton.runs.client_waiting import has_pollers, pinned_build
 from baton.wire.json_values import Json
-from baton.wire.names import QUERY_CHECK_PATCH, QUERY_STATUS
+from baton.wire.names import QUERY_CHECK_PATCH
 from baton.wire.text import quantity
 
 
@@ -176,10 +177,16 @@ def _consequences(preview: ForkPreview) -> list[Fact]:
     ]
 
 
+_TASK_ENDS = ("workflow_task_completed_event_attributes", "workflow_task_failed_event_attributes")
+
+
 async def _check_outcomes_fit(client: Client, handle: WorkflowHandle[Any, Any]) -> None:
     """Raise if a fork cannot begin: the code does not fit the recorded outcomes, or its input is unusable."""
-    with suppress(WorkflowQueryFailedError, RPCError, PipelineError, HistoryError):
-        await query_run(handle, QUERY_STATUS, rpc_timeout=ANSWER_WITHIN)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ANSWER_WITHIN.total_seconds()):
+            async for event in handle.fetch_history_events(wait_new_event=True):
+                if event.WhichOneof("attributes") in _TASK_ENDS:
+                    break
     if why := (await read_run(client, handle.id)).suspended:
         raise PipelineError(
             f"the fork {handle.id} is suspended before its first stage: {why}. Terminate it, or start workers that fit"

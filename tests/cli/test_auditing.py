@@ -13,11 +13,11 @@ from baton.cli.audit import trace_page
 from baton.cli.ledger_sources import parse_anchors
 from baton.cli.output import format_time
 from baton.core.verdict import HandoffStatus
+from baton.errors import UnreadableRunError
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import Verdict
 from baton.ledger.entries import Trace, handoff_entry
 from baton.ledger.proof import verify_chain
-from baton.ledger.records import LedgerError
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_evidence import AnchorFile
 from tests.cli.desk import Desk, entries
@@ -287,7 +287,7 @@ class TestHeadsOf:
     @pytest.mark.parametrize("text", ["", "x", "1:md5:00", "one:sha256:" + "0" * 64])
     def test_an_invalid_anchor_is_reported(self, text: str) -> None:
         """A tampered history gives no verdict."""
-        with pytest.raises(LedgerError, match="is malformed; expected N:sha256"):
+        with pytest.raises(UnreadableRunError, match="is malformed; expected N:sha256"):
             parse_anchors("baton", TASK, [text])
 
     def test_without_a_server_there_is_no_cross_check(self, baton: Desk) -> None:

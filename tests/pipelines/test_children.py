@@ -43,14 +43,15 @@ class TestChild:
         assert (await read_run(client, child_id)).state.initial.decision_log == []
 
     async def test_its_decisions_artifacts_and_scope_come_back(self, client: Client, worker: Worker) -> None:
-        """They are added to the parent's; the parent's goal and state stay."""
+        """They are added to the parent's, a repeated decision too; the parent's goal and state stay."""
         run = await run_pipeline(worker, Parent.run, PipelineInput(goal=GOAL))
 
         await assert_reads_back(client, run.handle)
         after = run.record.baton_after(run.record.step("half"))
         assert after.goal == GOAL
         assert after.current_state == run.record.baton_before(run.record.step("half")).current_state
-        assert after.decision_log == ["Chose JWT over sessions", "Kept the old form", "Approved the change"]
+        chosen = ["Chose JWT over sessions"] * 2
+        assert after.decision_log == [*chosen, "Kept the old form", "Approved the change"]
         assert [ref.id for ref in after.artifacts] == ["code-1"]
         assert after.work_scope == ["src/*"]
 
