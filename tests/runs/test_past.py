@@ -21,6 +21,7 @@ from baton.devserver import DevServer, DevServerOptions
 from baton.errors import PipelineError
 from baton.handoff.store_safeguards import Safeguards
 from baton.keys.store_keyring import Keyring
+from baton.runs.client_waiting import has_pollers
 from baton.testing import assert_replays, pipeline_worker
 from baton.testing.past_attacks import PAST_ATTACKS, start_payload, start_with
 from tests.runs.past_pipelines import PAID, PIPELINES, STAGES, paying_after_two, paying_more
@@ -222,6 +223,8 @@ class TestRestoredApproval:
         await original.result()
         paid = len(PAID)
         async with pipeline_worker(sealing, [release], STAGES) as newer:
+            while not await has_pollers(sealing, newer.task_queue):  # noqa: ASYNC110 - the server tells no event
+                await asyncio.sleep(0.05)
             with pytest.raises(PipelineError, match=difference):
                 await fork(sealing, original.id, "ship", by="bob", why="again", task_queue=newer.task_queue)
         assert len(PAID) == paid
