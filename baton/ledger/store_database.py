@@ -189,7 +189,6 @@ _RETRY_SECONDS = 0.01  # between two attempts to set up a connection
 _INVALID_TEXT = "Could not decode to UTF-8"
 _SAFETY_PRAGMAS = ("trusted_schema=off", "cell_size_check=on")
 _PRAGMAS = (
-    "auto_vacuum=incremental",  # of a new file: records that moved to the cold tier leave it
     "journal_mode=wal",
     "synchronous=full",
     "foreign_keys=on",
@@ -330,6 +329,8 @@ class SqliteDatabase(Database):
         deadline = time.monotonic() + self._wait
         while True:
             try:
+                if connection.execute("PRAGMA page_count").fetchone()[0] == 0:
+                    connection.execute("PRAGMA auto_vacuum=incremental")  # records in the cold tier leave the file
                 for pragma in _PRAGMAS:
                     connection.execute(f"PRAGMA {pragma}")
                 return

@@ -195,8 +195,9 @@ class Decide(Operation[DecidePreview, Decided | None]):
         if decided is not None:
             return _decided_preview(run, decided)
         execution = await must_be_open(self.client, self.workflow_id, self.run_id)
-        approval = self._find_open(run)
         has_worker = await has_pollers(self.client, execution.task_queue, pinned_build(execution))
+        stuck = "" if has_worker else f"; no worker polls task queue {execution.task_queue!r}, so the run waits for one"
+        approval = self._find_open(run, stuck)
         waiting = approval.waiting
         title = f"{'Approve' if self.approved else 'Deny'} {waiting.name!r} of {self.workflow_id}"
         facts = [
@@ -210,7 +211,7 @@ class Decide(Operation[DecidePreview, Decided | None]):
         """Return the operation on the question that was shown."""
         return replace(self, question=str(preview.basis["question"]))
 
-    def _find_open(self, run: RunRecord) -> OpenApproval:
+    def _find_open(self, run: RunRecord, stuck: str) -> OpenApproval:
         approvals = open_approvals_in(run)
         matches = [
             approval
@@ -230,7 +231,7 @@ class Decide(Operation[DecidePreview, Decided | None]):
         description = f"no approval {self.approval!r}" if self.approval else "no approval"
         outcomes = [outcome for outcome in _outcomes(run) if self.approval in (None, outcome.approval)]
         last = f"; {describe_outcome(outcomes[-1])}" if outcomes else ""
-        raise PipelineError(f"{self.workflow_id!r} has {description} open now; open: {titles}{last}")
+        raise PipelineError(f"{self.workflow_id!r} has {description} open now; open: {titles}{last}{stuck}")
 
     async def _perform(self, preview: DecidePreview, by: str, why: str) -> Decided | None:
         decision = self._decision(preview, by, why)

@@ -318,12 +318,12 @@ class TestDeciding:
         assert "Failed: ApprovalDeniedError" in await at_work("show", "denied")
 
     async def test_with_no_worker_nothing_is_decided(self, operator: Operator) -> None:
-        """An approval needs a worker; the error says at once that there is none."""
+        """An approval opens when a worker runs the code; the error says at once that there is none."""
         await operator("run", "Delivery", "-g", "Add login", "--id", "unheard", "--task-queue", "nobody")
 
         message = await operator.refused("approve", "unheard", "--yes", "--why", "it is tested")
 
-        assert "no worker of task queue 'nobody' answers" in message
+        assert "no worker polls task queue 'nobody'" in message
 
     async def test_workers_without_runs_are_reported(self, operator: Operator) -> None:
         """Otherwise a watcher would wait forever."""
