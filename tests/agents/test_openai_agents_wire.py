@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from agents import Agent, ModelSettings, ToolOutputText
+from temporalio.exceptions import ApplicationError
 
 from baton import StageContext
 from baton.agents import AgentTool, agent_stage
@@ -140,7 +141,7 @@ class TestOverTheWire:
         context = StageContext.for_test(BATON, contract=contract("lookup"))
         with serving(*replies) as server:
             models = provider(base_url=server.url, api_key="key-1", api="chat")
-            with pytest.raises(PatchError):
+            with pytest.raises(ApplicationError, match="two tool calls one id"):
                 await run_stage(
                     agent_stage(OpenAIAgent(Agent("s", model="m", tools=[lookup]), provider=models)), context
                 )
