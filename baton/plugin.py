@@ -168,6 +168,12 @@ class BatonPlugin(SimplePlugin):
         config["data_converter"] = in_namespace(config["data_converter"], config["namespace"])
         return config
 
+    def configure_replayer(self, config: worker.ReplayerConfig) -> worker.ReplayerConfig:
+        """Configure a replayer, also for pipelines outside the sandbox."""
+        config = super().configure_replayer(config)
+        config["unsandboxed_workflow_runner"] = _guard(config.get("unsandboxed_workflow_runner"))
+        return config
+
     def configure_worker(self, config: worker.WorkerConfig) -> worker.WorkerConfig:
         """Configure a worker, with metrics in the client's runtime.
 
