@@ -512,8 +512,7 @@ class Fold:
     def _update_completed(self, event: HistoryEvent, text: bytes | None) -> None:
         """Record how an approval was decided; its outcome follows in a later workflow task."""
         accepted = event.workflow_execution_update_completed_event_attributes.accepted_event_id
-        reply = parse_record(Decided, text) if accepted in self._decisions else None
-        if reply is not None and not reply.missing:
+        if accepted in self._decisions and (reply := parse_record(Decided, text)) and not reply.missing:
             self.run.replies[reply.question] = reply
 
     def _completed(self, event: HistoryEvent, text: bytes | None) -> None:
