@@ -12,7 +12,10 @@ from temporalio.client import Client, WorkflowFailureError
 
 from baton import Pipeline, pipeline
 from baton.client import Decide, HandoffAction, RunFilter, Settle, list_runs, open_approvals_of, read_run
+from baton.console.app import console_app
 from baton.console.pages_inbox import approval_path, handoff_path
+from baton.console.security import Access, Links, Role
+from baton.console.sources import Sources
 from baton.core.messages import PipelineStatus
 from baton.testing import pipeline_worker
 from tests.console.conftest import Browser, started, token_in
@@ -30,6 +33,13 @@ async def operated(p: Pipeline) -> object:
     await p.stage(tick)
     await p.approve("budget", within=timedelta(days=1), shows={"text": "It costs 3 euros."})
     return None
+
+
+@pytest.fixture
+async def browser(sources: Sources) -> Browser:
+    """Return the browser of an operator who has just signed in, so that no limit of requests is near."""
+    links = Links("ann", Role.OPERATOR)
+    return await Browser(console_app(sources, Access(links=links)), links).sign_in()
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,7 @@ NOT_RUN = {
     ("deployment", "services:"): DOCKER,
     ("deployment", "readinessProbe:"): "needs Kubernetes",
     ("deployment", "export TEMPORAL_ADDRESS"): CLOUD,
-    ("deployment", "for name in"): CLOUD,
+    ("deployment", "for attribute in"): CLOUD,
     ("exchange", '{"handoffId"'): "a form; tests/exchange/test_outside_service.py fills it in",
     ("exchange", "const {"): "needs Node and a package of it",
     ("operations", "docker compose run"): DOCKER,
