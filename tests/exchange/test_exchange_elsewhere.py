@@ -53,7 +53,7 @@ async def hand_task(server: DevServer, exchange: Worker) -> tuple[Handle, dict[s
 
 def digest(message: Mapping[str, Any]) -> str:
     """Return the digest of a message, as the docs say."""
-    content = {name: value for name, value in message.items() if name not in ("keyId", "signature")}
+    content = {name: value for name, value in message.items() if name not in ("keyId", "namespace", "signature")}
     return f"sha256:{hashlib.sha256(rfc8785.dumps(content)).hexdigest()}"
 
 
@@ -67,6 +67,7 @@ def answer(message: Mapping[str, Any], keyring: Keyring) -> bytes:
         "by": "risk",
         "timestamp": "2026-11-22T18:43:57Z",
         "score": 1e21,
+        "namespace": message["namespace"],
         "keyId": key.id,
     }
     mac = hmac.digest(key.secret, rfc8785.dumps(members), "sha256").hex()
