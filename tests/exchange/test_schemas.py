@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from baton.cli.schema import SCHEMAS, schema_of
 from baton.contract.records import Explanation, HandoffContract, LeftOut, SessionEvent
 from baton.core import artifacts as artifacts
-from baton.core import baton, history, messages, pending
-from baton.core.past import Heir, RollBacks, RolledBack, SealCheck
+from baton.core import baton, decisions, exhibits, history, messages, pending
+from baton.core.past import Heir, ParentHandoff, RollBacks, RolledBack, SealCheck
 from baton.report.records import HandoffReport
 from baton.wire.records import CompactRecord, Record
 from tests.core.material import GOLDEN
@@ -93,10 +93,10 @@ class TestSchema:
         # Not sent as such, or published elsewhere.
         bases = {Record, CompactRecord, baton.AnyBaton, HandoffContract, SessionEvent, RolledBack, RollBacks}
         bases |= {messages.Missing, SealCheck}  # within a worker only
-        bases |= {Heir}  # in the schema of the input
+        bases |= {Heir, ParentHandoff, messages.ToolLimits}  # in the schema of the input
         record_types = {
             kind
-            for module in (artifacts, baton, history, messages, pending)
+            for module in (artifacts, baton, decisions, exhibits, history, messages, pending)
             for _, kind in inspect.getmembers(module, inspect.isclass)
             if issubclass(kind, Record)
         }

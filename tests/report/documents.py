@@ -54,7 +54,7 @@ _ASCII = st.characters(max_codepoint=127)
 def _whole(node: dict[str, Any]) -> bool:
     """Return whether a pattern, other than a digest's, speaks of the whole text."""
     pattern = node.get("pattern", "")
-    return bool(pattern.startswith(("^00-", "^[0-9a-f]{16}")) and pattern.endswith("$"))
+    return bool(pattern.startswith(("^00-", "^[0-9a-f]{16}", "^[0-9a-f]{8}-")) and pattern.endswith("$"))
 
 
 def documents(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
@@ -122,11 +122,16 @@ def fullest(schema: dict[str, Any]) -> Any:
             return {name: value(child) for name, child in node["properties"].items()}
         if isinstance(node.get("additionalProperties"), dict):
             return {"a": value(node["additionalProperties"])}
+        example = node.get("examples", [TRACE])[0] if _whole(node) else "a" * 64
         simple: dict[str | None, Any] = {
             "object": {"a": [{"b": None}]},
             "boolean": True,
             "integer": 1,
-            "string": TIMES[0] if node.get("format") else TRACE if _whole(node) else "a" * 64,
+            "string": TIMES[0]
+            if node.get("format")
+            else node.get("examples", [TRACE])[0]
+            if _whole(node)
+            else "a" * 64,
         }
         return [value(node["items"])] if node.get("type") == "array" else simple.get(node.get("type"))
 

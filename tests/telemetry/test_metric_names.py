@@ -13,10 +13,10 @@ each_metric = pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metr
 class TestMetrics:
     @each_metric
     def test_a_name_says_its_unit_and_kind_as_prometheus_wants_it(self, metric: Metric) -> None:
-        """Counters end in `_total`, histograms in their unit, and nothing else does."""
+        """Counters end in `_total`, histograms and ages in their unit, and nothing else does."""
         assert re.fullmatch(r"baton(_[a-z]+)+", metric.name)
         assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
-        assert metric.name.endswith("_seconds") == (metric.kind is Kind.HISTOGRAM)
+        assert metric.name.endswith("_seconds") == (metric.kind is Kind.HISTOGRAM or "_age_" in metric.name)
         assert metric.help.endswith(".")
 
     @each_metric
