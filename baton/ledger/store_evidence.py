@@ -127,8 +127,9 @@ class AnchorFile:
                     file.flush()
                     os.fsync(file.fileno())
                 os.replace(temporary, path)
-            finally:
+            except BaseException:  # once it is replaced, the next writer's has this name
                 temporary.unlink(missing_ok=True)
+                raise
             sync_folder(path.parent)
         except OSError as error:
             raise self._unusable_error(error) from error

@@ -75,9 +75,9 @@ def _task_of(data: bytes) -> str:
 
 def _plain_input(message: dict[str, Any]) -> bytes:
     """Return what a worker without keys sends instead of a handoff."""
-    plain = {**message["step"], "stage": "build", "task_id": message["taskId"], "baton": message["currentState"]}
-    plain.pop("workflow")
-    return rfc8785.dumps(plain)
+    return rfc8785.dumps(
+        {**message["step"], "stage": "build", "task_id": message["taskId"], "baton": message["currentState"]}
+    )
 
 
 class TestPoison:

@@ -246,7 +246,7 @@ class TestWorker:
         ("gone", 2, "there is no module 'gone' (gone)"),
         ("gone.py more", 2, "usage: python -m baton.worker FILE|PACKAGE"),
         ("nothing.py", 2, "nothing.py defines no pipeline and no stage; write @pipeline or @stage above a function"),
-        ("nowhere_job.py", 1, "No module named 'nowhere'"),  # not: there is no module 'nowhere_job'
+        ("nowhere_job.py", 2, "No module named 'nowhere'"),  # not: there is no module 'nowhere_job'
         ("team/nothing.py", 2, "team/nothing.py defines no pipeline"),
     ],
 )
