@@ -22,7 +22,7 @@ from baton.errors import BatonError, HandoffError
 from baton.ledger.records import AuditEntry
 from baton.wire.money import Price, Usage, to_usd
 from baton.wire.records import CompactRecord, Count, Integer
-from baton.wire.text import TokenEstimator, estimate_tokens, fence, single_line
+from baton.wire.text import TokenEstimator, estimate_tokens, fence, fit_length, single_line
 
 ONE_IN = 20
 """A compression costs less than 1/20 (5 %) of the upstream call (EAAPL-MAG006 §9)."""
@@ -502,27 +502,25 @@ def _choose_others(others: Sequence[tuple[int, _Statement]], room: int, counter:
 
 def cut_to(text: str, max_tokens: int, counter: TokenEstimator = estimate_tokens) -> str:
     """Cut a text at its end to at most so many tokens, marked by `…`."""
-    cost = counter(text)
-    if cost <= max_tokens:
-        return text
-    length = len(text)
-    while length and cost > max_tokens:
-        length = min(length - 1, length * max_tokens // cost)
-        cost = counter(text[:length] + "…")
-    return text[:length].rstrip() + "…" if length else ""
+
+    def cut(length: int) -> str:
+        return text if length == len(text) else f"{text[:length]}…" if length else ""
+
+    length = fit_length(len(text), max_tokens, lambda length: counter(cut(length)))
+    return text if length == len(text) else text[:length].rstrip() + "…" if length else ""
 
 
 def cut_turn(turn: Turn, max_tokens: int, counter: TokenEstimator = estimate_tokens) -> Turn | None:
     """Cut the middle of a turn's content to at most so many tokens; return None if it cannot get that short."""
     total = turn_tokens(turn, counter)
-    cost, length, shorter = total, len(turn.content), turn
-    while cost > max_tokens:
-        length = min(length - 1, length * max_tokens // cost)
-        if length <= 0:
-            return None
-        shorter = _cut_middle(turn, length, total - max_tokens)
-        cost = turn_tokens(shorter, counter)
-    return shorter
+    if total <= max_tokens:
+        return turn
+
+    def cut(length: int) -> Turn:
+        return turn if length == len(turn.content) else _cut_middle(turn, length, total - max_tokens)
+
+    length = fit_length(len(turn.content), max_tokens, lambda length: turn_tokens(cut(length), counter))
+    return cut(length) if length else None
 
 
 def _cut_middle(turn: Turn, length: int, tokens: int) -> Turn:

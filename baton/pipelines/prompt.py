@@ -20,7 +20,7 @@ from baton.core.messages import PromptPart
 from baton.core.rendering import MIN_TOKENS, PromptTooLargeError, conversation, render
 from baton.core.turns import Turn
 from baton.wire.json_values import Json
-from baton.wire.text import TokenEstimator, fence, single_line
+from baton.wire.text import TokenEstimator, fence, fit_length, single_line
 
 READ_ARTIFACT = "read_artifact"
 """The tool by which an agent reads texts that its contract or inputs name."""
@@ -316,11 +316,15 @@ class _Named(_Piece):
         return f"{self.heading()}{self.body()}\n"
 
     def shrink(self, room: int) -> None:
-        while self._length and self.tokens > room:
-            self._length = min(self._length - 1, self._length * max(room, 1) // self.tokens)
-            self._update()
+        self._length = fit_length(self._length, room, self._tokens_of)
         if self._is_cut:
             self.why = self._notice()
+
+    def _tokens_of(self, length: int) -> int:
+        """Render the first characters only, and return the tokens of the part."""
+        self._length = length
+        self._update()
+        return self.tokens
 
     @property
     def _is_cut(self) -> bool:

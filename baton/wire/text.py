@@ -46,6 +46,24 @@ def estimate_tokens(text: str) -> int:
     return -int(-cost // 1)
 
 
+def fit_length(length: int, room: int, tokens: Callable[[int], int]) -> int:
+    """Return a length, at most ``length``, whose ``tokens`` fit into ``room``; 0 if none does.
+
+    It shortens in proportion, so that a long text is counted a few times only. The last count is that of the length
+    returned.
+
+    Example:
+        >>> fit_length(40, 5, lambda length: estimate_tokens("x" * length))
+        20
+    """
+    room = max(room, 0)
+    cost = tokens(length)
+    while length and cost > room:
+        length = min(length - 1, length * room // cost)
+        cost = tokens(length)
+    return length
+
+
 _ACTIVE_SIGN = re.compile(r"(?<!\\)((?:\\\\)*)([<\[\]@])")  # after an even number of backslashes it is not escaped
 _BARE_LINK = re.compile(r":(?=//)|\bwww(?=\.)", re.IGNORECASE)
 

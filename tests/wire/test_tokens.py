@@ -2,8 +2,9 @@
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from baton.wire.text import estimate_tokens
+from baton.wire.text import estimate_tokens, fit_length
 from tests.core.material import texts
 
 
@@ -32,3 +33,23 @@ class TestEstimateTokens:
         """Cutting a text is a way to save tokens (C-7, C-8)."""
         assert max(estimate_tokens(text), estimate_tokens(other)) <= estimate_tokens(text + other)
         assert estimate_tokens(text + other) <= estimate_tokens(text) + estimate_tokens(other)
+
+
+class TestFitLength:
+    @given(texts, st.integers(-2, 60))
+    def test_what_is_left_fits_and_a_text_that_fits_stays_whole(self, text: str, room: int) -> None:
+        """A text is shortened to its budget, and only then (C-7, C-8)."""
+        counted = []
+
+        def tokens(length: int) -> int:
+            counted.append(length)
+            return estimate_tokens(text[:length])
+
+        length = fit_length(len(text), room, tokens)
+        assert estimate_tokens(text[:length]) <= max(room, 0)
+        assert (length == len(text)) is (estimate_tokens(text) <= max(room, 0))
+        assert counted[-1] == length
+
+    def test_a_part_that_never_fits_has_no_length(self) -> None:
+        """A heading alone can be too long; the search ends."""
+        assert fit_length(1_000, 5, lambda length: 10 + length) == 0
