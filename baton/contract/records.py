@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from baton.core.messages import PromptPart
-from baton.core.verdict import CLOCK, Code, Finding
+from baton.core.verdict import Finding
 from baton.errors import BatonError, HandoffError, RoutingError
 from baton.wire.records import (
     NOT_NULL,
@@ -333,28 +333,11 @@ class Check(StrEnum):
     TIME = "time"
 
 
-_FROM_THE_FUTURE = (Check.TIME, CREATED_AT)
-
-
-class ContractFinding(CompactRecord):
-    """An error or warning about a contract.
-
-    Attributes:
-        check: The check that found it.
-        text: A sentence that says what was expected and what to do; never quotes a claim or task.
-        at: The place as a JSON pointer; empty for the whole contract.
-    """
-
-    check: Annotated[Check, Field(strict=False)]
-    text: str
-    at: str = ""
-
-
 class ContractVerdict(CompactRecord):
     """The verdict on a contract, with summary data for logs and metrics.
 
     Attributes:
-        errors: The findings that prevent the handoff.
+        errors: The findings that prevent the handoff; `rule` is the check that found it, or `CLOCK`.
         warnings: Other findings.
         handoff_id: The contract's handoff; empty if missing.
         receiving_agent: Its receiver; empty if missing.
@@ -364,8 +347,8 @@ class ContractVerdict(CompactRecord):
         excluded: The number of events per label; 1 if the contract does not say.
     """
 
-    errors: list[ContractFinding] = Field(default_factory=list)
-    warnings: list[ContractFinding] = Field(default_factory=list)
+    errors: list[Finding] = Field(default_factory=list)
+    warnings: list[Finding] = Field(default_factory=list)
     handoff_id: str = ""
     receiving_agent: str = ""
     trace_id: str = ""
@@ -377,20 +360,6 @@ class ContractVerdict(CompactRecord):
         """Return whether the contract may be handed off."""
         return not self.errors
 
-    def findings(self) -> list[Finding]:
-        """Return the errors in the form of a receiver's gate."""
-        # A contract from the future is treated as a message from the future: its sender would write the same again.
-        return [
-            Finding(
-                code=Code.SIGNATURE_INVALID if from_the_future else Code.SCHEMA_INVALID,
-                text=error.text,
-                at=error.at,
-                rule=CLOCK if from_the_future else error.check.value,
-            )
-            for error in self.errors
-            for from_the_future in [(error.check, error.at) == _FROM_THE_FUTURE]
-        ]
-
 
 def verdict_log_fields(verdict: ContractVerdict) -> Mapping[str, Any]:
     """Return a verdict as fields of a structured log line."""
@@ -399,8 +368,8 @@ def verdict_log_fields(verdict: ContractVerdict) -> Mapping[str, Any]:
         "receiving_agent": verdict.receiving_agent,
         "trace_id": verdict.trace_id,
         "valid": bool(verdict),
-        "errors": [f"{error.check.value}: {error.text}" for error in verdict.errors],
-        "warnings": [f"{warning.check.value}: {warning.text}" for warning in verdict.warnings],
+        "errors": [f"{error.rule}: {error.text}" for error in verdict.errors],
+        "warnings": [f"{warning.rule}: {warning.text}" for warning in verdict.warnings],
         "facts": verdict.facts,
         "tools": verdict.tools,
         "zero_facts": int(verdict.facts == 0),

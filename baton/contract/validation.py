@@ -27,7 +27,6 @@ from baton.contract.records import (
     MAX_EXPIRY_MINUTES,
     Check,
     Confidence,
-    ContractFinding,
     ContractVerdict,
     EventType,
     HandoffContract,
@@ -35,7 +34,7 @@ from baton.contract.records import (
     UnknownSchemaError,
 )
 from baton.contract.registry import OutputSchemas, tool_key, tool_keys
-from baton.core.verdict import EXPIRES_AT, MAX_FINDING_LENGTH, TOLERANCE, Code, Finding, Verdict
+from baton.core.verdict import CLOCK, EXPIRES_AT, MAX_FINDING_LENGTH, TOLERANCE, Code, Finding, Verdict
 from baton.wire.json_values import format_digest, repair_text, sha256
 from baton.wire.records import has_text, parse_instant
 from baton.wire.schemas import format_pointer, published_document, version_mismatch
@@ -105,9 +104,13 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
+def _finding(check: Check, text: str, at: str = "") -> Finding:
+    return Finding(code=Code.SCHEMA_INVALID, text=text, at=at, rule=check.value)
+
+
 def check_context(
     members: Mapping[str, Any], report: CompileReport | None, events: Sequence[SessionEvent] | None
-) -> list[ContractFinding]:
+) -> list[Finding]:
     """Return findings for content that was left out and still crosses, and for wrong labels."""
     findings = [] if report is None else _check_labels(members, report)
     labels = {label for _, label in list_texts(members.get("excludedContext"))}
@@ -123,7 +126,7 @@ def check_context(
     task = as_text(members.get("task")).strip()
     if task and (source := withheld_contents.get(task)):
         text = f"'/task' says what the event {source!r} says, which does not cross; put it in other words"
-        findings.append(ContractFinding(check=Check.CONTEXT, text=text, at="/task"))
+        findings.append(_finding(Check.CONTEXT, text, "/task"))
     return findings
 
 
@@ -140,7 +143,7 @@ def find_exclusion_label(event: SessionEvent) -> str | None:
     return None
 
 
-def _check_labels(members: Mapping[str, Any], report: CompileReport) -> list[ContractFinding]:
+def _check_labels(members: Mapping[str, Any], report: CompileReport) -> list[Finding]:
     """Return findings for labels that differ from the compile report."""
     counts = report.label_counts
     labels = list_texts(members.get("excludedContext"))
@@ -149,16 +152,16 @@ def _check_labels(members: Mapping[str, Any], report: CompileReport) -> list[Con
     for number, label in labels:
         if label not in counts:
             text = f"the label {label!r} stands for nothing that was left out; take it out"
-            findings.append(ContractFinding(check=Check.CONTEXT, text=text, at=f"/excludedContext/{number}"))
+            findings.append(_finding(Check.CONTEXT, text, f"/excludedContext/{number}"))
     if "excludedCounts" in members and members["excludedCounts"] != dict(counts):
         text = "'/excludedCounts' does not count what was left out; copy it from the report"
-        findings.append(ContractFinding(check=Check.CONTEXT, text=text, at="/excludedCounts"))
+        findings.append(_finding(Check.CONTEXT, text, "/excludedCounts"))
     return findings
 
 
-def _missing_label_finding(label: str) -> ContractFinding:
+def _missing_label_finding(label: str) -> Finding:
     text = f"the label {label!r} is missing, and something was left out under it; add it"
-    return ContractFinding(check=Check.CONTEXT, text=text, at="/excludedContext")
+    return _finding(Check.CONTEXT, text, "/excludedContext")
 
 
 def _find_withheld(report: CompileReport | None, events: Sequence[SessionEvent] | None) -> dict[str, str | None]:
@@ -187,7 +190,7 @@ def _check_fact(
     crossed: frozenset[str] | None,
     events_by_id: Mapping[str, SessionEvent],
     contents: Mapping[str, str],
-) -> list[ContractFinding]:
+) -> list[Finding]:
     """Return findings for the event, the text or the confidence of a fact."""
     findings = []
     event_id, claim = as_text(fact.get("eventId")), as_text(fact.get("claim"))
@@ -205,7 +208,7 @@ def _check_fact(
         findings.append(f"{at!r} names the event {event_id!r}, which is not an event that crossed; name its own")
     if event is not None and fact.get("confidence") == Confidence.HIGH.value and not event.is_certain:
         findings.append(f"{at!r} is of high confidence, and its event is not a tool's success; say how sure it is")
-    return [ContractFinding(check=Check.CONTEXT, text=text, at=at) for text in findings]
+    return [_finding(Check.CONTEXT, text, at) for text in findings]
 
 
 MAX_CONTRACT_FINDINGS = 50
@@ -227,7 +230,7 @@ def validate_contract(
     """Return the verdict on a contract, with all errors and warnings."""
     members = _to_members(contract)
     errors, record = _check_shape(members)
-    warnings: list[ContractFinding] = []
+    warnings: list[Finding] = []
     errors += _check_provenance(members, tolerance)
     errors += check_context(members, report, None if events is None else list(events))
     errors += _check_budget(members, record, max_tokens)
@@ -247,7 +250,7 @@ def _to_members(contract: HandoffContract | Mapping[str, Any]) -> dict[str, Any]
     return dict(contract)
 
 
-def _check_shape(members: Mapping[str, Any]) -> tuple[list[ContractFinding], HandoffContract | None]:
+def _check_shape(members: Mapping[str, Any]) -> tuple[list[Finding], HandoffContract | None]:
     """Return findings for members and types, and the record if there are none."""
     findings = []
     version = members.get("schemaVersion")
@@ -256,14 +259,14 @@ def _check_shape(members: Mapping[str, Any]) -> tuple[list[ContractFinding], Han
     except ValueError:
         reason = None
     if reason:
-        findings.append(ContractFinding(check=Check.SHAPE, text=reason, at="/schemaVersion"))
+        findings.append(_finding(Check.SHAPE, reason, "/schemaVersion"))
     try:
         return findings, HandoffContract.from_json_object(members)
     except ValidationError as error:
         faults = {format_pointer(fault["loc"]): fault for fault in reversed(list_faults(error))}
     for at, fault in reversed(faults.items()):
         text = f"{at!r} is missing; send it" if fault["type"] == "missing" else f"{at!r}: {fault['msg']}"
-        findings.append(ContractFinding(check=_select_check(at), text=text, at=at))
+        findings.append(_finding(_select_check(at), text, at))
     return findings, None
 
 
@@ -277,7 +280,7 @@ def _select_check(pointer: str) -> Check:
     return Check.PROVENANCE if len(parts) > 3 and parts[1] == "facts" and parts[3] == "source" else Check.SHAPE
 
 
-def _check_provenance(members: Mapping[str, Any], tolerance: timedelta) -> list[ContractFinding]:
+def _check_provenance(members: Mapping[str, Any], tolerance: timedelta) -> list[Finding]:
     """Return findings for facts with an unknown source, or retrieved after the contract was made."""
     findings = []
     created = parse_instant(members.get("createdAt"))
@@ -289,17 +292,15 @@ def _check_provenance(members: Mapping[str, Any], tolerance: timedelta) -> list[
         name = source.get("source")
         if isinstance(name, str) and is_unknown_source(name):
             text = f"{at + '/source'!r} is not known; a fact without a known source does not cross, leave it out"
-            findings.append(ContractFinding(check=Check.PROVENANCE, text=text, at=f"{at}/source"))
+            findings.append(_finding(Check.PROVENANCE, text, f"{at}/source"))
         retrieved = parse_instant(source.get("timestamp"))
         if created is not None and retrieved is not None and retrieved - created > tolerance:
             text = f"{at + '/timestamp'!r} is after the contract was made; write when the data was retrieved"
-            findings.append(ContractFinding(check=Check.PROVENANCE, text=text, at=f"{at}/timestamp"))
+            findings.append(_finding(Check.PROVENANCE, text, f"{at}/timestamp"))
     return findings
 
 
-def _check_budget(
-    members: Mapping[str, Any], record: HandoffContract | None, max_tokens: int | None
-) -> list[ContractFinding]:
+def _check_budget(members: Mapping[str, Any], record: HandoffContract | None, max_tokens: int | None) -> list[Finding]:
     """Return a finding if a contract exceeds the token budget; if it is malformed, task and claims count."""
     if max_tokens is None:
         return []
@@ -309,26 +310,24 @@ def _check_budget(
     if tokens <= max_tokens:
         return []
     text = f"it takes {tokens} tokens and the receiver has room for {max_tokens}; leave facts out, or split the work"
-    return [ContractFinding(check=Check.BUDGET, text=text)]
+    return [_finding(Check.BUDGET, text)]
 
 
-def _check_tools(members: Mapping[str, Any]) -> list[ContractFinding]:
+def _check_tools(members: Mapping[str, Any]) -> list[Finding]:
     """Return findings for tools that are both allowed and forbidden."""
     forbidden = tool_keys(name for _, name in list_texts(members.get("forbiddenTools")))
     return [
-        ContractFinding(
-            check=Check.TOOLS,
-            text=f"the tool {name!r} is both allowed and forbidden; take it out of one of the lists",
-            at=f"/allowedTools/{number}",
+        _finding(
+            Check.TOOLS,
+            f"the tool {name!r} is both allowed and forbidden; take it out of one of the lists",
+            f"/allowedTools/{number}",
         )
         for number, name in list_texts(members.get("allowedTools"))
         if tool_key(name) in forbidden
     ]
 
 
-def _check_schema(
-    members: Mapping[str, Any], schemas: OutputSchemas | None
-) -> tuple[list[ContractFinding], list[ContractFinding]]:
+def _check_schema(members: Mapping[str, Any], schemas: OutputSchemas | None) -> tuple[list[Finding], list[Finding]]:
     """Return an error for an unregistered output schema, or a warning if it was not checked."""
     ref = members.get("outputSchema")
     name, version = (ref.get("schemaName"), ref.get("version")) if isinstance(ref, Mapping) else (None, None)
@@ -336,15 +335,15 @@ def _check_schema(
         return [], []
     if schemas is None:
         text = f"the output schema {name!r} {version} was not looked up; give the registry of output schemas"
-        return [], [ContractFinding(check=Check.SCHEMA, text=text, at="/outputSchema")]
+        return [], [_finding(Check.SCHEMA, text, "/outputSchema")]
     try:
         schemas.ref(name, version)
     except UnknownSchemaError as error:
-        return [ContractFinding(check=Check.SCHEMA, text=str(error), at="/outputSchema")], []
+        return [_finding(Check.SCHEMA, str(error), "/outputSchema")], []
     return [], []
 
 
-def _check_trace(members: Mapping[str, Any], parent_trace_id: str | None) -> list[ContractFinding]:
+def _check_trace(members: Mapping[str, Any], parent_trace_id: str | None) -> list[Finding]:
     """Return a finding if neither trace id nor traceparent links to the pipeline's trace."""
     trace_id = as_text(members.get("traceId"))
     if parent_trace_id is None or not has_text(trace_id):
@@ -352,52 +351,49 @@ def _check_trace(members: Mapping[str, Any], parent_trace_id: str | None) -> lis
     if parent_trace_id in (trace_id, parse_trace_id(as_text(members.get("traceparent")))):
         return []
     text = f"'/traceId' is not the trace of the sending pipeline, {parent_trace_id!r}; use that one"
-    return [ContractFinding(check=Check.TRACE, text=text, at="/traceId")]
+    return [_finding(Check.TRACE, text, "/traceId")]
 
 
-def _check_time(
-    members: Mapping[str, Any], now: datetime, tolerance: timedelta
-) -> tuple[list[ContractFinding], list[ContractFinding]]:
+def _check_time(members: Mapping[str, Any], now: datetime, tolerance: timedelta) -> tuple[list[Finding], list[Finding]]:
     """Return errors for a future time or too long a lifetime, and a warning for an expired contract."""
-    errors: list[ContractFinding] = []
+    errors: list[Finding] = []
     minutes = members.get("expiresAfterMinutes", DEFAULT_EXPIRY_MINUTES)
     if isinstance(minutes, int) and minutes > MAX_EXPIRY_MINUTES:
         text = f"it lasts {minutes} minutes; the most is {MAX_EXPIRY_MINUTES}"
-        errors.append(ContractFinding(check=Check.TIME, text=text, at="/expiresAfterMinutes"))
+        errors.append(_finding(Check.TIME, text, "/expiresAfterMinutes"))
     created = parse_instant(members.get("createdAt"))
     if created is None:
         return errors, []
     if created - now > tolerance:
         problem = f"it was made {created - now} in the future, and clocks may differ by {tolerance}"
         text = f"{problem}; have a time service set both"
-        errors.append(ContractFinding(check=Check.TIME, text=text, at=CREATED_AT))
+        # As for a message from the future: its sender would write the same again.
+        errors.append(Finding(code=Code.SIGNATURE_INVALID, text=text, at=CREATED_AT, rule=CLOCK))
     lifetime = timedelta(minutes=min(max(minutes, 0), 10**9)) if isinstance(minutes, int) else None
     if lifetime is not None and now - created > lifetime:
         text = f"it expired {now - created - lifetime} ago; compile it again"
-        return errors, [ContractFinding(check=Check.TIME, text=text, at="/expiresAfterMinutes")]
+        return errors, [_finding(Check.TIME, text, "/expiresAfterMinutes")]
     return errors, []
 
 
-def _check_emptiness(members: Mapping[str, Any]) -> list[ContractFinding]:
+def _check_emptiness(members: Mapping[str, Any]) -> list[Finding]:
     """Return warnings for a contract without facts or without tools."""
     findings = []
     if members.get("facts") == []:
         text = "it has no facts, which is usually a bug; see what was left out, and why"
-        findings.append(ContractFinding(check=Check.PROVENANCE, text=text, at="/facts"))
+        findings.append(_finding(Check.PROVENANCE, text, "/facts"))
     if members.get("allowedTools") == []:
         text = "it allows no tools; grant some, if the task takes any"
-        findings.append(ContractFinding(check=Check.TOOLS, text=text, at="/allowedTools"))
+        findings.append(_finding(Check.TOOLS, text, "/allowedTools"))
     return findings
 
 
-def _build_verdict(
-    members: Mapping[str, Any], errors: list[ContractFinding], warnings: list[ContractFinding]
-) -> ContractVerdict:
+def _build_verdict(members: Mapping[str, Any], errors: list[Finding], warnings: list[Finding]) -> ContractVerdict:
     """Return the verdict with a summary of the contract; the size of both is limited."""
     omitted = len(errors) - MAX_CONTRACT_FINDINGS
     if omitted > 0:
         summary = f"and {quantity(omitted, 'error')} more"
-        errors = [*errors[:MAX_CONTRACT_FINDINGS], ContractFinding(check=Check.SHAPE, text=summary)]
+        errors = [*errors[:MAX_CONTRACT_FINDINGS], _finding(Check.SHAPE, summary)]
     counts = members.get("excludedCounts")
     known_counts = counts if isinstance(counts, Mapping) else {}
     labels = [label for _, label in list_texts(members.get("excludedContext"))][:_MAX_LABELS]
@@ -419,7 +415,7 @@ def _shorten_name(value: Any) -> str:
     return single_line(repair_text(as_text(value)[:_MAX_NAME_LENGTH]))
 
 
-def _shorten_finding(finding: ContractFinding) -> ContractFinding:
+def _shorten_finding(finding: Finding) -> Finding:
     """Limit and repair a finding's text, because it may quote names from the sender."""
     return finding.model_copy(
         update={"text": repair_text(finding.text[:MAX_FINDING_LENGTH]), "at": repair_text(finding.at)}

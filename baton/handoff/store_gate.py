@@ -33,7 +33,7 @@ from baton.ledger.store import Ledger
 from baton.ledger.store_writer import Appended
 from baton.personal.records import commit_unsealed, is_payload
 from baton.safety.detector import detect
-from baton.safety.scan import Detector, ScanPolicy, Unsafe, apply_waivers, scan
+from baton.safety.scan import Detector, ScanPolicy, apply_waivers, scan
 from baton.wire.json_values import format_digest, loads_strict, sha256
 from baton.wire.store_clock import now_utc
 
@@ -93,7 +93,7 @@ def contract_check(clock: Callable[[], datetime], tolerance: timedelta) -> Check
         if contract is None:
             return []
         now = clock()
-        if faults := validate_contract(contract, now=now, tolerance=tolerance).findings():
+        if faults := validate_contract(contract, now=now, tolerance=tolerance).errors:
             return [finding.model_copy(update={"at": f"/step/contract{finding.at}"}) for finding in faults]
         return expiry_findings(contract, now)
 
@@ -361,7 +361,7 @@ class Gate:
     def _scanner(self, flags: list[str]) -> Scan:
         """Return the safety scan of one message; it adds to ``flags`` what it lets pass."""
 
-        def scan_message(message: Any) -> list[Unsafe]:
+        def scan_message(message: Any) -> list[Finding]:
             report = scan(message, self.detector, self.policy)
             flags.extend(report.labels)
             return report.violations

@@ -13,11 +13,9 @@ from typing import Any
 from baton.core.receivers import ReceiverRequirements, misdelivery
 from baton.core.verdict import CLOCK, EXPIRES_AT, Code, Finding, Verdict
 from baton.handoff.records import begins_task
-from baton.safety.scan import Unsafe
 from baton.wire.money import to_micro_usd
 from baton.wire.records import parse_instant
 from baton.wire.schemas import parse_pointer, parse_version, version_mismatch
-from baton.wire.text import single_line
 
 
 def staleness_finding(
@@ -53,14 +51,12 @@ def _stale(text: str, at: str = "/timestamp", rule: str = "") -> Finding:
 
 NO_WORK = "No completed subtasks in non-initial handoff"
 NO_BUDGET = "No remaining budget"
-INJECTION = "Injection pattern detected in context"
-"""The document's own words for three findings."""
+"""The document's own words for two findings."""
 
-_MAX_PATH_LENGTH = 200
 _INDEX = re.compile("0|[1-9][0-9]{0,8}")
 
 
-Scan = Callable[[Any], Iterable[Unsafe]]
+Scan = Callable[[Any], Iterable[Finding]]
 """A safety scan of a whole message."""
 Check = Callable[[Mapping[str, Any]], Iterable[Finding]]
 """A further check of a message whose schema holds, for example of its contract."""
@@ -79,7 +75,7 @@ def validate_handoff(
     """Return a receiver's verdict on a message, with all findings."""
     findings = _version_findings(message, receiver) or check_schema(message)
     schema_holds = not findings
-    findings = [*findings, *_safety_findings(message, scan)]
+    findings = [*findings, *scan(message)]
     if schema_holds:
         findings += _routing_findings(message, receiver)
         findings += _completeness_findings(message, receiver)
@@ -106,16 +102,6 @@ def _version_findings(message: Any, receiver: ReceiverRequirements) -> list[Find
         parse_version(receiver.schema_version)
         return []
     return [Finding(code=Code.SCHEMA_INVALID, text=reason, at="/schemaVersion")] if reason else []
-
-
-def _safety_findings(message: Any, scan: Scan) -> list[Finding]:
-    """Return the scan's findings; a path can contain the sender's text, so it is one short line."""
-    return [
-        Finding(
-            code=Code.SAFETY_VIOLATION, text=INJECTION, at=single_line(unsafe.at)[:_MAX_PATH_LENGTH], rule=unsafe.rule
-        )
-        for unsafe in scan(message)
-    ]
 
 
 def _routing_findings(message: Mapping[str, Any], receiver: ReceiverRequirements) -> list[Finding]:

@@ -17,12 +17,16 @@ from baton.core.verdict import Code, Finding, Verdict
 from baton.wire.json_values import format_digest, sha256
 from baton.wire.records import CompactRecord, Integer, Statement
 from baton.wire.schemas import format_pointer, parse_pointer
+from baton.wire.text import single_line
 
 MAX_FINDINGS = 50
 """The most findings of a report, the strongest first; it counts the others."""
 
 MAX_PATH_LENGTH = 200
 """Longer paths are truncated."""
+
+INJECTION = "Injection pattern detected in context"
+"""The document's own words for an unsafe text."""
 
 
 class Category(StrEnum):
@@ -86,11 +90,9 @@ class Leaf(NamedTuple):
 _Place = tuple[Any, str | int] | None
 
 
-class Unsafe(NamedTuple):
-    """A place in a message that is not safe for the receiver."""
-
-    at: str
-    rule: str
+def violation(at: str, rule: str) -> Finding:
+    """Return a verdict's finding of an unsafe text; a path can contain the sender's text, so it is one short line."""
+    return Finding(code=Code.SAFETY_VIOLATION, text=INJECTION, at=single_line(at)[:MAX_PATH_LENGTH], rule=rule)
 
 
 class ScanFinding(CompactRecord):
@@ -118,9 +120,9 @@ class ScanFinding(CompactRecord):
     score: Integer = Field(ge=0)
 
     @property
-    def unsafe(self) -> Unsafe:
-        """The place and the rule, for a verdict."""
-        return Unsafe(self.path, f"{self.category.value}:{self.rule}")
+    def sign(self) -> str:
+        """The category and the rule, such as `prompt_injection:override.en`."""
+        return f"{self.category.value}:{self.rule}"
 
 
 class ScanReport(CompactRecord):
@@ -143,15 +145,15 @@ class ScanReport(CompactRecord):
         return self.findings[0].level if self.findings else None
 
     @property
-    def violations(self) -> list[Unsafe]:
-        """The places for which the message is rejected."""
-        return [finding.unsafe for finding in self.findings if finding.level is Level.REJECT]
+    def violations(self) -> list[Finding]:
+        """The findings for which the message is rejected, as a verdict has them."""
+        return [violation(finding.path, finding.sign) for finding in self.findings if finding.level is Level.REJECT]
 
     @property
     def labels(self) -> list[str]:
         """Labels for what is only flagged, such as `prompt_injection:disclosure.system_prompt at /note`."""
-        flagged = (finding.unsafe for finding in self.findings if finding.level is Level.FLAG)
-        return list(dict.fromkeys(f"{unsafe.rule} at {unsafe.at or '/'}" for unsafe in flagged))
+        flagged = (finding for finding in self.findings if finding.level is Level.FLAG)
+        return list(dict.fromkeys(f"{finding.sign} at {finding.path or '/'}" for finding in flagged))
 
 
 class ScanPolicy(CompactRecord):

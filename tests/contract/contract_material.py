@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from baton.contract.draft import ContractRequest
-from baton.contract.records import Check, ContractVerdict, EventType, OutputSchemaRef, SessionEvent
+from baton.contract.records import ContractVerdict, EventType, OutputSchemaRef, SessionEvent
 from baton.contract.registry import OutputSchema, OutputSchemas
 from baton.contract.validation import validate_contract
 
@@ -92,14 +92,14 @@ def verdict(contract: Any, **surroundings: Any) -> ContractVerdict:
     return validate_contract(contract, **members)
 
 
-def errors(contract: Any, **surroundings: Any) -> list[tuple[Check, str]]:
+def errors(contract: Any, **surroundings: Any) -> list[tuple[str, str]]:
     """Return the errors of a contract, each with its check and place."""
-    return [(error.check, error.at) for error in verdict(contract, **surroundings).errors]
+    return [(error.rule, error.at) for error in verdict(contract, **surroundings).errors]
 
 
-def warnings(contract: Any, **surroundings: Any) -> list[tuple[Check, str]]:
+def warnings(contract: Any, **surroundings: Any) -> list[tuple[str, str]]:
     """Return the warnings of a contract, each with its check and place."""
-    return [(warning.check, warning.at) for warning in verdict(contract, **surroundings).warnings]
+    return [(warning.rule, warning.at) for warning in verdict(contract, **surroundings).warnings]
 
 
 TOOLS = ("crm.lookup", "policy.search", "email.send", "Email.Send ", "unknown", " ", None)

@@ -20,9 +20,9 @@ from baton.safety.scan import (
     ScanPolicy,
     ScanReport,
     Suspicion,
-    Unsafe,
     leaves,
     scan,
+    violation,
 )
 from tests.safety.material import ATTACK, HANDOFF, replaced
 
@@ -281,7 +281,7 @@ class TestScanPolicy:
 def test_leaf_of_a_bare_string_is_the_whole_document() -> None:
     """A message that is only a string has the empty pointer (RFC 6901)."""
     assert [(leaf.path, leaf.text, leaf.is_key) for leaf in leaves("x")] == [("", "x", False)]
-    assert scan(ATTACK, detect).violations == [Unsafe("", "prompt_injection:override.en")]
+    assert scan(ATTACK, detect).violations == [violation("", "prompt_injection:override.en")]
 
 
 async def test_a_teams_own_detector_and_policy_stand_at_the_gate(tmp_path: Path) -> None:
