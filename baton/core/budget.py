@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from baton.core.costs import CostTracking, TokenSpent
+from baton.core.costs import CostTracking
 from baton.core.history import Spend
 from baton.wire.money import to_usd
 from baton.wire.records import CompactRecord, Count, Name
@@ -213,9 +213,7 @@ class Budget(CompactRecord):
             >>> received.spent_micro_usd, received.own.micro_usd, received.free_micro_usd
             (85000, 5000, 315000)
         """
-        tokens = cost.token_spent
-        chain = Spend(micro_usd=cost.spent_micro_usd, prompt_tokens=tokens.prompt, completion_tokens=tokens.completion)
-        others = self.before + (chain.beyond(self.own) if comes_back else chain).beyond(self.before)
+        others = self.before + (cost.spent.beyond(self.own) if comes_back else cost.spent).beyond(self.before)
         spent = self.own + others
         ceiling = spent.micro_usd + min(self.remaining_micro_usd, cost.remaining_micro_usd)
         topped_up = min(self.topped_up_micro_usd, max(0, ceiling))
@@ -224,12 +222,7 @@ class Budget(CompactRecord):
 
     def cost_tracking(self) -> CostTracking:
         """Return the amounts for a handoff; spent and remaining add up to the ceiling."""
-        tokens = TokenSpent(prompt=self.spent.prompt_tokens, completion=self.spent.completion_tokens)
-        return CostTracking(
-            cost_spent_so_far_usd=to_usd(self.spent_micro_usd),
-            cost_budget_remaining_usd=to_usd(self.remaining_micro_usd),
-            token_spent=tokens,
-        )
+        return CostTracking.of(self.spent, self.remaining_micro_usd)
 
     def _with(self, **changes: object) -> "Budget":
         """Return a changed copy without validation."""

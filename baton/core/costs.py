@@ -1,8 +1,11 @@
 """What a task has cost, and may still cost, as messages say it."""
 
+from typing import Self
+
 from pydantic import Field
 
-from baton.wire.money import Usd, UsdSpent, to_micro_usd
+from baton.core.history import Spend
+from baton.wire.money import Usd, UsdSpent, to_micro_usd, to_usd
 from baton.wire.records import Count, OpenRecord
 
 
@@ -30,6 +33,28 @@ class CostTracking(OpenRecord):
     cost_spent_so_far_usd: UsdSpent = Field(alias="costSpentSoFarUSD")
     cost_budget_remaining_usd: Usd = Field(alias="costBudgetRemainingUSD")
     token_spent: TokenSpent
+
+    @classmethod
+    def of(cls, spent: Spend, remaining_micro_usd: int) -> Self:
+        """Return the amounts as a message says them."""
+        return cls(
+            cost_spent_so_far_usd=to_usd(spent.micro_usd),
+            cost_budget_remaining_usd=to_usd(remaining_micro_usd),
+            token_spent=TokenSpent(prompt=spent.prompt_tokens, completion=spent.completion_tokens),
+        )
+
+    @property
+    def spent(self) -> Spend:
+        """What the task has cost so far."""
+        return Spend(
+            micro_usd=self.spent_micro_usd,
+            prompt_tokens=self.token_spent.prompt,
+            completion_tokens=self.token_spent.completion,
+        )
+
+    def after(self, spend: Spend) -> "CostTracking":
+        """Return the amounts with an agent's own cost deducted."""
+        return CostTracking.of(self.spent + spend, self.remaining_micro_usd - spend.micro_usd) if spend else self
 
     @property
     def spent_micro_usd(self) -> int:

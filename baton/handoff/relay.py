@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from baton.compression.rules import DEFAULT_KEEP, DEFAULT_THRESHOLD
-from baton.core.costs import CostTracking, TokenSpent
+from baton.core.costs import CostTracking
 from baton.core.history import Spend
 from baton.core.messages import StageInput, StageReturn
 from baton.core.past import ParentHandoff
@@ -39,7 +39,6 @@ from baton.handoff.sealed import SealError
 from baton.personal.records import merge_payloads
 from baton.telemetry.trace import FOLLOWS, span_after, task_traceparent
 from baton.wire.json_values import digest, find_unwritable
-from baton.wire.money import to_usd
 
 EXPIRES = timedelta(days=1)
 """After how long a handoff expires if nothing else is said."""
@@ -146,26 +145,12 @@ def build_handoff(
         current_state=dict(state.current_state),
         relevant_context=list(state.relevant_context),
         constraints=list(constraints),
-        cost_tracking=add_spend(state.cost, state.spend),
+        cost_tracking=state.cost.after(state.spend),
         conversation_history_summary=state.history_summary,
         conversation_history_verbatim=list(state.history),
         tool_call_history=list(state.tool_calls),
         traceparent=state.traceparent,
         **members,
-    )
-
-
-def add_spend(cost: CostTracking, spend: Spend) -> CostTracking:
-    """Return the cost figures with an agent's own cost deducted."""
-    if not spend:
-        return cost
-    return CostTracking(
-        cost_spent_so_far_usd=to_usd(cost.spent_micro_usd + spend.micro_usd),
-        cost_budget_remaining_usd=to_usd(cost.remaining_micro_usd - spend.micro_usd),
-        token_spent=TokenSpent(
-            prompt=cost.token_spent.prompt + spend.prompt_tokens,
-            completion=cost.token_spent.completion + spend.completion_tokens,
-        ),
     )
 
 

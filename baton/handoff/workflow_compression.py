@@ -18,8 +18,7 @@ from baton.core.turns import Turn
 from baton.errors import StageFailedError
 from baton.handoff.relay import HandoffTerms
 from baton.handoff.workflow_attempt import OutgoingHandoff
-from baton.ledger.entries import cost_of
-from baton.ledger.records import AuditEntry, Kind
+from baton.ledger.records import AuditCost, AuditEntry, Kind
 from baton.telemetry.metrics import COMPRESSED_AWAY, COMPRESSIONS, Metrics
 from baton.wire.text import estimate_tokens
 
@@ -110,5 +109,5 @@ class Conversation:
             from_agent=sender,
             to_agent=outgoing.spec.name,
             timestamp=workflow.now(),
-            cost=cost_of({"costTracking": self._account.budget.cost_tracking().to_json_object()}),
+            cost=AuditCost.of(self._account.budget.cost_tracking()),
         )

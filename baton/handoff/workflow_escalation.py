@@ -23,8 +23,8 @@ from baton.core.verdict import Code, Disposition, HandoffStatus, Verdict
 from baton.errors import PatchError, StageFailedError
 from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.handoff.workflow_inbox import Inbox, newest_that_fit
-from baton.ledger.entries import cost_after, usable_name
-from baton.ledger.records import RECORD, AuditEntry, Kind
+from baton.ledger.entries import usable_name
+from baton.ledger.records import RECORD, AuditCost, AuditEntry, Kind
 from baton.runtime.workflow_handlers import RunHandlers
 from baton.safety.scan import unsafe_digests
 from baton.telemetry.metrics import ROLLBACKS
@@ -170,7 +170,7 @@ class Escalation:
             return
         cost = None
         if spend and outgoing.message is not None:
-            cost = cost_after(outgoing.message.to_json_object(), spend)
+            cost = AuditCost.of(outgoing.message.cost_tracking).after(spend)
         # Before the first sending, a person may be asked several times for a top-up; each is an event.
         suffix = f".{outgoing.escalations}" if outgoing.escalations > 1 and not outgoing.sent else ""
         entry = _audit_entry(

@@ -18,17 +18,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import rfc8785
+from pydantic import ValidationError
 
+from baton.core.costs import CostTracking
 from baton.core.history import Spend
 from baton.core.pending import HandoffAction
 from baton.core.verdict import HandoffStatus
 from baton.ledger.chain import ChainReport
 from baton.ledger.records import FAILED, AuditCost, AuditEntry, AuditHeader, AuditRecord, Kind
 from baton.wire.json_values import digest, format_digest, pae
-from baton.wire.money import to_micro_usd, to_usd
+from baton.wire.money import to_usd
 from baton.wire.records import CamelRecord
 from baton.wire.schemas import format_pointer, parse_pointer
 
@@ -196,44 +198,15 @@ def erasure_entry(
 def cost_of(message: Mapping[str, Any]) -> AuditCost | None:
     """Return the `costTracking` of a handoff message, or None if it is missing or malformed."""
     try:
-        tracking = message["costTracking"]
-        tokens = tracking["tokenSpent"]
-        return AuditCost(
-            spent_micro_usd=_parse_amount(tracking["costSpentSoFarUSD"]),
-            remaining_micro_usd=_parse_amount(tracking["costBudgetRemainingUSD"]),
-            prompt_tokens=tokens["prompt"],
-            completion_tokens=tokens["completion"],
-        )
-    except (KeyError, TypeError, ValueError, ArithmeticError):
+        return AuditCost.of(CostTracking.model_validate(message.get("costTracking")))
+    except ValidationError:
         return None
 
 
 def cost_after(message: Mapping[str, Any], spend: Spend) -> AuditCost | None:
     """Return a handoff's cost plus what its receiver spent, or None if the handoff states no valid cost."""
     cost = cost_of(message)
-    return None if cost is None else cost_with(cost, spend)
-
-
-def cost_with(cost: AuditCost, spend: Spend) -> AuditCost:
-    """Return a task's cost plus one agent's spend."""
-    remaining = cost.remaining_micro_usd
-    return cost.model_copy(
-        update={
-            "spent_micro_usd": cost.spent_micro_usd + spend.micro_usd,
-            "remaining_micro_usd": None if remaining is None else remaining - spend.micro_usd,
-            "own_micro_usd": spend.micro_usd,
-            "own_prompt_tokens": spend.prompt_tokens,
-            "own_completion_tokens": spend.completion_tokens,
-            "prompt_tokens": cost.prompt_tokens + spend.prompt_tokens,
-            "completion_tokens": cost.completion_tokens + spend.completion_tokens,
-        }
-    )
-
-
-def _parse_amount(amount: Any) -> int:
-    if isinstance(amount, bool) or not isinstance(amount, int | float | Decimal):
-        raise TypeError("an amount of money is a number")
-    return to_micro_usd(Decimal(repr(amount)) if isinstance(amount, float) else Decimal(amount))
+    return None if cost is None else cost.after(spend)
 
 
 def _get_member(message: Mapping[str, Any], name: str, member: str) -> Any:
@@ -361,7 +334,7 @@ class TaskCost(CamelRecord):
 def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
     """Return the cost of a task from the headers of its chain in order."""
     records = list(records)
-    total, recorded_own = _Amounts(0, 0, 0), dict[tuple[str, int, str | None], _Amounts]()
+    total, recorded_own = Spend(), dict[tuple[str, int, str | None], Spend]()
     shares, findings, most_spent = [], _budget_findings(records), 0
     for record in records:
         cost = record.cost
@@ -369,52 +342,28 @@ def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
         if cost is None or repeated or (record.kind == Kind.HANDOFF and record.status == HandoffStatus.REJECTED):
             continue
         attempt_key = (_event(record), _attempt(record), record.run_id)
-        previous_own = recorded_own.get(attempt_key, _Amounts(0, 0, 0))
-        own_cost = _own(cost)
+        previous_own = recorded_own.get(attempt_key, Spend())
+        own_cost = cost.own
         if own_cost is None:
-            added = _Amounts.of(max(0, new - old) for new, old in zip(_spent(cost), total, strict=True))
+            added = cost.spent.beyond(total)
         else:
-            added = _Amounts.of(max(0, new - old) for new, old in zip(own_cost, previous_own, strict=True))
+            added = own_cost.beyond(previous_own)
             if _is_work(record):
-                recorded_own[attempt_key] = _Amounts.of(map(max, own_cost, previous_own))
+                recorded_own[attempt_key] = previous_own + added
         shares.append(
             CostShare(
                 sequence=record.sequence,
                 agent=record.to_agent if record.kind == Kind.ROLLBACK else record.from_agent,
-                micro_usd=added.micro_usd,
-                prompt_tokens=added.prompt_tokens,
-                completion_tokens=added.completion_tokens,
+                **dict(added),
             )
         )
-        total = _Amounts.of(map(sum, zip(total, added, strict=True)))
+        total += added
         most_spent = max(most_spent, cost.spent_micro_usd)
     if most_spent > total.micro_usd:
         findings.append(
             f"the shares add up to {to_usd(total.micro_usd)} USD, but a record says {to_usd(most_spent)} USD were spent"
         )
-    return TaskCost(**total._asdict(), shares=tuple(shares), complete=_is_complete(records), findings=tuple(findings))
-
-
-class _Amounts(NamedTuple):
-    """Money and tokens."""
-
-    micro_usd: int
-    prompt_tokens: int
-    completion_tokens: int
-
-    @classmethod
-    def of(cls, amounts: Iterable[int]) -> "_Amounts":
-        return cls(*amounts)
-
-
-def _spent(cost: AuditCost) -> _Amounts:
-    return _Amounts(cost.spent_micro_usd, cost.prompt_tokens, cost.completion_tokens)
-
-
-def _own(cost: AuditCost) -> _Amounts | None:
-    if cost.own_micro_usd is None:
-        return None
-    return _Amounts(cost.own_micro_usd, cost.own_prompt_tokens or 0, cost.own_completion_tokens or 0)
+    return TaskCost(**dict(total), shares=tuple(shares), complete=_is_complete(records), findings=tuple(findings))
 
 
 def _is_work(record: AuditHeader) -> bool:

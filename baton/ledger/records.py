@@ -10,12 +10,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property, lru_cache
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import Field, StringConstraints
 from pydantic.alias_generators import to_camel
 from pydantic_core import from_json, to_json
 
+from baton.core.costs import CostTracking
+from baton.core.history import Spend
 from baton.errors import BatonError
 from baton.wire.json_values import canonical_json, format_digest, loads_strict, pae, parse_digest, sha256
 from baton.wire.records import CamelRecord, Count, Digest, Instant, Record
@@ -103,6 +105,51 @@ class AuditCost(CamelRecord):
     own_completion_tokens: Count | None = None
     prompt_tokens: Count = 0
     completion_tokens: Count = 0
+
+    @classmethod
+    def of(cls, tracking: CostTracking) -> Self:
+        """Return the cost that a handoff states."""
+        return cls(
+            spent_micro_usd=tracking.spent_micro_usd,
+            remaining_micro_usd=tracking.remaining_micro_usd,
+            prompt_tokens=tracking.token_spent.prompt,
+            completion_tokens=tracking.token_spent.completion,
+        )
+
+    @property
+    def spent(self) -> Spend:
+        """What the task has cost so far."""
+        return Spend(
+            micro_usd=self.spent_micro_usd,
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+        )
+
+    @property
+    def own(self) -> Spend | None:
+        """What the record's agent alone has cost, if known."""
+        if self.own_micro_usd is None:
+            return None
+        return Spend(
+            micro_usd=self.own_micro_usd,
+            prompt_tokens=self.own_prompt_tokens or 0,
+            completion_tokens=self.own_completion_tokens or 0,
+        )
+
+    def after(self, spend: Spend) -> "AuditCost":
+        """Return a task's cost plus one agent's own."""
+        spent, remaining = self.spent + spend, self.remaining_micro_usd
+        return self.model_copy(
+            update={
+                "spent_micro_usd": spent.micro_usd,
+                "remaining_micro_usd": None if remaining is None else remaining - spend.micro_usd,
+                "own_micro_usd": spend.micro_usd,
+                "own_prompt_tokens": spend.prompt_tokens,
+                "own_completion_tokens": spend.completion_tokens,
+                "prompt_tokens": spent.prompt_tokens,
+                "completion_tokens": spent.completion_tokens,
+            }
+        )
 
 
 class _Event(CamelRecord):

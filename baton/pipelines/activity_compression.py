@@ -27,7 +27,6 @@ from baton.compression.rules import (
 from baton.core.history import Spend
 from baton.handoff.activity_receive import current_run_name, record_or_warn
 from baton.handoff.store_gate import Gate
-from baton.ledger.entries import cost_with
 from baton.ledger.records import AuditEntry
 from baton.pipelines.activity_context import current_parts
 from baton.pipelines.activity_worker import heartbeats
@@ -76,7 +75,7 @@ async def compress(request: CompressInput) -> Compressed:
 
 async def _record_cost(gate: Gate, event: AuditEntry, result: Compressed) -> None:
     """Record the cost of a summary: after a run that ends here, or in a fork, no handoff shows it."""
-    cost = None if event.cost is None else cost_with(event.cost, result.spend)
+    cost = None if event.cost is None else event.cost.after(result.spend)
     update = {"cost": cost, "details": result.fallback_reason, "run_id": current_run_name()}
     entry = event.model_copy(update=update)
     await record_or_warn(lambda: gate.record(entry), f"a summary for {event.to_agent}")

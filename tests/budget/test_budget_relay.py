@@ -19,8 +19,8 @@ from baton.handoff.records import Handoff, Sender, Target
 from baton.handoff.relay import AgentState, build_handoff
 from baton.handoff.store_gate import handoff_gate
 from baton.handoff.validation import validate_handoff
-from baton.ledger.entries import TaskCost, cost_of, handoff_entry, task_cost
-from baton.ledger.records import AuditEntry
+from baton.ledger.entries import TaskCost, handoff_entry, task_cost
+from baton.ledger.records import AuditCost, AuditEntry
 from baton.wire.money import to_usd
 from tests.handoff.material import AT, EXAMPLE, EXECUTION_ID, HANDOFF_ID, RECEIVER, TASK_ID, TRACEPARENT
 from tests.ledger.material import chain, completion_entry
@@ -176,7 +176,7 @@ class Chain:
 
     def complete(self, agent: str) -> None:
         """Put the end of the task on record, with the last agent's cost in it."""
-        cost = cost_of({"costTracking": self.budget.cost_tracking().to_json_object()})
+        cost = AuditCost.of(self.budget.cost_tracking())
         self.entries.append(completion_entry({}, agent=agent, cost=cost, task_id=TASK_ID))
 
     def billed(self, agent: str, cost: int) -> Spend:
@@ -211,11 +211,7 @@ def cost_on_record(entries: list[AuditEntry]) -> TaskCost:
 
 def spent_since(received: CostTracking, budget: Budget) -> Spend:
     """Return what an agent has spent since it received the task."""
-    return Spend(
-        micro_usd=budget.spent_micro_usd - received.spent_micro_usd,
-        prompt_tokens=budget.spent.prompt_tokens - received.token_spent.prompt,
-        completion_tokens=budget.spent.completion_tokens - received.token_spent.completion,
-    )
+    return budget.spent.beyond(received.spent)
 
 
 def topped_up(received: CostTracking, budget: Budget) -> CostTracking:

@@ -15,7 +15,7 @@ from baton.core.history import Spend
 from baton.core.turns import Turn
 from baton.errors import RoutingError
 from baton.handoff.records import CompletedSubtask, ContextItem, Handoff, Sender, Subtask, Target, ToolCall, Trail
-from baton.handoff.relay import AgentState, Delivery, add_spend, build_handoff, hop_of
+from baton.handoff.relay import AgentState, Delivery, build_handoff, hop_of
 from baton.handoff.sealed import SealError
 from baton.handoff.store_gate import handoff_gate
 from baton.handoff.validation import validate_handoff
@@ -192,7 +192,7 @@ class TestAddSpend:
         """Along the whole chain, over the wire at every hop, to the millionth (C-12, S3-9-c, money)."""
         cost = Budget(initial_micro_usd=budget).cost_tracking()
         for spent in costs:
-            cost = CostTracking.from_json(add_spend(cost, Spend(micro_usd=spent)).model_dump_json())
+            cost = CostTracking.from_json(cost.after(Spend(micro_usd=spent)).model_dump_json())
 
             assert cost.spent_micro_usd + cost.remaining_micro_usd == budget
         assert cost.spent_micro_usd == sum(costs)
@@ -201,7 +201,7 @@ class TestAddSpend:
         """Binary fractions would leave a rounding error (money)."""
         cost = Budget(initial_micro_usd=800_000).cost_tracking()
         for spent in (700_000, 100_000):
-            cost = add_spend(cost, Spend(micro_usd=spent))
+            cost = cost.after(Spend(micro_usd=spent))
 
         assert 0.8 - 0.7 - 0.1 > 0
         assert cost.cost_budget_remaining_usd == 0
@@ -210,6 +210,6 @@ class TestAddSpend:
     def test_an_overdrawn_budget_is_reported_unchanged(self) -> None:
         """The receiver refuses to execute; the sender's figures stay true (S3-6.1-m)."""
         assert (
-            add_spend(Budget(initial_micro_usd=50_000).cost_tracking(), Spend(micro_usd=80_000)).remaining_micro_usd
+            Budget(initial_micro_usd=50_000).cost_tracking().after(Spend(micro_usd=80_000)).remaining_micro_usd
             == -30_000
         )

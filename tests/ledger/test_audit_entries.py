@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from baton.core.costs import CostTracking
+from baton.core.history import Spend
 from baton.core.verdict import HandoffStatus
 from baton.ledger.entries import cost_of, erasure_entry, handoff_entry
 from baton.ledger.records import Kind
-from baton.wire.json_values import digest
+from baton.wire.json_values import digest, loads_strict
 from tests.ledger.material import NOW, TASK, chain, message
 
 json_values = st.recursive(
@@ -17,6 +19,7 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", min_size=1), inner, max_size=3),
     max_leaves=8,
 )
+AMOUNTS = st.integers(0, 10**12)
 
 
 class TestHandoffEntry:
@@ -92,6 +95,17 @@ class TestCostOf:
     def test_a_malformed_cost_is_none(self, tracking: Any) -> None:
         """A malformed amount never becomes a number on record (C-48)."""
         assert cost_of({"costTracking": tracking}) is None
+
+    @given(st.builds(Spend, micro_usd=AMOUNTS, prompt_tokens=AMOUNTS, completion_tokens=AMOUNTS), AMOUNTS)
+    def test_a_message_and_its_record_state_the_same_spend(self, spent: Spend, own: int) -> None:
+        """The record of a handoff repeats what the message says, to the millionth (C-12, S3-9-c)."""
+        tracking = CostTracking.of(spent, 400_000)
+        cost = cost_of({"costTracking": loads_strict(tracking.model_dump_json())})
+
+        assert cost is not None
+        assert tracking.spent == cost.spent == spent
+        assert (cost.own, cost.after(Spend(micro_usd=own)).own) == (None, Spend(micro_usd=own))
+        assert cost.after(Spend(micro_usd=own)).spent == tracking.after(Spend(micro_usd=own)).spent
 
     def test_an_overdrawn_budget_is_recorded(self) -> None:
         """The remaining budget can be negative (S3-6.1-m)."""
