@@ -49,7 +49,7 @@ from baton.pipelines.workflow_function import named_schemas
 from baton.pipelines.workflow_steps import run_fit
 from baton.runs.client_clock import ClockError, check_clock, watch_clock
 from baton.runs.client_rollback import rolled_back
-from baton.runtime.workflow_visibility import close_run, runs_in, show_failed, start_attributes
+from baton.runtime.workflow_visibility import close_run, complete_run, runs_in, show_failed, start_attributes
 from baton.sdk.early_queries import RunCache
 from baton.sdk.runner import (
     FAILED_THE_RUN,
@@ -483,7 +483,9 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
     async def _execute(self, input: worker.ExecuteWorkflowInput, loop: asyncio.AbstractEventLoop) -> Any:
         try:
             with _raising_exceptions():
-                return await super().execute_workflow(input)
+                result = await super().execute_workflow(input)
+                await complete_run(loop)
+                return result
         except (Exception, BaseExceptionGroup) as raised:
             error = _first_error(raised)
         # Raised outside the handler, so that a failure keeps its own cause.

@@ -13,6 +13,7 @@ from baton.core.history import Outcome, Spend, StepKind
 from baton.core.inputs import INPUT_NAME, MAX_INPUTS, encode_inputs
 from baton.core.pages import PAGE, read_page
 from baton.core.past import (
+    ChildHandoff,
     Heir,
     ParentHandoff,
     RolledBack,
@@ -256,6 +257,7 @@ class PipelineResult(CompactRecord):
         topped_up_micro_usd: What people added to the budget.
         output: The output of the pipeline's code, any JSON.
         personal_data: Encrypted personal data that a child wrote, for its parent.
+        handoff: A child's last handoff, which its parent's next one follows.
     """
 
     task_id: str
@@ -266,6 +268,7 @@ class PipelineResult(CompactRecord):
     topped_up_micro_usd: Integer = Field(default=0, ge=0)
     output: Json = None
     personal_data: dict[str, JsonValue] = Field(default_factory=dict)
+    handoff: ChildHandoff | None = None
     __baton_has_output__: ClassVar[bool] = True
 
     @overload

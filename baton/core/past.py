@@ -43,6 +43,18 @@ class ParentHandoff(CompactRecord):
     completed: list[dict[str, JsonValue]]
 
 
+class ChildHandoff(ParentHandoff):
+    """A child's last handoff, which its parent's next one names as its parent.
+
+    Attributes:
+        handoff_id: The handoff.
+        completed: The parts of the task that are done, as in the handoff message.
+        sender: Who hands on next, as in the handoff message.
+    """
+
+    sender: dict[str, JsonValue]
+
+
 class SealCheck(CompactRecord):
     """What came of verifying the seal of a past.
 

@@ -16,7 +16,7 @@ from baton.compression.rules import DEFAULT_KEEP, DEFAULT_THRESHOLD
 from baton.core.costs import CostTracking
 from baton.core.history import Spend
 from baton.core.messages import StageInput, StageReturn
-from baton.core.past import ParentHandoff
+from baton.core.past import ChildHandoff, ParentHandoff
 from baton.core.patching import shorten_findings
 from baton.core.receivers import CURRENT
 from baton.core.stages import StageSpec
@@ -268,6 +268,20 @@ class Relay:
             return None
         completed = [subtask.to_json_object() for subtask in self._completed]
         return ParentHandoff(handoff_id=self._parent, completed=completed)
+
+    @property
+    def handoff_for_parent(self) -> ChildHandoff | None:
+        """The last handoff of this run itself, which a parent's next one follows; None if there was none."""
+        if self._parent == self._parent_before or (last := self.last_handoff) is None:
+            return None
+        return ChildHandoff(**dict(last), sender=self.sender.to_json_object())
+
+    def follow_child(self, handoff: ChildHandoff) -> None:
+        """Continue after a child's last handoff: its sender hands on next."""
+        self.sender = Sender.from_json_object(handoff.sender)
+        self._parent = handoff.handoff_id
+        known = [subtask.to_json_object() for subtask in self._completed]
+        self._complete(subtask for subtask in handoff.completed if subtask not in known)
 
     def carried(self) -> dict[str, JsonValue]:
         """Return the state that the next run restores after continue-as-new."""

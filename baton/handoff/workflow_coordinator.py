@@ -19,8 +19,9 @@ from baton.contract.validation import is_expired
 from baton.contract.workflow import ContractIssuer
 from baton.core.baton import Baton
 from baton.core.budget import OnExhaustion
-from baton.core.history import Outcome, Spend
+from baton.core.history import Outcome, Spend, StepKind
 from baton.core.messages import PipelineInput, PipelineResult, StageInput, StageReturn
+from baton.core.past import ChildHandoff
 from baton.core.patching import patch_effect
 from baton.core.pending import HandoffDecision
 from baton.core.state import PipelineState
@@ -162,6 +163,44 @@ class HandoffCoordinator:
     def personal_data_for_parent(self, initial: Mapping[str, Any]) -> dict[str, JsonValue]:
         """Return the personal data that a child adds to its parent's; empty without a parent."""
         return payload_changes(initial, self._relay.personal_data) if self._relay and workflow.info().parent else {}
+
+    def handoff_for_parent(self) -> ChildHandoff | None:
+        """Return a child's last handoff, for its parent; None without a parent or a handoff."""
+        return self._relay.handoff_for_parent if self._relay and workflow.info().parent else None
+
+    async def receive_child(self, kind: str, seq: int, result: PipelineResult, task_id: str) -> None:
+        """Record a child's result, and let the next handoff follow the child's last one."""
+        await self.escalation.record_result(
+            result,
+            task_id=task_id,
+            event_id=self.new_id(),
+            status="RETURNED",
+            seq=seq,
+            sender=kind,
+            receiver=workflow.info().workflow_type,
+        )
+        if self._relay is None or result.handoff is None:
+            return
+        try:
+            self._relay.follow_child(result.handoff)
+        except ValidationError as error:
+            raise StageFailedError(
+                f"the last handoff of child {kind!r} is not valid: {describe_faults(error)}"
+            ) from None
+        self._sender = None  # no stage of this run can correct what the child hands on
+
+    async def complete_task(self, result: PipelineResult) -> None:
+        """Record the run's own result as the task's, if a child's would be the last otherwise."""
+        has_children = any(outcome.kind is StepKind.CHILD for outcome in self._state.outcomes)
+        if has_children and workflow.info().parent is None:
+            await self.escalation.record_result(
+                result,
+                task_id=result.task_id,
+                event_id=self.new_id(),
+                status="COMPLETED",
+                seq=result.steps,
+                sender=workflow.info().workflow_type,
+            )
 
     def merge_personal_data(self, result: PipelineResult) -> PipelineResult:
         """Merge the personal data of a child's result, and return the result."""

@@ -16,7 +16,8 @@ from temporalio.common import RetryPolicy
 from baton.budget.workflow import BudgetAccount
 from baton.core.decisions import Decided
 from baton.core.history import Outcome, Spend
-from baton.core.messages import PipelineStatus
+from baton.core.messages import PipelineResult, PipelineStatus
+from baton.core.patching import shorten_findings
 from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.core.state import PipelineState
 from baton.core.verdict import Code, Disposition, HandoffStatus, Verdict
@@ -28,7 +29,7 @@ from baton.ledger.records import RECORD, AuditCost, AuditEntry, Kind
 from baton.runtime.workflow_handlers import RunHandlers
 from baton.safety.scan import unsafe_digests
 from baton.telemetry.metrics import ROLLBACKS
-from baton.wire.json_values import digest
+from baton.wire.json_values import digest, find_unwritable
 
 _Record = Callable[[Kind, str, str, HandoffDecision | None], Awaitable[None]]
 
@@ -223,6 +224,37 @@ class Escalation:
             details=details,
             from_agent=usable_name(agents[0]),
             to_agent=usable_name(agents[1]),
+            message=message,
+        )
+        await self._record_entry(entry, seq)
+
+    async def record_result(
+        self,
+        result: PipelineResult,
+        *,
+        task_id: str,
+        event_id: str,
+        status: str,
+        seq: int,
+        sender: str,
+        receiver: str | None = None,
+    ) -> None:
+        """Record the result of a child, or of the whole task, before anything follows from it."""
+        if self.on_record is False:
+            return
+        message = {"output": result.output, "steps": result.steps}
+        if faults := find_unwritable(message):
+            raise StageFailedError(
+                f"the result of {sender!r} cannot be recorded: {'; '.join(shorten_findings(faults))}"
+            )
+        entry = _audit_entry(
+            kind=Kind.COMPLETION,
+            task_id=task_id,
+            event_id=event_id,
+            status=status,
+            details="",
+            from_agent=usable_name(sender),
+            to_agent=usable_name(receiver),
             message=message,
         )
         await self._record_entry(entry, seq)

@@ -444,6 +444,7 @@ class Pipeline:
                         kind, seq, step, start, task_queue, searchable=self._handlers.visibility.enabled
                     )
             self._account.settle_child_result(seq, step, result)
+            await self._handoffs.receive_child(kind, seq, result, self.task_id)
             self._handlers.visibility.add_seconds(LONG_ENOUGH)
             try:
                 patch = takes(self.state.baton, result)
@@ -526,10 +527,12 @@ class Pipeline:
             topped_up_micro_usd=self._account.budget.topped_up_micro_usd,
             output=output,
             personal_data=self._handoffs.personal_data_for_parent(self._start.personal_data),
+            handoff=self._handoffs.handoff_for_parent(),
         )
         if findings := find_unwritable(result.output, "output"):
             raise PipelineError(f"the pipeline's output is rejected: {'; '.join(shorten_findings(findings))}")
         self._handlers.visibility.set_status(PipelineStatus.COMPLETED)
+        self._handlers.visibility.at_end = partial(self._handoffs.complete_task, result)
         return result
 
     def _spec_of(self, stage: HasSpec) -> StageSpec:

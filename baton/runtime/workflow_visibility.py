@@ -2,7 +2,7 @@
 
 import asyncio
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from inspect import Parameter, Signature, iscoroutinefunction
@@ -57,6 +57,7 @@ class Visibility:
     Attributes:
         enabled: Whether the run has Baton's search attributes.
         closed: Whether the run's code has ended.
+        at_end: What follows the run's code if it returned, such as recording its result.
     """
 
     def __init__(self) -> None:
@@ -64,6 +65,7 @@ class Visibility:
         self.enabled = _is_searchable(info)
         self._has_until = info.typed_search_attributes.get(_UNTIL) is not None  # else setting it would fail the task
         self.closed = False
+        self.at_end: Callable[[], Awaitable[None]] | None = None
         self._loop = asyncio.get_running_loop()
         self._status = PipelineStatus.RUNNING
         self._shows_rejection = False
@@ -239,6 +241,13 @@ def show_failed(loop: asyncio.AbstractEventLoop) -> None:
         visibility.mark_failed()
     if _is_searchable(workflow.info()):
         workflow.upsert_search_attributes([_STATUS.value_set(PipelineStatus.FAILED.value)])
+
+
+async def complete_run(loop: asyncio.AbstractEventLoop) -> None:
+    """Do what follows the code of a run that returned."""
+    visibility = _visibility_of(loop)
+    if visibility is not None and visibility.at_end is not None:
+        await visibility.at_end()
 
 
 def close_run(loop: asyncio.AbstractEventLoop) -> None:

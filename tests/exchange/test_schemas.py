@@ -15,7 +15,7 @@ from baton.cli.schema import SCHEMAS, schema_of
 from baton.contract.records import Explanation, HandoffContract, LeftOut, SessionEvent
 from baton.core import artifacts as artifacts
 from baton.core import baton, decisions, exhibits, history, messages, pending
-from baton.core.past import Heir, ParentHandoff, RollBacks, RolledBack, SealCheck
+from baton.core.past import ChildHandoff, Heir, ParentHandoff, RollBacks, RolledBack, SealCheck
 from baton.report.records import HandoffReport
 from baton.wire.records import CompactRecord, Record
 from tests.core.material import GOLDEN
@@ -94,6 +94,7 @@ class TestSchema:
         bases = {Record, CompactRecord, baton.AnyBaton, HandoffContract, SessionEvent, RolledBack, RollBacks}
         bases |= {messages.Missing, SealCheck}  # within a worker only
         bases |= {Heir, ParentHandoff, messages.ToolLimits}  # in the schema of the input
+        bases |= {ChildHandoff}  # in that of the result
         record_types = {
             kind
             for module in (artifacts, baton, decisions, exhibits, history, messages, pending)

@@ -49,6 +49,36 @@ class FourAgents:
 
 
 @workflow.defn
+class Works:
+    """A worker with two agents."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.stage(extract)
+        done = await self.pipeline.stage(score)
+        return self.pipeline.result({"scored": done.output})
+
+
+@workflow.defn
+class Supervises:
+    """A supervisor without a stage of its own before its two workers."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.child(Works.run, "Review one half", name="one")
+        await self.pipeline.child(Works.run, "Review the other", name="other")
+        return self.pipeline.result("both halves are reviewed")
+
+
+@workflow.defn
 class SignedOff:
     """Two agents, a person's approval between them."""
 
@@ -313,6 +343,8 @@ class Pays:
 
 
 PIPELINES: list[type] = [
+    Supervises,
+    Works,
     Pays,
     Undoes,
     Talks,

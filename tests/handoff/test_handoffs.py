@@ -39,6 +39,7 @@ from tests.handoff.handoff_pipelines import (
     FourAgents,
     Pays,
     Spends,
+    Supervises,
     Undoes,
 )
 from tests.handoff.handoff_stages import INJECTION, STAGES
@@ -92,6 +93,33 @@ async def check_read_back(worker: Worker, handle: Handle, safeguards: Safeguards
     for plugin in (BatonPlugin(safeguards=safeguards), BatonPlugin()):
         await assert_replays(handle, PIPELINES, plugin=plugin)
     return run
+
+
+class TestSupervisor:
+    async def test_the_way_to_its_workers_and_back_is_on_record(self, worker: Worker, safeguards: Safeguards) -> None:
+        """The task begins once, each handoff follows the one before, and each worker's result is recorded."""
+        run = await run_pipeline(worker, Supervises.run, PipelineInput(goal="Review the contract"))
+        task = await trace(safeguards, run.result.task_id)
+
+        sent = [record for record in task.records if record.fields.status == "ACCEPTED"]
+        assert [record.fields.kind for record in sent] == ["start", *["handoff"] * 3]
+        ids = [record.body["handoffId"] for record in sent]
+        assert [record.body["parentHandoffId"] for record in sent] == [None, *ids[:-1]]
+        back = [record for record in task.records if record.fields.to_agent == "Supervises"]
+        assert [(record.fields.kind, record.fields.from_agent) for record in back] == [("completion", "Works")] * 2
+        assert [record.body["output"] for record in back] == [{"scored": 1}] * 2
+        assert task.report.verdict in ("valid", "valid, completeness not checked")
+        await check_read_back(worker, run.handle, safeguards)
+
+    async def test_its_own_result_completes_the_task(self, worker: Worker, safeguards: Safeguards) -> None:
+        """Not the output of the last worker."""
+        run = await run_pipeline(worker, Supervises.run, PipelineInput(goal="Review the contract"))
+        task = await trace(safeguards, run.result.task_id)
+
+        assert task.output["output"] == run.result.output == "both halves are reviewed"
+        assert (task.records[-1].fields.from_agent, task.records[-1].fields.status) == ("Supervises", "COMPLETED")
+        assert task.cost.complete
+        assert task.cost.micro_usd == run.result.spend.micro_usd
 
 
 class TestFourAgents:
