@@ -1,9 +1,9 @@
 """Compile session events into a contract, with a report on each event."""
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from pydantic import Field
@@ -143,33 +143,36 @@ def consume_calls(draft: Draft) -> None:
 
 
 def leave_out_failed(draft: Draft) -> None:
-    """Leave out the results of failed tools: `failed:<tool>`."""
-    for event in draft.rest:
-        if event.type is EventType.TOOL_RESULT and event.success is False:
-            draft.leave_out(event, FAILED, _label_subject(event))
+    """Leave out the results of failed tools, and what rests on them: `failed:<subject>`."""
+    _leave_out_resting(draft, FAILED, lambda event: event.type is EventType.TOOL_RESULT and event.success is False)
 
 
 def leave_out_stale(draft: Draft) -> None:
-    """Leave out stale events, and what a model said after them in the same run of its stage: `stale:<subject>`.
+    """Leave out stale events, and what rests on them: `stale:<subject>`."""
+    _leave_out_resting(draft, STALE, partial(_is_stale, draft))
+
+
+def _leave_out_resting(draft: Draft, label: str, is_bad: Callable[[SessionEvent], bool]) -> None:
+    """Leave out bad events, and what a model said after a bad result in the same run of its stage.
 
     A model's statement rests on what its tools answered before it, until the tool answers again.
     """
     unsettled = {event.id for event in draft.rest}
-    stale_tools: dict[tuple[str | None, str | None], set[str]] = {}
+    bad_tools: dict[tuple[str | None, str | None], set[str]] = {}
     for event in draft.events:
         if event.id not in unsettled or event.type is EventType.TOOL_CALL:  # a call never becomes a fact
             continue
-        tools = stale_tools.setdefault((event.agent, event.handoff_id), set())
+        tools = bad_tools.setdefault((event.agent, event.handoff_id), set())
         is_result = event.type is EventType.TOOL_RESULT
         tool = tool_key(event.tool_name or "")
-        if _is_stale(draft, event):
-            draft.leave_out(event, STALE, _label_subject(event))
+        if is_bad(event):
+            draft.leave_out(event, label, _label_subject(event))
             if is_result:
                 tools.add(tool)
         elif is_result:
             tools.discard(tool)
         elif event.type is EventType.LLM_RESPONSE and tools:
-            draft.leave_out(event, STALE, _label_subject(event))
+            draft.leave_out(event, label, _label_subject(event))
 
 
 def _is_stale(draft: Draft, event: SessionEvent) -> bool:

@@ -248,6 +248,24 @@ class TestWhatRestsOnStaleResults:
         assert "stale:llm_response" in contract.excluded_context
 
 
+class TestWhatRestsOnFailures:
+    def test_an_excuse_does_not_cross_without_its_failure(self) -> None:
+        """Both are left out with the label of the failure, until the tool answers (S5-prob-a, C-39)."""
+        members: dict[str, Any] = {"agent": "build", "handoff_id": "h-1", "tool_name": "tests.run"}
+        events = [
+            event("llm_response", "I run the tests", 9, id="before", **members),
+            result("3 of 90 tests fail", 8, id="failure", success=False, **members),
+            event("llm_response", "They are flaky", 7, id="excuse", **members),
+            result("90 tests pass", 5, id="passed", **members),
+            event("llm_response", "All is well", 4, id="after", **members),
+        ]
+
+        contract = compile_contract(events, request()).contract
+
+        assert [fact.event_id for fact in contract.facts] == ["before", "passed", "after"]
+        assert contract.excluded_context == ["failed:tests.run", "failed:llm_response"]
+
+
 class TestBudget:
     def test_what_a_user_asked_and_forbade_is_kept_first(self) -> None:
         """Without it the receiver does something else, or what it may not do; tools can be called again."""
