@@ -159,7 +159,7 @@ def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None)
     change = difference(before, after.to_json_object())
     if appended:
         change["decision_log"] = [*appended]
-    warnings = _bullet_warnings(raw, after)
+    warnings = _bullet_warnings(raw, baton, after)
     if moved:
         warnings.append(f"decision_log: the {moved:,} oldest entries left the baton; the history has them")
     constraints = set(after.constraints)
@@ -350,9 +350,11 @@ def _size_findings(after: Baton) -> list[str]:
     ]
 
 
-def _bullet_warnings(raw: Mapping[str, Any], after: Baton) -> list[str]:
+def _bullet_warnings(raw: Mapping[str, Any], before: Baton, after: Baton) -> list[str]:
+    """Return a warning if a state is too long to be shown whole, or lost most of what it had; a short one is normal."""
     count = len(after.current_state)
-    if "current_state" not in raw or MIN_BULLETS <= count <= MAX_BULLETS:
+    has_shrunk = count < MIN_BULLETS <= len(before.current_state)
+    if "current_state" not in raw or not (has_shrunk or count > MAX_BULLETS):
         return []
     bullets = "1 bullet" if count == 1 else f"{count} bullets"
     return [f"current_state: {bullets}; {MIN_BULLETS} to {MAX_BULLETS} are best"]

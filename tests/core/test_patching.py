@@ -180,16 +180,22 @@ class TestWarnings:
     @pytest.mark.parametrize(("bullets", "warned"), [(0, True), (2, True), (3, False), (8, False), (9, True)])
     def test_a_state_outside_three_to_eight_bullets_is_a_warning(self, bullets: int, warned: bool) -> None:
         """The limit is soft (S1-fields-d, C-1)."""
-        effect = patch_effect(START, {"current_state": ["x"] * bullets})
+        start = START.model_copy(update={"current_state": ["y"] * 3})
+        effect = patch_effect(start, {"current_state": ["x"] * bullets})
 
         assert bool(effect.warnings) is warned
         assert len(effect.baton.current_state) == bullets
 
     def test_the_warning_about_a_single_bullet_is_singular(self) -> None:
         """The warning is a sentence."""
-        effect = patch_effect(START, {"current_state": ["x"]})
+        start = START.model_copy(update={"current_state": ["y"] * 3})
+        effect = patch_effect(start, {"current_state": ["x"]})
 
         assert effect.warnings == ["current_state: 1 bullet; 3 to 8 are best"]
+
+    def test_a_state_that_was_always_short_gets_no_warning(self) -> None:
+        """Otherwise each small stage has one, and nobody reads them (C-1)."""
+        assert patch_effect(START, {"current_state": ["x"]}).warnings == []
 
     def test_a_patch_without_state_gets_no_warning_about_it(self) -> None:
         """The first baton's single bullet causes no warning for later stages (C-1)."""
