@@ -97,7 +97,7 @@ if TYPE_CHECKING:
     from baton.runs.client_settle import Settled as Settled
     from baton.runs.client_settle import SettlePreview as SettlePreview
     from baton.runs.client_standing import Standing as Standing
-    from baton.runs.client_standing import answer_options as answer_options
+    from baton.runs.client_standing import decision_commands as decision_commands
     from baton.runs.client_standing import standing as standing
     from baton.runs.client_waiting import NoAnswerError as NoAnswerError
     from baton.runs.client_waiting import Pending as Pending

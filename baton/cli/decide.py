@@ -33,7 +33,7 @@ from baton.cli.session import (
 )
 from baton.cli.show import approval_rows, baton_card, form_fields
 from baton.cli.watch import news_lines
-from baton.client import Decide, DecidePreview, OpenApproval, RunRecord, StepStatus
+from baton.client import Decide, DecidePreview, OpenApproval, RunRecord, StepStatus, decision_commands
 from baton.core.baton import AnyBaton
 from baton.core.decisions import Decided, Waiting
 from baton.core.exhibits import EXCERPT_LENGTH
@@ -61,6 +61,7 @@ KeyOption = Annotated[
     ),
 ]
 _MAX_CONTENT = 64 * 1024
+_JSON_KINDS = {"array": 'a list as JSON, ["…"]', "object": 'JSON, {"…": "…"}'}
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,12 @@ async def fill_form(
         return earlier_answer  # a quorum agrees on one answer, which was shown
     fields, answer = form_fields(waiting), dict(values)
     for name in _missing_fields(waiting, values):
-        kind = fields[name].get("type") or " or ".join(map(str, fields[name].get("enum", []))) or "JSON"
+        kind = (
+            _JSON_KINDS.get(str(fields[name].get("type")))
+            or fields[name].get("type")
+            or " or ".join(map(str, fields[name].get("enum", [])))
+            or "JSON"
+        )
         answer[name] = _parse_value(fields[name], await ask(printable(f"{name} ({kind})")))
     return answer
 
@@ -268,6 +274,7 @@ class LiveView:
     asks: bool = False
     _pending_lines: list[Text] = field(default_factory=list)
     _open_titles: dict[tuple[str, int], str] = field(default_factory=dict)  # of open approvals, by run and step
+    _approvals: dict[str, Waiting] = field(default_factory=dict)  # the open ones, by title
     _asked_steps: list[tuple[str, int]] = field(default_factory=list)
     _asking: asyncio.Task[None] | None = None
     _is_sent: bool = False
@@ -291,6 +298,7 @@ class LiveView:
             for step in run.steps
             if step.kind is StepKind.APPROVAL and step.status is StepStatus.RUNNING
         }
+        self._approvals = {approval.name: approval for approval in run.approvals}
         if self._is_asking and self._asked_steps[-1] not in self._open_titles:
             if not self._is_sent:
                 self._remark("\ndecided elsewhere")
@@ -331,8 +339,8 @@ class LiveView:
                 while not await self._try_to_decide(target, title):
                     pass
             except EOFError:
-                quoted_id, quoted_title = shlex.quote(workflow_id), shlex.quote(title)
-                self._remark(f"\nleft open; decide later: baton approve {quoted_id} {quoted_title} --why '…'")
+                command_line, _ = decision_commands(workflow_id, title, self._approvals.get(title))
+                self._remark(f"\nleft open; decide later: {command_line}")
             except BatonError as error:  # it is no longer open
                 self._remark(str(error))
             self._flush()

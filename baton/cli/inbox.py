@@ -43,7 +43,7 @@ from baton.cli.session import (
     resolve_user,
 )
 from baton.cli.show import approval_rows
-from baton.client import InboxPage, Settle, SettlePreview, WaitingQuestion, answer_options, run_inbox
+from baton.client import InboxPage, Settle, SettlePreview, WaitingQuestion, decision_commands, run_inbox
 from baton.client import inbox as read_inbox
 from baton.core.decisions import Waiting
 from baton.core.pending import HandoffAction, PendingHandoff
@@ -121,7 +121,6 @@ async def _print_inbox(session: Session, client: Client, found: InboxPage) -> No
 
 def _approval_rows(entry: WaitingQuestion, approval: Waiting) -> list[RenderableType]:
     until = f", until {format_time(approval.until)}" if approval.until else ""
-    run, title = shlex.quote(entry.workflow_id), shlex.quote(approval.name)
     return [
         Text.assemble(
             plain(entry.workflow_id, "bold"),
@@ -130,8 +129,12 @@ def _approval_rows(entry: WaitingQuestion, approval: Waiting) -> list[Renderable
             (f"  since {format_time(approval.since)}{until}", "dim"),
         ),
         *approval_rows(entry.workflow_id, approval),
-        *([] if entry.question and entry.question.is_whole else [Command(f"  baton show {run} --asked")]),
-        Command(f"  baton approve {run} {title}{answer_options(approval)} --why '…'"),
+        *(
+            []
+            if entry.question and entry.question.is_whole
+            else [Command(f"  baton show {shlex.quote(entry.workflow_id)} --asked")]
+        ),
+        Command(f"  {decision_commands(entry.workflow_id, approval.name, approval)[0]}"),
     ]
 
 

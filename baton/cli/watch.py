@@ -23,7 +23,7 @@ from baton.core.history import HistoryEntry, StepKind
 from baton.runs.client_changes import Before, changes, remarks, with_before
 from baton.runs.client_follow import Cursor, Followed, follow
 from baton.runs.client_news import News, NewsKind
-from baton.runs.client_standing import missing_sentence, suspension_sentence
+from baton.runs.client_standing import decision_commands, missing_sentence, suspension_sentence
 from baton.runs.client_waiting import Waits, waits
 from baton.wire.text import elapsed, format_duration
 
@@ -176,7 +176,8 @@ def _describe(news: News, run: RunRecord) -> str:
         case NewsKind.WAITS_FOR_WORKER:
             return missing_sentence(news.text)
         case NewsKind.STEP_STARTED if step and step.kind is StepKind.APPROVAL:
-            return f"{name}: waits for a decision (baton approve {shlex.quote(run.workflow_id)} --why '…')"
+            asked = next((approval for approval in run.approvals if approval.seq == step.seq), None)
+            return f"{name}: waits for a decision ({decision_commands(run.workflow_id, step.name, asked)[0]})"
         case NewsKind.STEP_STARTED:
             return f"{name}: begins"
         case NewsKind.STEP_REFUSED:

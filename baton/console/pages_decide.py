@@ -25,7 +25,7 @@ from baton.client import (
     StepStatus,
     Waiting,
     WaitingQuestion,
-    answer_options,
+    decision_commands,
     read_handoffs,
     refused_patch,
     run_inbox,
@@ -127,12 +127,6 @@ async def _exhibit_views(sources: Sources, workflow_id: str, question: str, wait
     return views
 
 
-def _commands(workflow_id: str, waiting: Waiting) -> list[str]:
-    """Return the commands that decide with a key, which a browser must not hold."""
-    target = f"{shlex.quote(workflow_id)} {shlex.quote(waiting.name)} --key KEY_FILE --why '…'"
-    return [f"baton approve {target}{answer_options(waiting)}", f"baton deny {target}"]
-
-
 async def exhibit(request: Request) -> Response:
     """Return an exhibit of an open approval as a download; an image may be displayed."""
     view = await read_approval(get_sources(request), query_param(request, "run"), query_param(request, "question"))
@@ -168,7 +162,7 @@ async def _approval_page(
         "waiting": waiting,
         "baton": view.open.baton if view.open else None,
         "exhibits": await _exhibit_views(get_sources(request), workflow_id, question, waiting) if waiting else [],
-        "commands_to_sign": _commands(workflow_id, waiting) if waiting and waiting.proof else [],
+        "commands_to_sign": decision_commands(workflow_id, waiting.name, waiting) if waiting and waiting.proof else [],
         "fields": form.fields(submission.inputs, submission.faults) if form else [],
         **vars(submission),
         "why": submission.inputs.get("why", ""),

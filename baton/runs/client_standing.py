@@ -1,12 +1,14 @@
 """The standing of a run: its status, the reason in one sentence, and the commands that help."""
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 from baton.core.decisions import Waiting
 from baton.core.history import StepKind
+from baton.core.people import GROUP_PREFIX, normalize_name
 from baton.runs.client_executions import PAUSED, unpause
 from baton.runs.client_list import SUSPENDED
 from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus
@@ -146,24 +148,51 @@ def _approval(run: RunRecord, step: Step, pending: Pending | None, time_format: 
         whom = f"{people}{done}"
     until = f", until {time_format(step.until)}" if step.until else ""
     by = f", by {whom}" if whom else ""
-    named = f"{shlex.quote(run.workflow_id)} {shlex.quote(step.name)}"
     return Standing(
         "WAITING",
         f"Waits for the decision {step.name!r}{by}{until}.",
         f"a decision: {step.name}",
         whom,
         step.until,
-        (f"baton approve {named}{answer_options(asked)} --why '…'", f"baton deny {named} --why '…'"),
+        decision_commands(run.workflow_id, step.name, asked),
         needs_you=True,
         asked=asked,
     )
 
 
-def answer_options(asked: Waiting | None) -> str:
-    """Return the options of `baton approve` for the required fields of an approval's form, to be filled in."""
-    fields = (asked.answer or {}).get("required") if asked else None
-    names = fields if isinstance(fields, list) else []
-    return "".join(f" --set {shlex.quote(f'{name}=…')}" for name in names)
+def decision_commands(workflow_id: str, approval: str, asked: Waiting | None) -> tuple[str, str]:
+    """Return the commands that approve and deny, with `…` where the person fills in a value."""
+    target = f"{shlex.quote(workflow_id)} {shlex.quote(approval)}"
+    by, answer = (_identity_option(asked), _answer_options(asked)) if asked else ("", "")
+    return f"baton approve {target}{answer}{by} --why '…'", f"baton deny {target}{by} --why '…'"
+
+
+def _identity_option(asked: Waiting) -> str:
+    """Return the option that says who decides, if not everybody may."""
+    if asked.proof:
+        return " --key KEY_FILE"
+    if not asked.who:
+        return ""
+    voters = {normalize_name(vote.who) for vote in asked.votes}
+    remaining = [name for name in asked.who if normalize_name(name) not in voters]
+    is_known = len(remaining) == 1 and not remaining[0].startswith(GROUP_PREFIX)
+    return f" --who {shlex.quote(remaining[0] if is_known else '…')}"
+
+
+def _answer_options(asked: Waiting) -> str:
+    """Return an option for each required field of an approval's form; in a quorum the first answer counts."""
+    form, answered = asked.answer or {}, any(vote.answer is not None for vote in asked.votes)
+    names = form.get("required")
+    if answered or not isinstance(names, list):
+        return ""
+    return "".join(f" --set {shlex.quote(f'{name}={_placeholder(form, str(name))}')}" for name in names)
+
+
+def _placeholder(form: Mapping[str, Any], name: str) -> str:
+    """Return what to type for a field: a text as it is, a list or an object as JSON."""
+    schema = form.get("properties", {}).get(name, {})
+    kind = form.get("$defs", {}).get(schema.get("$ref", "").rpartition("/")[2], schema).get("type")
+    return {"array": '["…"]', "object": '{"…": "…"}'}.get(kind, "…")
 
 
 def _without_worker(run: RunRecord, waits: Waits) -> Standing:

@@ -185,7 +185,7 @@ class Visibility:
             rows += [f"Decide with `baton inbox show {disarm(workflow.info().workflow_id)}`.", ""]
         if approvals:
             run = disarm(workflow.info().workflow_id)
-            rows += [f"Decide with `baton approve {run}` or `baton deny {run}`, or send the update `{DECIDE}`.", ""]
+            rows += [f"`baton show {run}` has the commands that decide; or send the update `{DECIDE}`.", ""]
         rows += [f"> {disarm(note)}" for note in notes[-3:]]
         baton = disarm(render(state.baton, max_tokens=_MAX_DETAILS_TOKENS))
         rows += ["", baton.replace(":**\n- ", ":**\n\n- "), "### Roll back", ""]

@@ -39,6 +39,7 @@ class Terms(BaseModel):
     """What an approver fills in."""
 
     amount: int
+    accounts: list[str]
     note: str = ""
 
 
@@ -55,7 +56,7 @@ async def commanded(p: Pipeline) -> object:
     await p.stage(spends)
     await asyncio.gather(
         p.approve("legal", within=timedelta(days=1)),
-        p.approve("budget", within=timedelta(days=1), answer=Terms),
+        p.approve("budget", within=timedelta(days=1), answer=Terms, who=["ann"]),
     )
     return None
 
@@ -96,7 +97,7 @@ async def command(server: DevServer, *words: str) -> Result:
         (f"approve {RUN} tax --why ok --yes", f"'{RUN}' has no approval 'tax' open now; open: 'legal', 'budget'"),
         (f"approve {RUN} legal --why ok --yes --set a=1", "approval 'legal' asks for no answer"),
         (f"approve {RUN} budget --why ok --yes --set amount", "give each of these fields once, as NAME=VALUE: amount"),
-        (f"approve {RUN} budget --why ok --yes", "the answer lacks amount; give each as NAME=VALUE"),
+        (f"approve {RUN} budget --why ok --yes", "the answer lacks amount, accounts; give each as NAME=VALUE"),
         ("run commanded --goal Pay --task-id 7e8f1c5e-ca0f-11f0-8de9-0242ac120002", "handoffs need a random UUID"),
         ("schedule delete nightly", "there is no schedule 'nightly'; `baton schedule list` shows the schedules"),
         ("schedule commanded --goal Pay --cron hourly", "--cron"),
@@ -122,8 +123,8 @@ async def test_a_command_that_cannot_be_done_says_why(
 
 
 async def test_the_command_for_a_form_names_its_fields(own_server: DevServer, store: str) -> None:
-    """It can be filled in and run as it is printed."""
-    expected = f"baton approve {RUN} budget --set 'amount=…' --why '…'"
+    """It can be filled in and run as it is printed, a list as JSON, by who may decide."""
+    expected = f"""baton approve {RUN} budget --set 'amount=…' --set 'accounts=["…"]' --who ann --why '…'"""
     for words in (["inbox"], ["show", RUN]):
         assert expected in (await command(own_server, *words)).stdout
 

@@ -55,7 +55,7 @@ class TestRun:
         text = _text(await _page(browser, "/run", id=waiting.id))
 
         assert "Waits for the decision 'release manager', by ann, group:release, until " in text
-        assert f"baton approve {waiting.id} 'release manager' --why '…'" in text
+        assert f"baton approve {waiting.id} 'release manager' --who '…' --why '…'" in text
 
     async def test_the_relay_has_every_step_with_attempts_spend_and_children(
         self, browser: Browser, waiting: Handle, record: RunRecord
