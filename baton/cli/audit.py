@@ -38,14 +38,14 @@ from baton.ledger.chain import ChainReport, Verdict
 from baton.ledger.entries import TaskCost, Trace
 from baton.ledger.evidence import EvidenceReport
 from baton.ledger.proof import LedgerReport
-from baton.ledger.records import AuditHeader, LedgerError
+from baton.ledger.records import AuditCost, AuditHeader, LedgerError
 from baton.ledger.store import Ledger
 from baton.ledger.store_evidence import AnchorFile, verify_bundle
 from baton.ledger.store_reader import FlawedRecordsError, Segment
 from baton.ledger.store_schema import migrate as migrated
 from baton.ledger.store_schema import open_database
 from baton.personal.store import Vault, VaultOptions
-from baton.wire.money import format_usd
+from baton.wire.money import format_cost
 from baton.wire.text import quantity
 
 _STYLES = {
@@ -122,7 +122,7 @@ def trace_page(trace: Trace) -> RenderableType:
             str(header.sequence),
             format_time(header.recorded_at, start),
             _render_event(header),
-            format_usd(header.cost.spent_micro_usd) if header.cost else "",
+            _render_spent(header.cost) if header.cost else "",
             stack(*(plain(line) for line in (_render_parties(header), reason) if line)),
         )
     output = trace.output
@@ -179,13 +179,18 @@ def _render_parties(header: AuditHeader) -> str:
     return f"{hop} by {header.actor}".strip() if header.actor else hop
 
 
+def _render_spent(cost: AuditCost) -> str:
+    return format_cost(cost.spent_micro_usd, cost.prompt_tokens + cost.completion_tokens)
+
+
 def _render_cost(cost: TaskCost) -> RenderableType:
     by_agent = ", ".join(f"{agent} ${amount.normalize():f}" for agent, amount in cost.by_agent.items() if amount)
     so_far = "" if cost.complete else " so far"
     tokens = f", {cost.prompt_tokens:,} tokens read, {cost.completion_tokens:,} written" if cost.prompt_tokens else ""
+    amount = format_cost(cost.micro_usd, cost.prompt_tokens + cost.completion_tokens)
     return Text.assemble(
         ("Cost: ", "bold"),
-        plain(f"{format_usd(cost.micro_usd)}{so_far}{tokens}{f' ({by_agent})' if by_agent else ''}"),
+        plain(f"{amount}{so_far}{tokens}{f' ({by_agent})' if by_agent else ''}"),
     )
 
 

@@ -18,7 +18,7 @@ from baton.core.pending import HandoffDecision
 from baton.runs.client_changes import Before, Change, changes, compare, remarks, with_before
 from baton.runs.client_explanation import explain_run
 from baton.runs.client_record import NOW, START
-from baton.wire.money import format_usd
+from baton.wire.money import format_cost, format_usd
 from baton.wire.text import elapsed, format_duration
 
 
@@ -117,10 +117,9 @@ def _entry_lines(entry: HistoryEntry, before: Before) -> list[Text]:
     lines += change_lines([*changes(entry, before), *remarks(entry)])
     spend = entry.spend
     if spend.micro_usd or spend.prompt_tokens or spend.completion_tokens:
-        cost = (
-            f"{format_usd(spend.micro_usd)}, {spend.prompt_tokens:,} tokens read, {spend.completion_tokens:,} written"
-        )
-        lines.append(Text(cost, "dim"))
+        cost = format_cost(spend.micro_usd, spend.prompt_tokens + spend.completion_tokens)
+        tokens = f"{spend.prompt_tokens:,} tokens read, {spend.completion_tokens:,} written"
+        lines.append(Text(f"{'cost ' if cost == 'unknown' else ''}{cost}, {tokens}", "dim"))
     return lines
 
 

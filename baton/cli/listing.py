@@ -13,7 +13,7 @@ from baton.core.history import Spend
 from baton.errors import HistoryError, UnreadableRunError
 from baton.runs.client_bill import GroupBy, pair_sums, read_charges, read_export, sum_charges
 from baton.runs.client_list import STATUSES, ListedRun, RunFilter, list_runs, with_details
-from baton.wire.money import format_usd
+from baton.wire.money import format_cost, format_usd
 from baton.wire.text import elapsed, format_duration
 
 
@@ -168,7 +168,7 @@ def _print_sums(session: Session, by: GroupBy, sums: dict[str, Spend]) -> None:
     for name, spend in [*sums.items(), ("total", total)]:
         style = "bold" if spend is total else ""
         tokens = (f"{spend.prompt_tokens:,}", f"{spend.completion_tokens:,}")
-        table.add_row(plain(name, style), plain(format_usd(spend.micro_usd), style), *tokens)
+        table.add_row(plain(name, style), plain(format_cost(spend.micro_usd, _tokens(spend)), style), *tokens)
     session.show(table)
 
 
@@ -186,6 +186,6 @@ def _print_pairs(session: Session, by: GroupBy, rows: list[tuple[str, Spend, Spe
         tokens = _tokens(recorded) - _tokens(provider)
         sign = "-" if delta < 0 else "+" if delta else ""
         style = "red" if name in differing else ""
-        costs = (format_usd(recorded.micro_usd), format_usd(provider.micro_usd))
+        costs = [format_cost(spend.micro_usd, _tokens(spend)) for spend in (recorded, provider)]
         table.add_row(plain(name, style), *costs, plain(f"{sign}{format_usd(abs(delta))}", style), f"{tokens:+,}")
     session.show(table)

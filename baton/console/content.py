@@ -22,7 +22,7 @@ from markupsafe import Markup, escape
 from pydantic_core import to_jsonable_python
 
 from baton.wire.json_values import find_excess
-from baton.wire.money import format_usd
+from baton.wire.money import format_cost, format_usd
 from baton.wire.text import format_duration, format_rough_duration, format_time, quantity
 
 MAX_CHARACTERS = 300_000
@@ -319,6 +319,7 @@ FILTERS: Mapping[str, Any] = {
     "length": format_duration,
     "moment": time_element,
     "ago": age_element,
+    "cost": format_cost,
     "dollars": format_usd,
     "number": number,
     "bytes": size,

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from time import monotonic
 
@@ -16,6 +16,7 @@ from baton.client import STATUSES, ListedRun, RunFilter, Standing, describe, lis
 from baton.console.rendering import get_sources, render, stream_changes
 from baton.console.security import page
 from baton.console.sources import Sources
+from baton.core.history import Spend
 from baton.errors import BatonError
 
 MENU = ("/", "Runs")
@@ -41,7 +42,7 @@ class RunDetails:
 
     goal: str
     standing: Standing | None = None
-    spent: int = 0  # in millionths of a US dollar
+    spent: Spend = field(default_factory=Spend)
     ceiling: int | None = None  # the budget, if it has one
 
 
@@ -170,7 +171,7 @@ class Board:
         """Cache the details of a run from its history."""
         record = await self._sources.run(run.workflow_id, run.run_id)
         waits = await self._sources.waits(record)
-        spent, ceiling = record.billed.micro_usd, record.ceiling_micro_usd
+        spent, ceiling = record.billed, record.ceiling_micro_usd
         details = RunDetails(record.baton.goal, standing(record, waits), spent, ceiling)
         self._details.pop(run.run_id, None)
         self._details[run.run_id] = (monotonic(), run, details)

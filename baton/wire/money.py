@@ -50,6 +50,11 @@ def format_usd(micro_usd: int | None, places: int | None = None) -> str:
     return f"${to_usd(micro_usd).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP):,}"
 
 
+def format_cost(micro_usd: int, tokens: int) -> str:
+    """Format what was spent; it is unknown if tokens were used and none had a price."""
+    return "unknown" if tokens and not micro_usd else format_usd(micro_usd)
+
+
 def _read_amount(value: Any) -> Any:
     """Convert a JSON number to the decimal that its shortest spelling shows."""
     if isinstance(value, float):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from baton.wire.money import MAX_USD, Usd, UsdSpent, parse_amount, to_micro_usd, to_usd
+from baton.wire.money import MAX_USD, Usd, UsdSpent, format_cost, parse_amount, to_micro_usd, to_usd
 
 amounts = st.integers(-(10**15), 10**15)
 
@@ -68,3 +68,10 @@ class TestUsd:
         assert TypeAdapter(Usd).validate_python(-0.5) == Decimal("-0.5")
         with pytest.raises(ValidationError):
             TypeAdapter(UsdSpent).validate_python(-0.5)
+
+
+class TestCost:
+    @pytest.mark.parametrize(("micro", "tokens", "text"), [(0, 9, "unknown"), (0, 0, "$0.00"), (30_000, 9, "$0.03")])
+    def test_tokens_without_a_price_are_not_free(self, micro: int, tokens: int, text: str) -> None:
+        """Zero dollars would be read as a price."""
+        assert format_cost(micro, tokens) == text

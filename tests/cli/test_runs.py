@@ -47,7 +47,8 @@ class Terms(BaseModel):
 async def spends(context: StageContext[Baton]) -> StageResult:
     """Spend three dollars on a plan."""
     await context.artifacts.write("plan-1", "Use JWT.", type="plan", summary="How to log in")
-    return StageResult(spend=Spend(micro_usd=3_000_000, prompt_tokens=900, completion_tokens=100))
+    context.charge(Spend(prompt_tokens=100), model="local-1")
+    return StageResult(spend=Spend(micro_usd=3_000_000, prompt_tokens=800, completion_tokens=100))
 
 
 @pipeline
@@ -168,6 +169,8 @@ async def test_a_bill_is_a_table_beside_the_providers(own_server: DevServer, sto
     rows = [line.split() for line in bill.stdout.splitlines()]
     assert ["commanded", "$3.00", "900", "100"] in rows
     assert ["total", "$3.00", "900", "100"] in rows
+    by_model = (await command(own_server, "bill", "--group-by", "model")).stdout
+    assert ["local-1", "unknown", "100", "0"] in [line.split() for line in by_model.splitlines()]
     today = f"{(await read_run(await Client.connect(own_server.address), RUN)).began:%Y-%m-%d}"
     for cost, code, difference in (("3.00", 0, "$0.00"), ("2.50", 1, "+$0.50"), ("3.75", 1, "-$0.75")):
         export = tmp_path / "export.csv"
