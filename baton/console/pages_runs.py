@@ -12,11 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from temporalio.service import RPCError
 
+from baton import Spend
 from baton.client import STATUSES, ListedRun, RunFilter, Standing, describe, list_runs, standing
 from baton.console.rendering import get_sources, render, stream_changes
 from baton.console.security import page
 from baton.console.sources import Sources
-from baton.core.history import Spend
 from baton.errors import BatonError
 
 MENU = ("/", "Runs")
