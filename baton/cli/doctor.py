@@ -365,7 +365,8 @@ async def _check_pinned_runs(client: Client, task_queue: str) -> Finding | None:
             "workers",
             Mark.WARN,
             f"{found}, such as {run.id!r} to {build.id!r}: they cannot continue",
-            f"start workers of such a build, or move its runs: `baton show {shlex.quote(run.id)}` says how",
+            f"start workers of such a build; if it is lost, `baton rollback {shlex.quote(run.id)} --to 1 --why '…'` "
+            f"begins a run again on the current build, and `baton show {shlex.quote(run.id)}` says how to move it",
         )
     return None
 

@@ -114,7 +114,9 @@ async def _print_inbox(session: Session, client: Client, found: InboxPage) -> No
     if unserved := sorted({entry.workflow_id for entry in found.entries if not entry.has_worker}):
         further = len(unserved) - _MAX_NAMED
         names = ", ".join(unserved[:_MAX_NAMED]) + (f" and {further:,} more" if further > 0 else "")
-        session.note(f"no worker polls for {names}: what is decided takes effect once one does")
+        session.note(
+            f"no worker polls for {names}: what is decided takes effect once one does; `baton show RUN` says what helps"
+        )
     if others:
         session.say("baton inbox show RUN", "dim")
 

@@ -212,6 +212,9 @@ def _without_worker(run: RunRecord, waits: Waits) -> Standing:
             "--versioning-override-build-id BUILD",
         )
     sentence = f"No worker{of_build} is polling task queue {queue!r}; the run cannot progress until one does."
+    if waits.build and run.steps:
+        sentence += " If that build is lost, move the run to another build, or begin it again on the current one."
+        commands += (f"baton rollback {shlex.quote(run.workflow_id)} --to {run.steps[0].seq} --why '…'",)
     return Standing("RUNNING", sentence, "a worker", commands=commands, needs_you=True)
 
 

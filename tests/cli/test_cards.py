@@ -64,10 +64,11 @@ class TestWaitsCard:
         """Workers of other builds are polling, but do not get the run."""
         waits = Waits([], "baton", has_worker=False, build=Build("delivery", "2026-05-01"))
 
-        text = " ".join(shown(waits_card(run(), waits)))
+        text = " ".join(shown(waits_card(run(SCORE), waits)))
 
         assert "No worker of build 2026-05-01, to which the run is pinned" in text
         assert "--versioning-override-deployment-name delivery --versioning-override-build-id BUILD" in text
+        assert f"baton rollback r-1 --to {SCORE.seq} --why" in text
 
     def test_a_run_that_waits_for_the_current_build_names_it(self) -> None:
         """Workers of another build get no runs."""

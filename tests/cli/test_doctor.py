@@ -165,7 +165,7 @@ async def test_runs_pinned_to_a_build_without_workers_are_a_warning(
         Mark.WARN,
         f"1 run is pinned to builds without workers, such as {name!r} to 'one': they cannot continue",
     )
-    assert without_worker.remedy == f"start workers of such a build, or move its runs: `baton show {name}` says how"
+    assert f"baton rollback {name} --to 1" in (without_worker.remedy or "")
 
 
 async def test_keys_that_cannot_decode_the_runs_are_a_failure(

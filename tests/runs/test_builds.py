@@ -14,7 +14,7 @@ from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from baton import PipelineInput
 from baton.cli.show import waits_card
-from baton.client import read_run
+from baton.client import read_run, roll_back
 from baton.runs.client_waiting import Build, Unchosen, has_pollers, no_worker_error, waits
 from tests.pipelines.pipelines import Gated
 from tests.pipelines.stages import STAGES
@@ -93,6 +93,28 @@ async def test_a_run_reports_that_no_build_of_the_workers_is_current(client: Cli
     file = io.StringIO()
     Console(file=file, width=200).print(waits_card(run, waits_before))
     assert f"set-current-version --deployment-name {name} --build-id one" in file.getvalue()
+
+
+async def test_a_run_of_a_lost_build_begins_again_on_the_current_one(client: Client) -> None:
+    """By a roll-back to its first step; one to a later step stays on the lost build."""
+    name = f"builds-{uuid.uuid4()}"
+    async with versioned_worker(client, name, "one", VersioningBehavior.PINNED):
+        await make_current(client, name, "one")
+        handle = await client.start_workflow(
+            Gated.run, PipelineInput(goal=GOAL), id=name, task_queue=name, execution_timeout=LIMIT
+        )
+        await until_waiting(handle, "release manager")
+    async with versioned_worker(client, name, "two", VersioningBehavior.PINNED):
+        await make_current(client, name, "two")
+        await roll_back(client, name, "2", by="ann", why="the build is lost")
+        stays = await waits(client, await read_run(client, name))
+        await roll_back(client, name, "1", by="ann", why="the build is lost")
+        await until_waiting(client.get_workflow_handle(name), "release manager")
+        moved = await waits(client, await read_run(client, name))
+
+    assert stays is not None
+    assert moved is not None
+    assert (stays.build, moved.build, moved.has_worker) == (Build(name, "one"), Build(name, "two"), True)
 
 
 def test_the_error_names_the_build() -> None:
