@@ -110,7 +110,6 @@ def _as_json(record: RunRecord, waits: Waits | None, step: Step | None) -> dict[
     page["task_queue"] = waits.task_queue if waits else None
     page["has_worker"] = waits.has_worker if waits else None
     page["pinned_to"] = waits.build._asdict() if waits and waits.build else None
-    page["fault"] = waits.fault if waits else None
     page["paused"] = {"by": waits.pause.by, "why": waits.pause.why} if waits and waits.pause else None
     if step:
         page["at"] = {"seq": step.seq, "name": step.name}

@@ -10,7 +10,6 @@ from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
 
 from baton.core.decisions import Decided, Decision, Waiting
 from baton.core.history import StepKind
-from baton.core.messages import Overview
 from baton.core.operations import Fact, Operation, Preview
 from baton.errors import PipelineError
 from baton.keys.store_keys import Key
@@ -27,7 +26,7 @@ from baton.runs.client_waiting import (
 )
 from baton.runtime.approvals import NOT_ALLOWED, describe_outcome, late_reply
 from baton.wire.base64url import to_base64url
-from baton.wire.names import DECIDE, QUERY_STATUS
+from baton.wire.names import DECIDE
 
 AnswerT = TypeVar("AnswerT")
 
@@ -80,8 +79,8 @@ async def decide(client: Client, workflow_id: str, decision: Decision, *, key: K
     handle = client.get_workflow_handle(workflow_id)
 
     async def is_pending() -> bool:
-        current = await handle.query(QUERY_STATUS, result_type=Overview)
-        return (decision.question, decision.digest) in [(entry.question, entry.digest) for entry in current.waiting_for]
+        approvals = (await read_run(client, workflow_id)).approvals
+        return (decision.question, decision.digest) in [(entry.question, entry.digest) for entry in approvals]
 
     return await send_decision(handle, DECIDE, decision, Decided, is_pending)
 

@@ -33,7 +33,6 @@ from baton.wire.names import (
     ATTRIBUTE_UNTIL,
     MEMO_QUESTIONS,
     NOT_WAITING,
-    QUERY_INBOX,
     RESOLVE_HANDOFF,
 )
 
@@ -227,9 +226,9 @@ async def resolve_handoff(
     handle = client.get_workflow_handle(workflow_id, run_id=run_id)
 
     async def is_waiting() -> bool:
-        pending = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
-        current = next((entry for entry in pending if entry.handoff_id == decision.handoff_id), None)
-        return refusal(decision, current) is None
+        questions = (await read_run(client, workflow_id, run_id)).questions
+        pending = next((entry.handoff for entry in questions if entry.id == decision.handoff_id), None)
+        return refusal(decision, pending) is None
 
     decided = await send_decision(handle, RESOLVE_HANDOFF, decision, HandoffDecision, is_waiting)
     if not is_repeated(decision, decided):

@@ -100,7 +100,7 @@ def _list_obstacles(run: RunRecord, waits: Waits | None, time_format: TimeFormat
             commands=(unpause(run.workflow_id),),
             needs_you=True,
         )
-    if reason := run.suspended or (waits.fault if waits else None):
+    if reason := run.suspended:
         yield Standing(
             SUSPENDED,
             suspension_sentence(reason, waits.tries if waits else 1),

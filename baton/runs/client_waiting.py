@@ -21,13 +21,11 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from baton.core.decisions import Waiting
 from baton.core.history import StepKind
-from baton.core.messages import Overview
 from baton.errors import PipelineError
 from baton.runs.client_events import failure_text
 from baton.runs.client_executions import ANSWER_WITHIN, Execution, Pause, describe, is_unknown, query_run, unpause
 from baton.runs.client_list import label_of, status_of
 from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus
-from baton.wire.names import QUERY_STATUS
 
 WORKER_SILENCE = timedelta(seconds=90)
 """An idle worker polls about once a minute; a worker that has not polled for longer is gone."""
@@ -106,7 +104,6 @@ class Waits:
         has_worker: Whether an eligible worker polled that task queue lately.
         tries: The attempt of the current workflow task: more than one means that earlier attempts failed.
         build: The build that the run is pinned to.
-        fault: Why the worker cannot answer a query: its code does not fit the history.
         unchosen: The workers that poll, if none of them is eligible.
         pause: Who paused the run, if it is paused.
     """
@@ -116,7 +113,6 @@ class Waits:
     has_worker: bool
     tries: int = 1
     build: Build | None = None
-    fault: str | None = None
     unchosen: Unchosen | None = None
     pause: Pause | None = None
 
@@ -130,9 +126,6 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
     queue = await describe_queue(client, description.task_queue)
     unchosen, has_worker = find_unchosen(queue) if build is None else None, is_served(queue, build)
     open_steps = [step for step in run.steps if step.status is StepStatus.RUNNING]
-    fault = None
-    if has_worker and not description.pause and run.questions:
-        fault = await _find_fault(client, run)
     asked = {approval.seq: approval.excerpt for approval in run.approvals}
     pending = []
     for step in open_steps:
@@ -145,7 +138,7 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
             asks = waiting.asks if waiting else None
             pending.append(Pending(step.seq, step.name, step.kind, step.began, step.until, asks, asked=waiting))
     tries = max(1, description.details.pending_workflow_task.attempt)
-    return Waits(pending, description.task_queue, has_worker, tries, build, fault, unchosen, description.pause)
+    return Waits(pending, description.task_queue, has_worker, tries, build, unchosen, description.pause)
 
 
 def pinned_build(description: Execution) -> Build | None:
@@ -278,18 +271,6 @@ def failure_reason(failure: Failure) -> str:
 
 def _time_or_none(at: Timestamp) -> datetime | None:
     return at.ToDatetime(tzinfo=UTC) if at.seconds else None
-
-
-async def _find_fault(client: Client, run: RunRecord) -> str | None:
-    """Return why the code of the run's worker does not fit its history; None if it does, or no worker answers."""
-    handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
-    try:
-        await handle.query(QUERY_STATUS, result_type=Overview, rpc_timeout=ANSWER_WITHIN)
-    except WorkflowQueryFailedError as error:
-        return str(error)
-    except RPCError:
-        pass
-    return None
 
 
 AnswerT = TypeVar("AnswerT")

@@ -7,10 +7,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, Interceptor, OutboundInterceptor, QueryWorkflowInput
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
-from baton import Decision, PipelineInput
+from baton import Decision, PipelineError, PipelineInput
 from baton.cli.doctor import Mark, check_search_attributes
 from baton.client import (
     Decide,
@@ -25,6 +25,8 @@ from baton.client import (
     read_run,
     resolve_handoff,
     run_inbox,
+    standing,
+    waits,
 )
 from baton.core.decisions import Waiting
 from baton.core.exhibits import Exhibit
@@ -94,6 +96,13 @@ async def listed(client: Client, handle: Handle) -> list[WaitingQuestion]:
         await asyncio.sleep(0.05)  # the index lags behind, and tells nobody when it has caught up
 
 
+async def inboxed(client: Client, handle: Handle) -> list[WaitingQuestion]:
+    """Return what a run asks people, once it does."""
+    while not (entries := await run_inbox(client, handle.id)):  # noqa: ASYNC110 - as above
+        await asyncio.sleep(0.05)
+    return entries
+
+
 async def memo_bytes(handle: Handle) -> list[int]:
     """Return the size of each memo update with questions."""
     return [
@@ -106,6 +115,44 @@ async def memo_bytes(handle: Handle) -> list[int]:
 async def yes(client: Client, handle: Handle, who: str, answer: Any = None) -> Decision:
     [asked] = await open_approvals_of(client, handle.id)
     return asked.decision(approved=True, who=who, why="it is tested", answer=answer)
+
+
+class Unqueried(Interceptor):
+    """A client's queries fail."""
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
+        class Outbound(OutboundInterceptor):
+            async def query_workflow(self, input: QueryWorkflowInput) -> Any:
+                raise AssertionError(f"a face sent the query {input.query!r}")
+
+        return Outbound(next)
+
+
+class TestWithoutQuery:
+    async def test_what_faces_read_and_decide_asks_no_run(self, server: DevServer, client: Client) -> None:
+        """Also while a worker is there, and if what is decided is refused."""
+        quiet = await Client.connect(
+            server.address, plugins=[BatonPlugin(safeguards="off")], interceptors=[Unqueried()]
+        )
+        async with served(client) as worker:
+            asks, refers = [await start(worker, pipeline) for pipeline in (asks_one, asks_about_a_handoff)]
+            await until_waiting(asks, "release manager")
+            [handoff] = [entry.handoff for entry in await inboxed(quiet, refers) if entry.handoff]
+            runs = [await read_run(quiet, handle.id) for handle in (asks, refers)]
+            said = [standing(run, await waits(quiet, run)) for run in runs]
+            [approval] = await open_approvals_of(quiet, asks.id)
+            voted = approval.decision(approved=True, who="ann", why="it is tested", answer={"limit": 1})
+            with pytest.raises(PipelineError, match="takes one, with a yes"):
+                await decide(quiet, asks.id, voted)
+            released = HandoffDecision(
+                handoff_id=handoff.handoff_id, action=HandoffAction.RELEASE, who="ann", why="it is tested"
+            )
+            with pytest.raises(PipelineError, match="release"):
+                await resolve_handoff(quiet, refers.id, released)
+            for handle in (asks, refers):
+                await handle.terminate()
+
+        assert [entry.status for entry in said] == ["WAITING", "PENDING_HANDOFF"]
 
 
 class TestWithoutWorker:

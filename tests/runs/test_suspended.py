@@ -16,7 +16,7 @@ from baton import Baton, BatonPatch, WorkerParts, stage
 from baton.artifacts.store import MemoryArtifactStore
 from baton.cli.doctor import Mark, check_suspended_runs
 from baton.cli.show import heading, waits_card
-from baton.client import RunRecord, RunStatus, read_run
+from baton.client import Decide, RunRecord, RunStatus, read_run
 from baton.core.history import HistoryEntry, Outcome
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer, DevServerOptions
@@ -153,21 +153,22 @@ class TestSuspended:
         assert (await read_run(client, handle.id)).suspended is None
         await handle.terminate()
 
-    async def test_a_waiting_run_reports_code_that_does_not_fit(self, client: Client) -> None:
-        """Nothing has failed yet, but the worker cannot answer queries, so nobody can decide."""
+    async def test_a_decision_finds_that_code_does_not_fit_a_waiting_run(self, client: Client) -> None:
+        """Nobody asks the worker before; the history says why, and the decision counts once code fits."""
         queue = f"misfit-{uuid.uuid4()}"
         async with pipeline_worker(client, [Gated], STAGES, task_queue=queue) as worker:
-            handle = await start(worker, Gated.run, id=queue)
+            handle = await start(worker, Gated.run, id=queue, task_timeout=timedelta(seconds=1))
             await until_waiting(handle, "release manager")
+        decide = Decide(client, queue, approved=True, within=0.1)
         async with pipeline_worker(client, [GateMoved], STAGES, task_queue=queue):
-            run = await read_run(client, handle.id)
-            run_waits = await waits(client, run)
-
-        assert run_waits is not None
-        assert run.suspended is None
-        assert "Nondeterminism" in (run_waits.fault or "")
+            assert (await read_run(client, handle.id)).suspended is None
+            assert await decide.commit(by="ann", why="tests are green") is None
+            run, run_waits = await until_suspended(client, handle, tries=2)
+        assert "Nondeterminism" in (run.suspended or "")
         assert "Suspended: its worker's code has failed" in render(run, run_waits)
-        await handle.terminate()
+
+        async with pipeline_worker(client, [Gated], STAGES, task_queue=queue):
+            await handle.result()
 
     async def test_a_worker_that_never_answers_is_reported(self, client: Client) -> None:
         """A worker that the pipeline kills or blocks reports no failure; one lost try may happen to any run."""
