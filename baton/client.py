@@ -1,7 +1,7 @@
 """The API for services and operators: connect, read, decide, roll back, fork. Each name is loaded on first use.
 
-To start a pipeline, call `client.start_workflow(Delivery.run, PipelineInput(...))` on an ordinary Temporal client that
-has `BatonPlugin` among its plugins.
+To start a pipeline, use `Start`, or call `client.start_workflow(Delivery.run, PipelineInput(...))` on an ordinary
+Temporal client that has `BatonPlugin` among its plugins.
 """
 
 from typing import TYPE_CHECKING
@@ -99,6 +99,8 @@ if TYPE_CHECKING:
     from baton.runs.client_standing import Standing as Standing
     from baton.runs.client_standing import decision_commands as decision_commands
     from baton.runs.client_standing import standing as standing
+    from baton.runs.client_start import Start as Start
+    from baton.runs.client_start import StartPreview as StartPreview
     from baton.runs.client_waiting import NoAnswerError as NoAnswerError
     from baton.runs.client_waiting import Pending as Pending
     from baton.runs.client_waiting import Waits as Waits

@@ -5,7 +5,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -47,7 +47,7 @@ from baton.cli.session import (
 )
 from baton.cli.summer_time import skipped_time, zone_of
 from baton.cli.watch import follow_to_the_end
-from baton.client import Fork
+from baton.client import Fork, Start, StartPreview
 from baton.core.baton import AnyBaton, Baton
 from baton.core.budget import Budget
 from baton.core.messages import PipelineInput
@@ -56,7 +56,6 @@ from baton.runs.client_connection import DEFAULT_TASK_QUEUE
 from baton.runs.client_follow import wait_for_first_answer
 from baton.runs.client_record import RunStatus
 from baton.runs.client_standing import suspension_sentence
-from baton.runs.client_waiting import has_pollers
 from baton.wire.text import describe_faults
 
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Follow it to its end.")]
@@ -146,17 +145,19 @@ async def run(
         local_server = import_module("baton.cli.supervision").local_server
         async with local_server(session, pipeline, task_queue, verbose=verbose) as local_session:
             client = await local_session.client()
-            handle = await _start(local_session, client, pipeline, start, workflow_id, task_queue)
+            operation = Start(client, pipeline, start, workflow_id, task_queue, again=True)
+            handle = await _start(local_session, operation, await operation.preview())
             await _report(local_session, client, handle, pipeline, watch=True)
         return
     client = await session.client()
     with session.progress("starting"):
-        handle = await _start(session, client, pipeline, start, workflow_id, task_queue)
-        has_worker = await has_pollers(client, task_queue)
+        operation = Start(client, pipeline, start, workflow_id, task_queue, again=True)
+        preview = await operation.preview()
+        handle = await _start(session, operation, preview)
         unrouted = await check_routing(client, task_queue)
-        may_answer = has_worker and not unrouted and not watch  # a watcher sees the failure
+        may_answer = preview.has_worker and not unrouted and not watch  # a watcher sees the failure
         first = await wait_for_first_answer(client, handle.id, handle.first_execution_run_id) if may_answer else None
-    if not has_worker:
+    if not preview.has_worker:
         session.note(f"no worker polls the task queue {task_queue!r}; the run begins once one does")
     elif unrouted:
         session.note(f"{unrouted.found}, so the run does not begin; to fix it:")
@@ -206,18 +207,16 @@ async def fork(
     await _report(session, client, handle, f"fork of {target}", watch=watch)
 
 
-async def _start(
-    session: Session, client: Client, pipeline: str, start: PipelineInput, workflow_id: str, task_queue: str
-) -> WorkflowHandle[Any, Any]:
+async def _start(session: Session, operation: Start, preview: StartPreview) -> WorkflowHandle[Any, Any]:
     """Start the run, without search attributes if the namespace lacks them."""
     try:
-        return await client.start_workflow(pipeline, start, id=workflow_id, task_queue=task_queue)
+        return await operation.commit(preview.mark, by=resolve_user(None))
     except RPCError as error:
         if error.status is not RPCStatusCode.INVALID_ARGUMENT or "Baton" not in error.message:
             raise
     session.note("the namespace lacks Baton's search attributes; `baton doctor --fix` adds them for later runs")
-    plain_client = await session.client(searchable=False)
-    return await plain_client.start_workflow(pipeline, start, id=workflow_id, task_queue=task_queue)
+    unlabelled = replace(operation, client=await session.client(searchable=False))
+    return await unlabelled.commit(preview.mark, by=resolve_user(None))
 
 
 async def _report(

@@ -12,7 +12,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from temporalio.client import Client
-from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -27,6 +26,7 @@ from baton.client import (
     RollBack,
     RunFilter,
     RunRecord,
+    Start,
     Unpause,
     describe,
     list_runs,
@@ -364,14 +364,8 @@ async def do_start(request: Request, fields: Mapping[str, str]) -> Response:
         return await _start_page(request, Submission(fields, refused=describe_faults(error)))
     async with _form_lock(f"start {workflow_id}"):
         try:
-            await client.start_workflow(
-                pipeline,
-                pipeline_input,
-                id=workflow_id,
-                task_queue=queue,
-                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                static_summary=f"started in the console by {get_viewer(request).name}"[:200],
-            )
+            operation = Start(client, pipeline, pipeline_input, workflow_id, queue)
+            await operation.commit(by=get_viewer(request).name)
         except WorkflowAlreadyStartedError:
             existing = await sources.run(workflow_id)
             if (

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,23 @@ from uuid import uuid4
 
 import pytest
 from temporalio.client import Client, WorkflowFailureError
+from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from baton import Baton, BatonError, OutdatedError, Pipeline, PipelineError, PipelineInput, pipeline, stage
-from baton.client import Cancel, Decide, Fork, HandoffAction, NoAnswerError, RollBack, RunStatus, Settle, read_run
+from baton.client import (
+    Cancel,
+    Decide,
+    Fork,
+    HandoffAction,
+    NoAnswerError,
+    RollBack,
+    RunStatus,
+    Settle,
+    Start,
+    read_run,
+)
 from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
 from baton.testing import pipeline_worker
@@ -83,6 +96,47 @@ async def holding(worker: Worker) -> Handle:
 
 async def newest_run(handle: Handle, client: Client) -> str | None:
     return (await client.get_workflow_handle(handle.id).describe()).run_id
+
+
+class TestStart:
+    async def test_does_what_was_shown(self, client: Client, worker: Worker) -> None:
+        """Once: the id is then taken, also when the run has ended, unless that is allowed."""
+        operation = Start(client, "order", PipelineInput(goal=GOAL), f"order-{uuid4()}", worker.task_queue)
+        shown = await operation.preview()
+
+        handle = await operation.commit(shown.mark, by="bob", why="a customer asked")
+
+        await until_waiting(handle, "manager")
+        with pytest.raises(WorkflowAlreadyStartedError):
+            await operation.commit(shown.mark, by="bob")
+        await handle.terminate()
+        with pytest.raises(WorkflowAlreadyStartedError):
+            await operation.commit(by="bob")
+        assert await newest_run(handle, client) == handle.first_execution_run_id
+        allowed = replace(operation, again=True)
+        assert (await allowed.preview()).has_worker
+        again = await allowed.commit(by="bob")
+        assert await newest_run(handle, client) == again.first_execution_run_id != handle.first_execution_run_id
+        await again.terminate()
+
+    async def test_does_nothing_if_a_run_had_the_id_meanwhile(self, client: Client, worker: Worker) -> None:
+        """A colleague started it, and it has ended: it is not started twice."""
+        operation = Start(client, "order", PipelineInput(goal=GOAL), f"order-{uuid4()}", "nobody's", again=True)
+        shown = await operation.preview()
+        handle = await operation.commit(by="carol")
+        await handle.terminate()
+
+        with pytest.raises(OutdatedError, match="nothing was started: a run with this id has started"):
+            await operation.commit(shown.mark, by="bob")
+
+        assert "No worker polls" in shown.facts[-1].text
+        assert await newest_run(handle, client) == handle.first_execution_run_id
+
+    async def test_says_who_started_it(self, client: Client) -> None:
+        """In the server's words about the run, as its UI shows them."""
+        handle = await Start(client, "order", PipelineInput(goal=GOAL), f"order-{uuid4()}", "nobody's").commit(by="bob")
+        assert await (await handle.describe()).static_summary() == "started by bob"
+        await handle.terminate()
 
 
 class TestRollBack:
