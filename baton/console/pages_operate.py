@@ -72,26 +72,47 @@ async def rollback(request: Request) -> Response:
 
 
 async def _rollback_page(request: Request, run: RunRecord, submission: Submission = NO_SUBMISSION) -> Response:
-    to, fields = request.query_params.get("to", ""), submission.inputs
-    preview, impossible = None, ""
+    to, preview, impossible = request.query_params.get("to", ""), None, ""
     if to:
         try:
             preview = await RollBack(await get_sources(request).client(), run.workflow_id, to).preview()
         except HistoryError as error:
             impossible = str(error)
-    mark = preview.mark if preview else ""
+    step = preview.point.step if preview else None
     values: dict[str, Any] = {
-        "run": run,
-        "preview": preview,
         "impossible": impossible,
-        "mark": mark,
-        **vars(submission),
-        "why": fields.get("why", ""),
-        "changed": bool(fields.get("mark") and fields.get("mark") != mark),
-        "action": rollback_path(run.workflow_id, preview.point.step.seq if preview else None),
+        "step": step,
+        "step_name": "to",
+        "step_label": "Back to before",
+        "verb": "Roll back",
+        "you": "You roll back",
+        "action": rollback_path(run.workflow_id, step.seq if step else None),
         "fork_path": fork_path,
     }
-    return render(request, "rollback.html", values, status=submission.status)
+    return _render_operation(request, "rollback.html", run, preview, submission, values)
+
+
+def _render_operation(
+    request: Request,
+    template: str,
+    run: RunRecord,
+    preview: Preview | None,
+    submission: Submission,
+    values: Mapping[str, Any],
+) -> Response:
+    """Return the page of an operation on a run: what would follow, and the form that does it."""
+    mark = submission.inputs.get("mark")
+    members: dict[str, Any] = {
+        "run": run,
+        "preview": preview,
+        "step": None,
+        "step_name": "",
+        **vars(submission),
+        "inputs": {"why": "", **submission.inputs},
+        "changed": bool(mark and mark != (preview.mark if preview else "")),
+        **values,
+    }
+    return render(request, template, members, status=submission.status)
 
 
 async def do_rollback(request: Request, fields: Mapping[str, str]) -> Response:
@@ -133,19 +154,13 @@ async def _operation_page(request: Request, run: RunRecord, submission: Submissi
         preview = await operation.preview()
     except PipelineError as error:
         impossible = str(error)
-    mark, fields = preview.mark if preview else "", submission.inputs
     values: dict[str, Any] = {
-        "run": run,
-        "verb": verb,
-        "preview": preview,
         "impossible": "" if submission.refused else impossible,
-        "mark": mark,
-        **vars(submission),
-        "why": fields.get("why", ""),
-        "changed": bool(fields.get("mark") and fields.get("mark") != mark),
+        "verb": verb,
+        "you": "You do this",
         "action": f"{request.url.path}?{urlencode({'run': run.workflow_id})}",
     }
-    return render(request, "operation.html", values, status=submission.status)
+    return _render_operation(request, "operation.html", run, preview, submission, values)
 
 
 async def do_operate(request: Request, fields: Mapping[str, str]) -> Response:
@@ -178,20 +193,20 @@ async def _fork_page(request: Request, run: RunRecord, submission: Submission = 
         except HistoryError as error:
             impossible = str(error)
     new_id = f"{run.workflow_id}-fork-{uuid4().hex[:8]}"
-    step, mark = (preview.step, preview.mark) if preview else (None, "")
+    step = preview.step if preview else None
     values: dict[str, Any] = {
-        "run": run,
-        "preview": preview,
-        "mark": mark,
-        "changed": bool(submission.inputs.get("mark") and submission.inputs["mark"] != mark),
         "baton": preview.run.baton_before(preview.step).to_json_object() if preview else {},
         "impossible": impossible,
-        **vars(submission),
+        "step": step,
+        "step_name": "at",
+        "step_label": "From",
+        "verb": "Fork",
+        "you": "You fork",
         "inputs": {"why": "", "patch": "", "id": new_id, **submission.inputs},
         "action": fork_path(run.workflow_id, step.seq if step else None),
         "check": f"/handoff/check?{urlencode({'run': run.workflow_id, 'at': step.seq if step else ''})}",
     }
-    return render(request, "fork.html", values, status=submission.status)
+    return _render_operation(request, "fork.html", run, preview, submission, values)
 
 
 async def do_fork(request: Request, fields: Mapping[str, str]) -> Response:

@@ -38,6 +38,17 @@ class _PauseOperation(Operation[PausePreview, str]):
         since = run.pause.since.isoformat() if run.pause else ""
         return run, {"run": run.run_id, "since": since}
 
+    def _request(self, preview: PausePreview, by: str, why: str) -> dict[str, Any]:
+        """Return the members of the server's request, the same for both."""
+        return {
+            "namespace": self.client.namespace,
+            "workflow_id": self.workflow_id,
+            "run_id": preview.run.run_id,
+            "identity": by,
+            "reason": why,
+            "request_id": str(uuid4()),
+        }
+
     def _changes(self, shown: Mapping[str, Any], preview: PausePreview) -> list[str]:
         if shown["run"] != preview.run.run_id:
             return ["the run goes on as another one"]
@@ -71,16 +82,8 @@ class Pause(_PauseOperation):
         return PausePreview(f"Pause {self.workflow_id}", facts, basis, run=run)
 
     async def _perform(self, preview: PausePreview, by: str, why: str) -> str:
-        await self.client.workflow_service.pause_workflow_execution(
-            PauseWorkflowExecutionRequest(
-                namespace=self.client.namespace,
-                workflow_id=self.workflow_id,
-                run_id=preview.run.run_id,
-                identity=by,
-                reason=why,
-                request_id=str(uuid4()),
-            )
-        )
+        service = self.client.workflow_service
+        await service.pause_workflow_execution(PauseWorkflowExecutionRequest(**self._request(preview, by, why)))
         return preview.run.run_id
 
 
@@ -110,14 +113,6 @@ class Unpause(_PauseOperation):
         return PausePreview(f"Unpause {self.workflow_id}", facts, basis, run=run)
 
     async def _perform(self, preview: PausePreview, by: str, why: str) -> str:
-        await self.client.workflow_service.unpause_workflow_execution(
-            UnpauseWorkflowExecutionRequest(
-                namespace=self.client.namespace,
-                workflow_id=self.workflow_id,
-                run_id=preview.run.run_id,
-                identity=by,
-                reason=why,
-                request_id=str(uuid4()),
-            )
-        )
+        service = self.client.workflow_service
+        await service.unpause_workflow_execution(UnpauseWorkflowExecutionRequest(**self._request(preview, by, why)))
         return preview.run.run_id
