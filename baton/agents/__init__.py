@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from baton.agents.definitions import read_agent_file as read_agent_file
     from baton.agents.langchain_watch import read_artifact as read_artifact
     from baton.agents.langgraph import LangGraphAgent as LangGraphAgent
+    from baton.agents.notes import Notes as Notes
     from baton.agents.openai_agents import OpenAIAgent as OpenAIAgent
     from baton.agents.openai_agents import contract_input_filter as contract_input_filter
     from baton.agents.openai_agents import provider as provider

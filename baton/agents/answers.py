@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic_core import to_jsonable_python
 
+from baton.agents.notes import INSTRUCTIONS, Notes
 from baton.agents.schema_embedding import inline_refs
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
@@ -47,7 +48,8 @@ class AnswerForm(StrEnum):
     Attributes:
         PATCH: A JSON object: `{"baton_patch": {…}}`, with `output` where the stage has an output.
         REPORT: A handoff report in markdown.
-        TEXT: A text, such as an article. It is the stage's output; the baton stays unchanged.
+        TEXT: A text, such as an article, and a closing block of notes (`Notes`). The text is the stage's output, and
+            the notes change the baton.
     """
 
     PATCH = "patch"
@@ -67,6 +69,7 @@ class AgentAnswer:
         said: Texts of the model beside the answer, for the session; empty if they are recorded already.
         turns: Turns of the conversation that the next stages read verbatim; usually none.
         claimed: Whether the output is recorded as a claim of the model; False for technical outputs.
+        notes: What the agent noted beside a text; None if it left no reasons.
 
     Example:
         >>> AgentAnswer(patch={"current_state": ["Tests pass"]}, output={"passed": 12}).output
@@ -80,6 +83,7 @@ class AgentAnswer:
     said: tuple[str, ...] = ()
     turns: tuple[dict[str, Json], ...] = ()
     claimed: bool = True
+    notes: Notes | None = None
 
 
 def answer_schema(
@@ -114,12 +118,13 @@ def answer_schema(
     return schema
 
 
-def answer_instructions(form: AnswerForm, schema: Mapping[str, Any] | None = None) -> str:
+def answer_instructions(form: AnswerForm, schema: Mapping[str, Any] | None = None, *, notes: bool = False) -> str:
     """Return the instructions for the answer. They are Baton's own words, so they stand outside the fence."""
     if form is AnswerForm.REPORT:
         return f"Do your part of the task. Then answer with a handoff report of this form and nothing else:\n{FORMAT}"
     if form is AnswerForm.TEXT:
-        return "Do your part of the task. Then answer with the text that it asks for, whole, and nothing else."
+        text = "Do your part of the task. Then answer with the text that it asks for, whole, and nothing else."
+        return f"{text}\n{INSTRUCTIONS}" if notes else text
     text = (
         "Do your part of the task. Then answer with one JSON object and nothing else. Its member `baton_patch` has "
         "only the fields you changed; `decision_log` has only your new decisions, each with its reason."

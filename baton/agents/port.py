@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any, Protocol, Unpack, runtime_checkable
+from typing import Any, Literal, Protocol, Unpack, runtime_checkable
 
 from pydantic import validate_call
 from temporalio import activity
@@ -29,6 +29,7 @@ from baton.agents.answers import (
 )
 from baton.agents.failures import unreachable_kind
 from baton.agents.nested import refuse_nested_agents
+from baton.agents.notes import OPENING, Notes, split_notes
 from baton.agents.tools import AgentTool, build_tools, wire_name
 from baton.codec.failures import causes, leaf_errors
 from baton.contract.activity import SessionLog
@@ -93,6 +94,7 @@ class AgentWork:
         context: The stage's context, for framework features: `context.tools` guards tools that the framework calls
             itself, `context.session` records events.
         readable: The ids that the agent may read beside the prompt, with `context.readable_text`.
+        notes: Whether a text answer is asked to close with notes, and its notes are taken from it.
     """
 
     prompt: str
@@ -104,6 +106,7 @@ class AgentWork:
     withheld: frozenset[str]
     context: StageContext[Any]
     readable: frozenset[str] = frozenset()
+    notes: bool = False
 
     @property
     def handoff_id(self) -> str:
@@ -121,7 +124,8 @@ class AgentWork:
         Args:
             with_schema: Include the answer's schema, for an agent that does not get it otherwise.
         """
-        return f"{self.prompt}\n{answer_instructions(self.form, self.schema if with_schema else None)}"
+        asked = answer_instructions(self.form, self.schema if with_schema else None, notes=self.notes)
+        return f"{self.prompt}\n{asked}"
 
     def charge(self, spend: Spend, model: str = "") -> None:
         """Charge the cost of a request immediately: it has to be paid even if the run is lost."""
@@ -153,9 +157,10 @@ class AgentWork:
         if self.form is AnswerForm.REPORT and isinstance(answer, str):
             return AgentAnswer(report=answer)
         if self.form is AnswerForm.TEXT:
-            if not isinstance(answer, str) or not answer.strip():
+            text, notes = split_notes(answer) if self.notes and isinstance(answer, str) else (answer, None)
+            if not isinstance(text, str) or not text.strip():
                 raise PatchError(["the answer is not a text; answer with the text that was asked for"])
-            return AgentAnswer(output=answer.lstrip("\r\n"))  # frameworks leave the blank line after a thought
+            return AgentAnswer(output=text.lstrip("\r\n"), notes=notes)  # frameworks leave the blank line of a thought
         return read_answer(answer, self.schema)
 
 
@@ -231,6 +236,7 @@ def agent_stage(
     baton_type: type[Baton] = Baton,
     limits: AgentLimits | None = None,
     shows_params: bool = False,
+    notes: bool | Literal["required"] = True,
     **terms: Unpack[AgentTerms],
 ) -> Stage[StageContext[Any], StageResult]:
     """Make a stage of an agent.
@@ -245,6 +251,9 @@ def agent_stage(
         baton_type: The pipeline's baton type.
         limits: The limits of one run.
         shows_params: Whether the prompt contains the pipeline's parameters.
+        notes: Whether an agent that answers with a text closes it with notes: what it decided and why, what is open.
+            They become the patch of the baton. Where they are missing, the history says "left no reasons"; with
+            `"required"` the agent is asked again.
         **terms: Options of the stage: `reads`, `writes`, `timeout`, `retries`, `output`, `window`, … By default there
             are up to seven attempts, which covers half an hour of provider overload or rate limits, and `window` is
             that of the agent's model if known.
@@ -269,8 +278,18 @@ def agent_stage(
     framework_tools = agent.tool_names if isinstance(agent, BringsTools) else frozenset[str]()
     _check_tool_names(own_tools, framework_tools, agent.name)
     window_agent = None if "window" in terms else agent
+    if answers is not AnswerForm.TEXT or terms.get("writes") == frozenset():
+        notes = False
     runner = _AgentRunner(
-        agent, instructions, own_tools, framework_tools, answers, limits or AgentLimits(), shows_params, window_agent
+        agent,
+        instructions,
+        own_tools,
+        framework_tools,
+        answers,
+        limits or AgentLimits(),
+        shows_params,
+        window_agent,
+        notes,
     )
 
     @lru_cache(maxsize=1)  # a worker has one registry of schemas
@@ -306,6 +325,7 @@ class _AgentRunner:
     limits: AgentLimits
     shows_params: bool
     window_agent: Agent | None
+    notes: bool | Literal["required"]
 
     @property
     def tool_names(self) -> frozenset[str]:
@@ -317,12 +337,15 @@ class _AgentRunner:
         try:
             work = await self._prepare_work(context, spec, schema)
             answer = normalize_answer(await _run_agent(self.agent, work), work, self.agent.name)
+            if self.notes == "required" and answer.notes is None:
+                work.charge(answer.spend)
+                raise PatchError([f"the answer has no notes; close it with a block that begins with {OPENING}"])
         except AgentError as error:
             if error.waits:
                 _log.warning("stage %r waits: %s", spec.name, error)
             # The exception chain would carry the provider's own text into the history.
             raise _application_error(error, context, spec.retries) from None
-        return _stage_result(answer, context)
+        return _stage_result(answer, work, spec.writes)
 
     async def _prepare_work(
         self, context: StageContext[Any], spec: StageSpec, schema: dict[str, Any] | None
@@ -333,7 +356,9 @@ class _AgentRunner:
         reads = _find_read_mode(context, self.agent, self.tool_names)
         if reads == "tool":
             tools = (*tools, _read_tool(context))
-        other_texts = [self.instructions, answer_instructions(self.answers, schema)]
+        other_texts = [self.instructions, answer_instructions(self.answers, schema, notes=bool(self.notes))]
+        if self.notes:
+            context.stream.hide_block(OPENING)
         other_texts += [json.dumps([tool.description, dict(tool.parameters)]) for tool in tools]
         prompt = await context.prompt_with_inputs(
             params=self.shows_params,
@@ -351,6 +376,7 @@ class _AgentRunner:
             withheld=frozenset(name for name in spec.tools if not context.tools.allows(name)),
             readable=frozenset(() if reads is None else context.readable()),
             context=context,
+            notes=bool(self.notes),
         )
 
 
@@ -465,20 +491,41 @@ def record_text(session: SessionLog, text: str) -> None:
         session.model_response(said)
 
 
-def _stage_result(answer: AgentAnswer, context: StageContext[Any]) -> StageResult:
+def _stage_result(answer: AgentAnswer, work: AgentWork, writes: frozenset[str] | None) -> StageResult:
     """Record what the agent said, and return its answer as the stage's result."""
+    context = work.context
     for text in answer.said:
         record_text(context.session, text)
     if answer.output is not None and answer.claimed and context.contract is not None:  # a claim for later contracts
         context.session.model_response(json.dumps(answer.output, ensure_ascii=False))
-    patch = answer.patch.to_json_object() if isinstance(answer.patch, BatonPatch) else answer.patch or {}
+    patch = answer.patch.to_json_object() if isinstance(answer.patch, BatonPatch) else dict(answer.patch or {})
+    warnings = []
+    if work.notes and not patch:
+        patch = _noted_patch(answer.notes, context, writes)
+        if answer.notes is None:
+            warnings.append("left no reasons")
     return StageResult(
         baton_patch=without_echo(context.baton.decision_log, patch),
         output=answer.output,
         report=answer.report,
         spend=answer.spend,
         turns=list(answer.turns),
+        warnings=warnings,
     )
+
+
+def _noted_patch(notes: Notes | None, context: StageContext[Any], writes: frozenset[str] | None) -> dict[str, Json]:
+    """Return the patch of an agent's notes, and record them for the contracts of later stages."""
+    if notes is None:
+        return {}
+    if context.contract is not None:
+        for text in notes.decided:
+            context.session.decision(text)
+        for text in notes.rejected:
+            context.session.rejected_assumption(text)
+        for text in notes.thoughts:
+            context.session.brainstorm(text)
+    return notes.patch(context.baton, writes)
 
 
 def _application_error(error: AgentError, context: StageContext[Any], retries: Retries) -> ApplicationError:

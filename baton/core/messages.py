@@ -468,6 +468,7 @@ class StageResult(CompactRecord):
         tool_calls: Tool calls, each as an item of a handoff's `toolCallHistory`.
         report: A handoff report in markdown instead of a patch; parsed strictly, and an error leads to another
             attempt.
+        warnings: What is unusual about it but allowed, for its history entry.
 
     Example:
         >>> StageResult(baton_patch=BatonPatch(current_state=["Tests pass"]), output={"passed": 12}).output
@@ -480,6 +481,7 @@ class StageResult(CompactRecord):
     turns: list[dict[str, Json]] = Field(default_factory=list)
     tool_calls: list[dict[str, Json]] = Field(default_factory=list)
     report: str | None = None
+    warnings: list[str] = Field(default_factory=list)
     __baton_has_output__: ClassVar[bool] = True
 
 

@@ -265,7 +265,7 @@ class Stage(Generic[ArgumentT, AnswerT]):
             selected=artifacts.selected,
             seconds=round(time.monotonic() - started),
             personal_data=context.sealed_personal_data(),
-            warnings=context.personal.warnings([patch, result.output, [*result.turns]]),
+            warnings=[*result.warnings, *context.personal.warnings([patch, result.output, [*result.turns]])],
             streamed=context.stream.to_json(),
         )
 

@@ -26,6 +26,11 @@ class StageStream:
         self._parts: list[Part] = []
         self._remaining = MAX_STREAM_LENGTH
         self._lock = threading.Lock()
+        self._block: _HiddenBlock | None = None
+
+    def hide_block(self, opening: str) -> None:
+        """Keep a block between a line `opening` and a line of three backticks out of the texts that follow."""
+        self._block = _HiddenBlock(opening)
 
     def text(self, text: str) -> None:
         """Add text, such as a token of a model.
@@ -49,22 +54,70 @@ class StageStream:
 
     def to_json(self) -> list[dict[str, JsonValue]]:
         """Return the parts as the stage's result holds them."""
+        self._add(PartKind.TEXT, "", ends=True)
         return [part.to_json() for part in self._parts]
 
-    def _add(self, kind: PartKind, text: str, tool: str = "") -> None:
-        if not self.wanted or (kind is PartKind.TEXT and not text):
+    def _add(self, kind: PartKind, text: str, tool: str = "", *, ends: bool = False) -> None:
+        """Add a part; a text that is held back is added before another kind of part, and at the end."""
+        if not self.wanted:
             return
         with self._lock:  # a stage may use several threads
-            if len(text) + len(tool) > self._remaining:
-                self._remaining = 0  # nothing after a gap
-                return
-            self._remaining -= len(text) + len(tool)
-            last = self._parts[-1] if self._parts else None
-            if kind is PartKind.TEXT and last is not None and last.kind is kind:
-                self._parts[-1] = Part(kind, last.text + text)
-            else:
-                self._parts.append(Part(kind, text, tool))
+            if self._block is not None:
+                if kind is not PartKind.TEXT or ends:
+                    self._append(PartKind.TEXT, self._block.release(), "")
+                else:
+                    text = self._block.feed(text)
+            self._append(kind, text, tool)
+
+    def _append(self, kind: PartKind, text: str, tool: str) -> None:
+        if kind is PartKind.TEXT and not text:
+            return
+        if len(text) + len(tool) > self._remaining:
+            self._remaining = 0  # nothing after a gap
+            return
+        self._remaining -= len(text) + len(tool)
+        last = self._parts[-1] if self._parts else None
+        if kind is PartKind.TEXT and last is not None and last.kind is kind:
+            self._parts[-1] = Part(kind, last.text + text)
+        else:
+            self._parts.append(Part(kind, text, tool))
         self._notify()
+
+
+class _HiddenBlock:
+    """Takes a block of lines out of a text that comes in pieces."""
+
+    def __init__(self, opening: str) -> None:
+        self._opening = opening
+        self._line = ""  # the current line, as far as it is held back
+        self._hides = False
+        self._passes = False  # the current line is not the opening
+
+    def feed(self, text: str) -> str:
+        """Return what of the text so far can be shown."""
+        shown = []
+        for piece in text.splitlines(keepends=True):
+            line = self._line = self._line + piece
+            ends = line.endswith(("\n", "\r"))
+            if self._hides:
+                self._hides = not (ends and line.strip() == "```")
+            elif self._passes or not (self._opening.startswith(line) or line.startswith(self._opening)):
+                shown.append(line)
+                self._line, self._passes = "", not ends
+                continue
+            elif ends and not (starts := line.strip() == self._opening):
+                shown.append(line)
+            elif ends:
+                self._hides = starts
+            if ends:
+                self._line = ""
+        return "".join(shown)
+
+    def release(self) -> str:
+        """Return what was held back of an ordinary line, where the text ends."""
+        held, hides = self._line, self._hides or self._line.strip() == self._opening
+        self._line, self._hides, self._passes = "", False, False
+        return "" if hides else held
 
 
 def _render(value: Any) -> str:
