@@ -2,7 +2,7 @@
 #
 #   PYTHON=python3.12                  which interpreter makes .venv (default: the first 3.11 or newer found); to
 #                                      change it later: make clean setup PYTHON=python3.13
-#   PYTEST_ARGS="tests/core -k baton"  what `make test` passes to pytest
+#   PYTEST_ARGS="tests/core -k baton"  what `make test` and `make test-system` pass to pytest
 #   PINS_ARGS=--upgrade                what `make pins` passes to uv
 
 BIN := .venv/bin
@@ -14,10 +14,10 @@ export PINS_ARGS
 unexport PYTHONDONTWRITEBYTECODE # without bytecode, each of the tests' many processes compiles all its packages
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format types docs demo bench dev pins clean
+.PHONY: help setup test test-system lint format types docs demo bench dev pins clean
 
 help: ## list the goals
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## make .venv with the pinned packages (again only when the pins change)
 
@@ -28,8 +28,11 @@ $(READY): $(BIN)/python pyproject.toml requirements/uv.txt requirements/dev.txt 
 	@sh tools/setup.sh
 	@touch $@
 
-test: $(READY) ## run every test
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: $(READY) ## run the tests that need no browser, database, killed process or storm
+	@$(BIN)/python -m pytest -m "not system" $(PYTEST_ARGS)
+
+test-system: $(READY) ## run the other tests
+	@$(BIN)/python -m pytest -m system $(PYTEST_ARGS)
 
 lint: $(READY) ## check style, format and which module may import which
 	@$(BIN)/ruff check

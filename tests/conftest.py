@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,13 +37,6 @@ _UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("tests", _UNTIMED, max_examples=50, derandomize=True)
 settings.register_profile("search", _UNTIMED, max_examples=2_000, print_blob=True)
 settings.load_profile("tests")
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Look for no examples in the docstrings of tests, which would take seconds."""
-    items = yield
-    return [item for item in items if type(item) is pytest.Module]
 
 
 @pytest.fixture(scope="session")

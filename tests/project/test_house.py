@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import baton
+from conftest import SYSTEM, is_system
 from tools import floors
 
 ROOT = Path(__file__).parents[2]
@@ -348,6 +349,45 @@ class TestFloors:
         page = floors.PAGE.read_text(encoding="utf-8")
 
         assert floors.picture() in floors.drawn(page) == page
+
+
+def collected(*arguments: str) -> tuple[set[str], set[str]]:
+    """Return the files whose tests pytest collects, and the top-level modules that this loads."""
+    code = "import sys, pytest; pytest.main(sys.argv[1:]); print(*sys.modules, sep='\\n%')"
+    command = [sys.executable, "-c", code, "--collect-only", "-qq", "-p", "no:xdist", *arguments]
+    words = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    files = set(re.findall(r"(?m)^([\w/]+\.py): \d+$", words))
+    return files, {line.partition(".")[0].removeprefix("%") for line in words.splitlines() if line.startswith("%")}
+
+
+class TestGoals:
+    """Which tests are whose, and what it costs to find them."""
+
+    def test_each_file_is_run_by_one_of_the_two_goals(self) -> None:
+        """A goal leaves the other's files out before it imports them; without a goal all are run."""
+        every, _ = collected("tests/devserver", "tests/storm")
+        system, loaded = collected("-m", "system", "tests/devserver", "tests/storm")
+        others, _ = collected("-m", "not system", "tests/devserver", "tests/storm")
+
+        assert "tests.devserver.test_ports" not in loaded
+        assert "tests/storm/test_storm.py" in system
+        assert system | others == every
+        assert system.isdisjoint(others)
+
+    def test_what_needs_a_browser_a_database_or_a_storm_is_not_in_make_test(self) -> None:
+        """Each listed file exists, and no other one loads Playwright, the database's fixtures or the storms."""
+        needs = re.compile(r"^\s*(from|import) (playwright|tests\.ledger_postgres|tests\.storm)\b")
+        found = [Path(line.rpartition(":")[0]) for line in lines_that_match(needs, committed("tests/*.py"))]
+
+        assert [name for name in SYSTEM if not (ROOT / name).exists()] == []
+        assert [path for path in found if not is_system(ROOT / path)] == []
+
+    def test_finding_the_examples_loads_no_framework(self) -> None:
+        """A module without an example is not imported to look for one; most adapters have none."""
+        files, loaded = collected("baton", "--ignore=baton/agents/langgraph.py")
+
+        assert "baton/agents/answers.py" in files
+        assert loaded & {"agents", "langchain_core", "mcp", "openai", "psycopg", "pydantic_ai"} == set()
 
 
 class TestRelease:
