@@ -22,9 +22,9 @@ from baton import (
     StageFailedError,
     StageResult,
     WorkerParts,
+    open_store,
     stage,
 )
-from baton.artifacts.store import open_store
 from baton.client import read_run, roll_back
 from baton.plugin import BatonPlugin
 

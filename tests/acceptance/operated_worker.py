@@ -7,8 +7,7 @@ import sys
 
 from temporalio.worker import Worker
 
-from baton import WorkerParts
-from baton.artifacts.store import open_store
+from baton import WorkerParts, open_store
 from baton.client import connect
 from baton.plugin import BatonPlugin
 from tests.acceptance.operated_pipelines import PIPELINES

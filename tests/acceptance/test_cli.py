@@ -13,14 +13,12 @@ import pytest
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior
 
-from baton import WorkerParts
-from baton.artifacts.store import open_store
+from baton import WorkerParts, open_store
 from baton.cli.doctor import check_routing
-from baton.client import read_run
+from baton.client import read_run, waits
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import BatonPlugin
-from baton.runs.client_waiting import waits
 from tests.acceptance.operating import ROOT, Operator, heard
 from tests.runs.test_builds import versioned_worker
 from tests.support import Handle, approve, until_waiting

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client, ScheduleCalendarSpec, ScheduleRange, ScheduleSpec
 
-from baton import BatonPlugin, WorkerParts
-from baton.artifacts.store import open_store
+from baton import BatonPlugin, WorkerParts, open_store
 from baton.cli.summer_time import skipped_time
 from baton.client import read_run
 from baton.devserver import DevServer

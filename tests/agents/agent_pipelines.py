@@ -5,9 +5,9 @@ from datetime import timedelta
 
 from temporalio import workflow
 
-from baton import ContractTerms, Pipeline
+from baton import ContractTerms, Pipeline, Retries
 from baton.core.messages import PipelineInput, PipelineResult
-from baton.core.stages import Retries, StageSpec
+from baton.core.stages import StageSpec
 
 SOON = Retries(attempts=3, first=timedelta(milliseconds=20))
 """The retries of these stages."""

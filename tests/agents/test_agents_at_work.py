@@ -22,13 +22,12 @@ from baton.agents.chat_completions import chat_agent
 from baton.agents.pydantic_ai import PydanticAgent
 from baton.agents.subprocess_agent import SubprocessAgent
 from baton.artifacts.store import MemoryArtifactStore
-from baton.client import RunRecord, read_run
+from baton.client import RunRecord, StepStatus, read_run
 from baton.core.history import Spend
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.runs.client_explanation import explain
-from baton.runs.client_record import StepStatus
 from baton.testing import assert_replays, pipeline_worker
 from tests.agents.agent_pipelines import AGENT_PIPELINES, CODE, DECIDE, FIND, ByAgents
 from tests.agents.surfaces import in_history, with_marker

@@ -14,14 +14,13 @@ from temporalio.exceptions import CancelledError
 from temporalio.worker import Worker
 from typer.testing import CliRunner
 
-from baton import WorkerParts
+from baton import ArtifactRef, WorkerParts
 from baton.agents.port import HANDOFF_HEADER
 from baton.agents.pydantic_ai_durable import DurableAgent, DurableAgentsPlugin
 from baton.artifacts.store import MemoryArtifactStore
 from baton.cli.app import make_app
 from baton.client import read_run
 from baton.contract.records import TOOL_DENIED
-from baton.core.artifacts import ArtifactRef
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards

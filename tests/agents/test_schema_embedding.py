@@ -11,12 +11,11 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from baton import Baton, StageContext, WorkerParts
+from baton import Baton, OutputSchema, OutputSchemas, StageContext, WorkerParts
 from baton.agents import agent_stage
 from baton.agents.answers import answer_schema, read_answer
 from baton.agents.pydantic_ai import PydanticAgent
 from baton.agents.schema_embedding import inline_refs
-from baton.contract.registry import OutputSchema, OutputSchemas
 from baton.errors import PatchError
 
 

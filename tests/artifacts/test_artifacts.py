@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from baton import ArtifactRef
 from baton.artifacts.store import ArtifactStore, LocalArtifactStore, MemoryArtifactStore, open_store
 from baton.artifacts.store_objects import ObjectArtifactStore
-from baton.core.artifacts import ArtifactRef
 from baton.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundError
 
 PLAN = b"1. read the code\n2. change it\n"

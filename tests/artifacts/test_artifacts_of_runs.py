@@ -5,9 +5,8 @@ import hashlib
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import WorkerParts
+from baton import ArtifactRef, WorkerParts
 from baton.artifacts.store import ArtifactStore, MemoryArtifactStore
-from baton.core.artifacts import ArtifactRef
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.plugin import BatonPlugin

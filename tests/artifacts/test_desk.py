@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from baton import ArtifactRef
 from baton.artifacts.activity import ArtifactAccess
 from baton.artifacts.store import LocalArtifactStore, MemoryArtifactStore
-from baton.core.artifacts import ArtifactRef
 from baton.errors import ArtifactConflictError, ArtifactNotFoundError
 from baton.wire.text import estimate_tokens
 

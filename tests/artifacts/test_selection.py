@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from baton import apply_patch
 from baton.artifacts.activity import select_artifacts
 from baton.core.baton import Baton
-from baton.core.patching import apply_patch
 from tests.core.material import ref
 
 CODE = ref("code", path="src/auth/login.py")

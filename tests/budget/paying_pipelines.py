@@ -5,11 +5,9 @@ from typing import Any
 
 from temporalio import workflow
 
-from baton import ContinueAfter, HandoffTerms, Pipeline, PipelineInput, PipelineResult
+from baton import ContinueAfter, Exchange, HandoffTerms, Pipeline, PipelineInput, PipelineResult, Receiver
 from baton.core.receivers import ReceiverRequirements
 from baton.errors import StageFailedError
-from baton.exchange.workflow import Exchange
-from baton.exchange.workflow_messages import Receiver
 from tests.patience import IN_TIME
 
 with workflow.unsafe.imports_passed_through():

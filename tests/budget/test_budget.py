@@ -7,12 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from baton import OnExhaustion
 from baton.budget.workflow import BudgetAccount
-from baton.core.budget import (
-    Budget,
-    OnExhaustion,
-    Reservation,
-)
+from baton.core.budget import Budget, Reservation
 from baton.core.history import Spend
 from baton.core.messages import PipelineInput
 

@@ -14,17 +14,15 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import PipelineInput
+from baton import OnExhaustion, PipelineInput, Summariser, WorkerParts
 from baton.client import RunRecord, fork, read_run, resolve_handoff, roll_back, run_inbox
-from baton.compression.rules import Summariser
-from baton.core.budget import Budget, OnExhaustion
+from baton.core.budget import Budget
 from baton.core.messages import PipelineStatus
 from baton.core.pending import HandoffAction, HandoffDecision
 from baton.devserver import DevServer
 from baton.errors import PipelineError
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
 from baton.wire.money import Price

@@ -3,11 +3,11 @@
 import pytest
 from temporalio.client import Client
 
+from baton import WorkerParts
 from baton.artifacts.store import MemoryArtifactStore
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker
 from tests.budget.paying import paid, taken, told

@@ -8,19 +8,16 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from baton import Budget
+from baton import Budget, Exhibit
 from baton.cli.output import stack
 from baton.cli.show import approval_rows, baton_rows, heading, output_rows, repair_hints, waits_card
-from baton.client import RunRecord, RunStatus, Step, StepStatus
+from baton.client import Pending, RunRecord, RunStatus, Step, StepStatus, Waiting, Waits, standing
 from baton.core.baton import Baton
-from baton.core.decisions import Waiting
-from baton.core.exhibits import Exhibit
 from baton.core.history import Spend, StepKind
 from baton.core.messages import PipelineInput, PipelineResult
 from baton.core.state import PipelineState
 from baton.runs.client_events import Timer
-from baton.runs.client_standing import standing
-from baton.runs.client_waiting import Build, Pending, Unchosen, Waits
+from baton.runs.client_waiting import Build, Unchosen
 
 BEGAN = datetime.now(UTC).replace(microsecond=0)
 UNTIL = BEGAN + timedelta(hours=1)

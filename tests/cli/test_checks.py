@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton.artifacts.store import open_store
+from baton import open_store
 from baton.cli.doctor import Finding, Mark, _await_finding, check_protection, check_settings, check_store
 
 

@@ -12,10 +12,10 @@ import typer
 from typer.testing import CliRunner, Result
 
 from baton.cli.personal import erase
+from baton.client import Vault
 from baton.keys.store_keyring import DEVELOPMENT_FILE, Keyring
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.personal.records import SEALED_ONLY
-from baton.personal.store import Vault
 
 SUBJECT = "ann@example.org"
 

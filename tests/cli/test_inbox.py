@@ -15,10 +15,9 @@ from baton.cli.inbox_pages import decision_line, handoff_page, inbox_table, reas
 from baton.cli.options import GlobalOptions
 from baton.cli.output import format_time
 from baton.cli.session import Session
-from baton.client import Question, WaitingQuestion
+from baton.client import Question, WaitingQuestion, text_at
 from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.core.verdict import Code, Disposition, Finding
-from baton.runs.client_handoffs import text_at
 from baton.runs.client_settle import select_handoffs
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

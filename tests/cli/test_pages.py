@@ -14,14 +14,12 @@ from baton.cli.options import GlobalOptions
 from baton.cli.session import Session
 from baton.cli.show import waits_card
 from baton.cli.watch import Page, news_lines
-from baton.client import RunRecord, RunStatus, Step, StepStatus
+from baton.client import Followed, News, NewsKind, Pending, RunRecord, RunStatus, Step, StepStatus, Waits
 from baton.core.baton import Baton
 from baton.core.history import StepKind
 from baton.core.messages import PipelineInput
 from baton.core.state import PipelineState
-from baton.runs.client_follow import Followed
-from baton.runs.client_news import News, NewsKind, Reading, compare
-from baton.runs.client_waiting import Pending, Waits
+from baton.runs.client_news import Reading, compare
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

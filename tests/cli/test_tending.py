@@ -12,13 +12,13 @@ from pydantic import JsonValue
 from typer.testing import CliRunner, Result
 
 from baton.cli.app import make_app
+from baton.client import Vault
 from baton.core.verdict import HandoffStatus
 from baton.keys.store_keyring import Key, KeyFile, Keyring, Purpose, read_file, write_file
 from baton.ledger.entries import handoff_entry
 from baton.ledger.records import AuditEntry
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_evidence import AnchorFile
-from baton.personal.store import Vault
 from tests.ledger.material import NOW, TASK, message
 
 

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
+from baton import Conflict, HistoryEntry, Outcome
 from baton.cli.history import change_lines
-from baton.client import RunRecord
+from baton.client import RunRecord, changes, remarks, with_before
 from baton.core.baton import AnyBaton
-from baton.core.history import Conflict, HistoryEntry, Outcome, StepKind
+from baton.core.history import StepKind
 from baton.core.messages import PipelineInput
 from baton.core.state import PipelineState
-from baton.runs.client_changes import changes, difference, remarks, with_before
+from baton.runs.client_changes import difference
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 

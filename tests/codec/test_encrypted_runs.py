@@ -18,8 +18,7 @@ from temporalio.worker import Replayer, Worker
 from temporalio.worker.workflow_sandbox import SandboxRestrictions
 from typer.testing import CliRunner
 
-from baton import PipelineInput, WorkerParts
-from baton.artifacts.store import open_store
+from baton import PipelineInput, WorkerParts, open_store
 from baton.cli.app import make_app
 from baton.codec.conversion import data_converter
 from baton.codec.encryption import ENCODING, KEY_ID

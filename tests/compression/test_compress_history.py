@@ -6,6 +6,8 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
+from baton import WorkerParts
+from baton.agents import Usage
 from baton.compression.rules import (
     CompressInput,
     ContextTooLargeError,
@@ -17,8 +19,8 @@ from baton.compression.rules import (
 from baton.core.history import Spend
 from baton.core.turns import Turn
 from baton.pipelines.activity_compression import compress, compress_history
-from baton.pipelines.activity_context import WorkerParts, worker_parts
-from baton.wire.money import Price, Usage
+from baton.pipelines.activity_context import worker_parts
+from baton.wire.money import Price
 from tests.compression.golden import history
 
 GOLDEN = history(10_000)

@@ -14,15 +14,13 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import CancelledError
 from temporalio.worker import Worker
 
-from baton import PipelineInput, PipelineResult
+from baton import HandoffTerms, PipelineInput, PipelineResult, WorkerParts
 from baton.client import fork, roll_back
 from baton.compression.rules import COMPRESS, Summariser, Summary
 from baton.core.history import Spend
 from baton.devserver import DevServer
-from baton.handoff.relay import HandoffTerms
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
 from baton.wire.money import Price

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from baton import fence
+from baton.agents import Usage
 from baton.compression.rules import compression_prompt, cost_problem, is_within_share
 from baton.core.history import Spend
 from baton.core.turns import Turn
-from baton.wire.money import Price, Usage
-from baton.wire.text import fence
+from baton.wire.money import Price
 
 CHEAP = Price(input=Decimal("0.10"), output=Decimal("0.40"))
 

@@ -4,9 +4,7 @@ from datetime import timedelta
 
 from temporalio import workflow
 
-from baton import Baton, ContractTerms, Pipeline, StageContext, StageResult, pipeline, stage
-from baton.exchange.workflow import Exchange
-from baton.exchange.workflow_messages import Receiver
+from baton import Baton, ContractTerms, Exchange, Pipeline, Receiver, StageContext, StageResult, pipeline, stage
 
 SENT: list[str] = []
 """What ran the tool `email.send`."""

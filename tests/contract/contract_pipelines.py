@@ -7,16 +7,24 @@ from typing import Any
 
 from temporalio import workflow
 
-from baton import Baton, BatonPatch, ContractTerms, Pipeline, StageContext, stage
+from baton import (
+    Baton,
+    BatonPatch,
+    ContinueAfter,
+    ContractTerms,
+    Exchange,
+    Outside,
+    Pipeline,
+    StageContext,
+    StageResult,
+    stage,
+)
 from baton.contract.compiler import DEFAULT_PROCESSORS
 from baton.contract.draft import ContractPolicy, Draft, Processor
 from baton.contract.records import Confidence, SourceProvenance
 from baton.contract.registry import AgentEntry, AgentRegistry, OutputSchema, OutputSchemas
-from baton.core.messages import PipelineInput, PipelineResult, StageResult
+from baton.core.messages import PipelineInput, PipelineResult
 from baton.errors import StageFailedError
-from baton.exchange.workflow import Exchange
-from baton.exchange.workflow_external import Outside
-from baton.pipelines.workflow_steps import ContinueAfter
 
 SCHEMAS = OutputSchemas(
     [

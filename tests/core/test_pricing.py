@@ -6,7 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.wire.money import Price, Usage
+from baton.agents import Usage
+from baton.wire.money import Price
 
 FORMS: dict[str, tuple[dict[str, Any], Usage | None]] = {
     "OpenAI, chat": (

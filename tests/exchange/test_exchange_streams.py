@@ -12,7 +12,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.worker import Worker
 
-from baton.client import fork, read_run
+from baton.client import fork, hand_off_to, read_run
 from baton.codec.conversion import RECORD, SEALED
 from baton.core.messages import PipelineResult
 from baton.exchange import workflow_messages
@@ -21,7 +21,6 @@ from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.workflow_streams import MAX_AHEAD, MAX_STREAMS, STREAM, Chunk, whole_digest
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger
-from baton.outside.client_external import hand_off_to
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
 from baton.wire.names import HANDOFF_CHUNK

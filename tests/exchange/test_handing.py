@@ -10,6 +10,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from baton.client import hand_off_to
 from baton.core.budget import Budget
 from baton.core.history import Spend
 from baton.core.messages import PipelineInput
@@ -22,7 +23,7 @@ from baton.handoff.relay import AgentState, Delivery, build_handoff
 from baton.handoff.sealed import SealError
 from baton.handoff.store_safeguards import Safeguards
 from baton.keys.store_keyring import Keyring
-from baton.outside.client_external import Starting, hand_off_to
+from baton.outside.client_external import Starting
 from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker
 from tests.exchange.exchange_pipelines import EXCHANGES, Broadcasts, Receives, StreamsIn, StreamsOut, ThereAndBack

@@ -13,6 +13,7 @@ from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateFa
 from temporalio.common import RawValue
 from temporalio.worker import Worker
 
+from baton import WorkerParts
 from baton.artifacts.store import ArtifactStore
 from baton.devserver import DevServer
 from baton.errors import PipelineError
@@ -23,7 +24,6 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import seal_json
 from baton.keys.store_keyring import Keyring
 from baton.outside.client_external import HandoffRef, OutsideAgents
-from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
 from tests.exchange.exchange_pipelines import HandsOutside

@@ -14,6 +14,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
+from baton import WorkerParts
 from baton.artifacts.store import MemoryArtifactStore
 from baton.client import read_run, roll_back
 from baton.core.messages import PipelineResult, PipelineStatus
@@ -24,7 +25,6 @@ from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.records import AuditHeader
 from baton.ledger.store import Ledger
-from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
 from baton.testing import copy_handoff, pipeline_worker, play_again
 from baton.wire.names import QUERY_INBOX

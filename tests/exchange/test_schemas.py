@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from baton.cli.schema import SCHEMAS, schema_of
-from baton.contract.records import Explanation, HandoffContract, LeftOut, SessionEvent
+from baton.client import Explanation
+from baton.contract.records import HandoffContract, LeftOut, SessionEvent
 from baton.core import artifacts as artifacts
 from baton.core import baton, decisions, exhibits, history, messages, pending
 from baton.core.past import ChildHandoff, Heir, ParentHandoff, RollBacks, RolledBack, SealCheck

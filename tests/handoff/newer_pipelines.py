@@ -5,12 +5,9 @@ from typing import Any
 
 from temporalio import workflow
 
-from baton import PipelineInput, PipelineResult
+from baton import Exchange, Outside, Pipeline, PipelineInput, PipelineResult
 from baton.core.questions import Question
 from baton.exchange.external import QUERY_OUTSIDE
-from baton.exchange.workflow import Exchange
-from baton.exchange.workflow_external import Outside
-from baton.pipelines.workflow import Pipeline
 from baton.wire.names import MEMO_QUESTIONS
 
 with workflow.unsafe.imports_passed_through():

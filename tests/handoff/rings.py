@@ -4,10 +4,8 @@ from typing import Any
 
 from temporalio import workflow
 
-from baton import Baton, BatonPatch, Pipeline, PipelineInput, PipelineResult, stage
+from baton import Baton, BatonPatch, Exchange, Pipeline, PipelineInput, PipelineResult, Receiver, stage
 from baton.core.receivers import ReceiverRequirements
-from baton.exchange.workflow import Exchange
-from baton.exchange.workflow_messages import Receiver
 from tests.patience import IN_TIME
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import rfc8785
 
+from baton.client import AuditRecord
 from baton.core.history import Spend
 from baton.core.verdict import Code, Disposition, Receipt
 from baton.handoff.sealed import ED25519, HMAC_SHA256
@@ -22,7 +23,7 @@ from baton.handoff.store_signing import seal
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_keys import Key, Purpose
 from baton.ledger.chain import Verdict as Proof
-from baton.ledger.records import AuditRecord, header_members
+from baton.ledger.records import header_members
 from baton.ledger.store import Ledger, LedgerOptions
 from tests.handoff.material import FULL, OPTIONAL, RECEIVER, TASK_ID, TOP_LEVEL, changed, without, wrong_values
 

@@ -10,8 +10,7 @@ from temporalio.worker import Worker
 
 from baton import WorkerParts
 from baton.artifacts.store import MemoryArtifactStore
-from baton.client import read_run
-from baton.contract.records import Explanation
+from baton.client import AuditRecord, Explanation, read_run
 from baton.core.messages import PipelineInput, PipelineStatus
 from baton.core.pending import PendingHandoff
 from baton.devserver import DevServer
@@ -23,7 +22,6 @@ from baton.handoff.sealed import UnverifiedHandoff
 from baton.handoff.store_gate import handoff_gate
 from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import open_sealed
-from baton.ledger.records import AuditRecord
 from baton.ledger.store import Ledger
 from baton.outside.client_external import OutsideAgents
 from baton.plugin import BatonPlugin

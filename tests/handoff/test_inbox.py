@@ -12,7 +12,18 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import PipelineInput, PipelineResult
-from baton.client import WaitingQuestion, inbox, read_run, resolve_handoff, roll_back, run_inbox
+from baton.client import (
+    News,
+    NewsKind,
+    WaitingQuestion,
+    follow,
+    inbox,
+    read_handoffs,
+    read_run,
+    resolve_handoff,
+    roll_back,
+    run_inbox,
+)
 from baton.core.budget import Budget
 from baton.core.messages import PipelineStatus
 from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
@@ -23,9 +34,6 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.runs import client_waiting
-from baton.runs.client_follow import follow
-from baton.runs.client_handoffs import read_handoffs
-from baton.runs.client_news import News, NewsKind
 from baton.testing import assert_replays, pipeline_worker
 from baton.wire.names import QUERY_INBOX
 from tests.handoff import handoff_pipelines, handoff_stages

@@ -10,7 +10,7 @@ import pytest
 from temporalio.client import Client, Interceptor, OutboundInterceptor, QueryWorkflowInput
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
-from baton import Decision, PipelineError, PipelineInput
+from baton import Decision, Exhibit, Overview, PipelineError, PipelineInput
 from baton.cli.doctor import Mark, check_search_attributes
 from baton.client import (
     Decide,
@@ -18,6 +18,7 @@ from baton.client import (
     HandoffDecision,
     PendingHandoff,
     Question,
+    Waiting,
     WaitingQuestion,
     decide,
     inbox,
@@ -28,9 +29,6 @@ from baton.client import (
     standing,
     waits,
 )
-from baton.core.decisions import Waiting
-from baton.core.exhibits import Exhibit
-from baton.core.messages import Overview
 from baton.core.questions import OpenQuestions, summarize_questions
 from baton.core.verdict import Code, Disposition, Finding
 from baton.devserver import DevServer, DevServerOptions

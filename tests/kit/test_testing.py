@@ -8,8 +8,7 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
 from temporalio.worker import Worker
 
-from baton.client import RunStatus, read_run
-from baton.core.decisions import Waiting
+from baton.client import RunStatus, Waiting, read_run
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServerOptions
 from baton.testing import Reply, assert_replays, connected, local_server, pipeline_worker, run_pipeline

@@ -18,7 +18,7 @@ from baton.ledger.records import (
 )
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_evidence import AnchorFile, verify_bundle
-from baton.testing.ledger_attacks import opened_past_guards
+from baton.testing import opened_past_guards
 from tests.ledger.material import KEY, KEYS, NOW, TASK, completion_entry, entry, message
 
 VALID, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNVERIFIED, Verdict.INVALID

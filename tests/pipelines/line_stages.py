@@ -6,10 +6,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from baton import Baton, BatonPatch, StageContext, stage
+from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
 from baton.core.history import Spend
-from baton.core.messages import StageResult
-from baton.core.stages import Retries
 
 _ONCE = Retries(attempts=1)
 

@@ -8,13 +8,20 @@ from typing import Any
 from pydantic import JsonValue
 from temporalio import workflow
 
-from baton import ApprovalDeniedError, ContinueAfter, Pipeline, PipelineInput, PipelineResult, StageFailedError
+from baton import (
+    ApprovalDeniedError,
+    ContinueAfter,
+    Exchange,
+    Outside,
+    Pipeline,
+    PipelineInput,
+    PipelineResult,
+    Receiver,
+    StageFailedError,
+    Streams,
+    hand_off_to_all,
+)
 from baton.core.receivers import ReceiverRequirements
-from baton.exchange.workflow import Exchange
-from baton.exchange.workflow_broadcast import hand_off_to_all
-from baton.exchange.workflow_external import Outside
-from baton.exchange.workflow_messages import Receiver
-from baton.exchange.workflow_streams import Streams
 from baton.pipelines.workflow_compensation import Compensations
 
 with workflow.unsafe.imports_passed_through():

@@ -6,8 +6,7 @@ from typing import Any
 
 from temporalio import workflow
 
-from baton import Baton, Pipeline, PipelineInput, PipelineResult, StageContext, StageResult, stage
-from baton.core.stages import Retries
+from baton import Baton, Pipeline, PipelineInput, PipelineResult, Retries, StageContext, StageResult, stage
 
 with workflow.unsafe.imports_passed_through():
     from tests.pipelines.odd_errors import odd_error

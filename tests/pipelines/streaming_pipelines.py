@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from baton import Pipeline, pipeline
-from baton.core.stages import Retries, StageSpec
+from baton import Pipeline, Retries, pipeline
+from baton.core.stages import StageSpec
 from tests.agents.agent_pipelines import Named
 
 SPEAK = Named(StageSpec("speak", retries=Retries(attempts=3, first=timedelta(milliseconds=20))))

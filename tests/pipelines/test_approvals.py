@@ -7,9 +7,9 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from baton.core.decisions import Decided, Decision, Vote, Waiting
-from baton.core.exhibits import Exhibit
-from baton.core.messages import StageResult
+from baton import Decided, Exhibit, StageResult
+from baton.client import Waiting
+from baton.core.decisions import Decision, Vote
 from baton.runtime.approvals import Docket
 from baton.runtime.workflow_approvals import ApprovalRequest
 

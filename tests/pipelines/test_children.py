@@ -8,13 +8,10 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.worker import Worker
 
 from baton import Baton, PatchError
-from baton.client import read_run
+from baton.client import RunFilter, StepStatus, list_runs, read_run, waits
 from baton.core.history import Spend, StepKind
 from baton.core.messages import PipelineInput, PipelineResult
 from baton.pipelines.workflow_dispatch import child_patch
-from baton.runs.client_list import RunFilter, list_runs
-from baton.runs.client_record import StepStatus
-from baton.runs.client_waiting import waits
 from baton.testing import run_pipeline
 from tests.pipelines.mishaps import Twins
 from tests.pipelines.pipelines import Delegates, Parent

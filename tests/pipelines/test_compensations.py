@@ -9,16 +9,15 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.worker import Worker
 
+from baton import OnExhaustion
 from baton.cli.show import repair_hints
-from baton.client import fork, read_run, roll_back
-from baton.core.budget import Budget, OnExhaustion
+from baton.client import StepStatus, fork, read_run, roll_back, standing
+from baton.core.budget import Budget
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.errors import HistoryError
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.runs.client_record import StepStatus
-from baton.runs.client_standing import standing
 from baton.testing import assert_replays
 from tests.pipelines.undoing import PIPELINES, STAGES, AsksFirst, Books, HasItBooked, Reserves, WorksBesideItsChild
 from tests.support import (

@@ -7,12 +7,10 @@ import uuid
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.client import RunStatus, read_run
-from baton.core.history import HistoryEntry, Outcome
+from baton import HistoryEntry, Outcome
+from baton.client import RunFilter, RunStatus, StepStatus, list_runs, read_run, with_details
 from baton.core.messages import PipelineInput
 from baton.core.pages import PAGE, write_pages
-from baton.runs.client_list import RunFilter, list_runs, with_details
-from baton.runs.client_record import StepStatus
 from baton.testing import pipeline_worker, run_pipeline
 from tests.core.material import AT
 from tests.pipelines.pipelines import Circles, Counts, Long

@@ -9,8 +9,9 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
+from baton import Decided
 from baton.client import decide, read_run, roll_back
-from baton.core.decisions import Decided, Decision
+from baton.core.decisions import Decision
 from baton.core.history import StepKind
 from baton.core.messages import PipelineInput
 from baton.core.people import MAX_REASON_LENGTH

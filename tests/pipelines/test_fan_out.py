@@ -5,9 +5,9 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from baton.client import StepStatus
 from baton.core.history import StepKind
 from baton.core.messages import PipelineInput
-from baton.runs.client_record import StepStatus
 from baton.testing import run_pipeline
 from tests.pipelines.mishaps import FallsBack
 from tests.pipelines.pipelines import Disagrees, FansOut

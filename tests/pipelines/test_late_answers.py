@@ -14,9 +14,9 @@ from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
+from baton import Overview
 from baton.codec.conversion import RECORD, SEALED
 from baton.core.decisions import Decision
-from baton.core.messages import Overview
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.handoff.store_safeguards import Safeguards

@@ -19,19 +19,15 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 from typer.testing import CliRunner
 
-from baton import Baton, BatonPatch, ConfigurationError, PipelineInput, Safeguards, stage
+from baton import Baton, BatonPatch, ConfigurationError, Overview, PipelineInput, Safeguards, stage
 from baton.cli.app import make_app
 from baton.cli.doctor import Mark, check_blocked_runs, check_suspended_runs
-from baton.client import RunRecord, RunStatus, read_run
-from baton.core.messages import Overview, PipelineStatus
+from baton.client import RunFilter, RunRecord, RunStatus, StepStatus, follow, list_runs, read_run, standing
+from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.pipelines.activity_worker import missing_part
 from baton.runs.client_executions import describe
-from baton.runs.client_follow import follow
-from baton.runs.client_list import RunFilter, list_runs
-from baton.runs.client_record import StepStatus
-from baton.runs.client_standing import standing
 from baton.testing import assert_replays, local_server, pipeline_worker
 from tests.chat_server import chat_server, completion
 from tests.pipelines import missing_pipelines as they

@@ -26,17 +26,15 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker, WorkerConfig
 
-from baton import Pipeline, WorkerParts, stage
-from baton.artifacts.store import open_store
-from baton.client import connect, read_run
-from baton.core.baton import Baton, BatonPatch
+from baton import BatonPatch, Pipeline, WorkerParts, open_store, stage
+from baton.client import Connection, connect, read_run
+from baton.core.baton import Baton
 from baton.core.messages import PipelineInput, PipelineResult
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.keys.store_keyring import Keyring
 from baton.ledger.records import LedgerUnavailableError
 from baton.plugin import BatonPlugin
-from baton.runs.client_connection import Connection
 from baton.telemetry import worker_logs
 from baton.testing import pipeline_worker, run_pipeline
 from tests.pipelines import stages

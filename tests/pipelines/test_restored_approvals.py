@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from baton.core.decisions import Decided, Vote, Waiting
+from baton import Decided
+from baton.client import Waiting
+from baton.core.decisions import Vote
 from baton.runtime.approvals import restored_fault
 
 AT = datetime(2026, 11, 29, tzinfo=UTC)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
+from baton import HistoryEntry, Outcome
 from baton.client import RunStatus, fork
-from baton.core.history import HistoryEntry, Outcome
 from baton.core.messages import PipelineInput
 from baton.errors import PipelineError
 from baton.testing import assert_replays, pipeline_worker

@@ -8,11 +8,9 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
-from baton.client import fork, read_run, roll_back
+from baton.client import StepStatus, fork, read_run, roll_back, waits
 from baton.core.history import StepKind
 from baton.core.messages import PipelineInput
-from baton.runs.client_record import StepStatus
-from baton.runs.client_waiting import waits
 from baton.testing import pipeline_worker, run_pipeline
 from tests.pipelines.line_pipelines import Hurries, Polls
 from tests.pipelines.line_stages import STAGES

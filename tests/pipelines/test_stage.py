@@ -9,14 +9,13 @@ import pytest
 from pydantic import Field, JsonValue, ValidationError
 from temporalio.exceptions import ApplicationError
 
-from baton import Stage, StageContext, stage
+from baton import BatonPatch, OutputSchema, OutputSchemas, Retries, Stage, StageContext, StageResult, stage
 from baton.artifacts.store import MemoryArtifactStore
 from baton.contract.records import ToolDeniedError
-from baton.contract.registry import OutputSchema, OutputSchemas
-from baton.core.baton import Baton, BatonPatch
+from baton.core.baton import Baton
 from baton.core.history import Spend
-from baton.core.messages import StageInput, StageResult, StageReturn
-from baton.core.stages import DEFAULT_DECISIONS, HasSpec, Retries, spec_of
+from baton.core.messages import StageInput, StageReturn
+from baton.core.stages import DEFAULT_DECISIONS, HasSpec, spec_of
 from baton.errors import ConfigurationError, PatchError, PipelineError
 from baton.pipelines.activity_context import WorkerParts, worker_parts
 

@@ -8,9 +8,8 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.client import fork, read_run, rebuild
+from baton.client import StepStatus, fork, read_run, rebuild
 from baton.core.messages import PipelineInput
-from baton.runs.client_record import StepStatus
 from baton.testing import pipeline_worker, run_pipeline
 from tests.pipelines.line_pipelines import Waits
 from tests.pipelines.mishaps import Answers, FallsBack, Impatient, Stumbles

@@ -15,10 +15,9 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from baton import Baton, BatonPlugin, PipelineInput, Safeguards, StageContext, StageResult, stage
+from baton import Baton, BatonPlugin, PipelineInput, Retries, Safeguards, StageContext, StageResult, stage
 from baton.agents import AnswerForm, PydanticAgent, agent_stage
 from baton.client import Cursor, News, NewsKind, follow, read_run
-from baton.core.stages import Retries
 from baton.core.streaming import MAX_HEARTBEAT_LENGTH
 from baton.devserver import DevServer
 from baton.testing import assert_replays, pipeline_worker

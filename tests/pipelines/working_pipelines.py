@@ -5,9 +5,8 @@ from datetime import timedelta
 
 from temporalio import workflow
 
-from baton import Pipeline, PipelineInput, PipelineResult
+from baton import Exchange, Pipeline, PipelineInput, PipelineResult
 from baton.core.receivers import ReceiverRequirements
-from baton.exchange.workflow import Exchange
 from tests.patience import IN_TIME
 
 with workflow.unsafe.imports_passed_through():

@@ -351,6 +351,41 @@ class TestFloors:
         assert floors.picture() in floors.drawn(page) == page
 
 
+PUBLIC = (
+    "baton",
+    "baton.agents",
+    "baton.client",
+    "baton.testing",
+    "baton.errors",
+    "baton.plugin",
+    "baton.worker",
+    "baton.local",
+)
+MAX_INTERNAL_NAMES = 352
+# Folders of tests that are about a room of another name.
+ROOM_OF = {"kit": "testing", "ledger_postgres": "ledger"}
+
+
+def internal_names(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield each name that a file of the tests imports from inside another room than its own."""
+    folder = path.relative_to(TESTS).parts[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("baton."):
+            room = node.module.split(".")[1]
+            if node.module not in PUBLIC and room not in (folder, ROOM_OF.get(folder)):
+                yield from ((node.module, alias.name) for alias in node.names)
+
+
+class TestInternalNames:
+    """What of the library's inside its tests hold in place."""
+
+    def test_no_more_of_them_are_imported_from_other_rooms(self) -> None:
+        """What `tests/<room>` does not know of its own room it imports from a public module; lower the figure."""
+        names = {name for path in committed("tests/*.py") for name in internal_names(path)}
+
+        assert len(names) <= MAX_INTERNAL_NAMES
+
+
 def collected(*arguments: str) -> tuple[set[str], set[str]]:
     """Return the files whose tests pytest collects, and the top-level modules that this loads."""
     code = "import sys, pytest; pytest.main(sys.argv[1:]); print(*sys.modules, sep='\\n%')"

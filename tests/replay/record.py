@@ -19,6 +19,7 @@ from pydantic import JsonValue
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
+from baton import WorkerParts
 from baton.artifacts.store import MemoryArtifactStore
 from baton.client import fork, roll_back
 from baton.core.budget import Budget
@@ -26,7 +27,6 @@ from baton.core.messages import PipelineInput, PipelineStatus
 from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.handoff.store_safeguards import Safeguards
-from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
 from baton.testing import local_server, pipeline_worker, run_pipeline
 from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF

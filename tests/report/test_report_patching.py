@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 
+from baton import apply_patch
 from baton.core.baton import Baton
-from baton.core.patching import apply_patch
 from baton.report.parsing import parse_report
 from baton.report.records import (
     HandoffReport,

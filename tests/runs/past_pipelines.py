@@ -4,8 +4,7 @@ from datetime import timedelta
 
 from temporalio import workflow
 
-from baton import Baton, BatonPatch, Pipeline, StageContext, pipeline, stage
-from baton.pipelines.workflow_steps import ContinueAfter
+from baton import Baton, BatonPatch, ContinueAfter, Pipeline, StageContext, pipeline, stage
 
 PAID: list[str] = []
 """The handoffs with which `pay` ran."""

@@ -10,9 +10,8 @@ from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import Pipeline, pipeline
+from baton import Pipeline, pipeline, snapshots
 from baton.client import RunStatus, read_run
-from baton.core.history import snapshots
 from baton.core.messages import PipelineInput
 from baton.errors import HistoryError
 from baton.testing import pipeline_worker, run_pipeline

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from baton import HistoryEntry, Outcome
 from baton.client import RunRecord, RunStatus, Step, StepStatus
 from baton.core.baton import Baton
-from baton.core.history import HistoryEntry, Outcome, StepKind
+from baton.core.history import StepKind
 from baton.core.messages import PipelineInput
 from baton.core.state import PipelineState
 from baton.runs.client_events import Timer

@@ -12,7 +12,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest
 from temporalio.client import Client
 
-from baton import Baton, BatonPatch, WorkerParts, stage
+from baton import Baton, BatonPatch, HistoryEntry, Outcome, WorkerParts, stage
 from baton.artifacts.store import MemoryArtifactStore
 from baton.cli.doctor import Mark, check_suspended_runs
 from baton.cli.show import heading, waits_card

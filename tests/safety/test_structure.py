@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from baton import StageContext, fence
 from baton.core.baton import Baton
-from baton.pipelines.activity_context import StageContext
 from baton.safety.detector import detect
 from baton.safety.scan import Level, leaves, scan
-from baton.wire.text import fence
 from benchmarks.fences import BEGIN, END, NONCE, attack_texts, escapes, holds, prompts
 from tests.safety.material import ATTACK, FORGED_FENCES, FORMS, LANGUAGES, MORE_FORMS, samples
 

@@ -21,38 +21,39 @@ from temporalio import workflow
 from temporalio.worker.workflow_sandbox import RestrictedWorkflowAccessError
 
 import baton
+from baton import (
+    ArtifactRef,
+    BatonPatch,
+    Decided,
+    HandoffTerms,
+    MergeStrategy,
+    Outcome,
+    PatchRules,
+    apply_patch,
+    fence,
+    merge_patch,
+    render,
+    snapshots,
+)
 from baton.artifacts.activity import select_artifacts
 from baton.contract.compiler import compile_contract
 from baton.contract.draft import ContractRequest, render_contract
 from baton.contract.records import EventType, SessionEvent, verdict_log_fields
 from baton.contract.validation import validate_contract
-from baton.core.artifacts import ArtifactRef
-from baton.core.baton import AnyBaton, Baton, BatonPatch
+from baton.core.baton import AnyBaton, Baton
 from baton.core.budget import Budget
-from baton.core.decisions import Decided
-from baton.core.history import Outcome, Spend, StepKind, apply_change, snapshots
+from baton.core.history import Spend, StepKind, apply_change
 from baton.core.messages import PipelineInput, PipelineResult, StageInput, StageReturn
-from baton.core.patching import (
-    PatchRules,
-    apply_patch,
-    difference,
-    merge_patch,
-    patch_effect,
-    same_json,
-    undeclared_writes,
-    unknown_decisions,
-    without_echo,
-)
-from baton.core.rendering import render
+from baton.core.patching import difference, patch_effect, same_json, undeclared_writes, unknown_decisions, without_echo
 from baton.core.stages import StageSpec, field_set
-from baton.core.state import MergeStrategy, PipelineState, merge_branches
+from baton.core.state import PipelineState, merge_branches
 from baton.core.verdict import Code, Finding
 from baton.errors import PatchError
-from baton.handoff.relay import HandoffTerms, Relay, hop_of
+from baton.handoff.relay import Relay, hop_of
 from baton.safety.scan import unsafe_digests
 from baton.wire import names
 from baton.wire.json_values import digest
-from baton.wire.text import estimate_tokens, fence, single_line
+from baton.wire.text import estimate_tokens, single_line
 
 ROOMS = (
     *("artifacts", "budget", "compression", "contract", "core", "exchange", "handoff", "ledger", "personal"),

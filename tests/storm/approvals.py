@@ -15,9 +15,9 @@ from typing import Any
 from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import TemporalError, TerminatedError
 
-from baton import Decision
+from baton import Decided, Decision
 from baton.client import RunRecord, read_run, roll_back
-from baton.core.decisions import Decided, Vote
+from baton.core.decisions import Vote
 from baton.core.history import StepKind
 from baton.devserver import DevServer
 from baton.errors import BatonError

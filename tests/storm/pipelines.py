@@ -19,11 +19,11 @@ from baton import (
     Pipeline,
     PipelineInput,
     PipelineResult,
+    Receiver,
     StageFailedError,
     Streams,
 )
 from baton.core.receivers import ReceiverRequirements
-from baton.exchange.workflow_messages import Receiver
 
 with workflow.unsafe.imports_passed_through():
     from tests.storm.stages import breaks, build, check, plan, scoped, undo

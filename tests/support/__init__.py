@@ -15,10 +15,10 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
+from baton import Decided, HistoryEntry, Overview
 from baton.client import RunRecord, RunStatus, decide, read_run
-from baton.core.decisions import Decided, Decision
-from baton.core.history import HistoryEntry
-from baton.core.messages import Overview, PipelineInput
+from baton.core.decisions import Decision
+from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin

@@ -19,9 +19,9 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.common import RawValue
 
+from baton import render
 from baton.artifacts.store import ArtifactStore
 from baton.client import read_run
-from baton.core.rendering import render
 from baton.errors import HistoryError
 from baton.ledger.store import Ledger
 from baton.runs.client_executions import describe

@@ -17,6 +17,7 @@ from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import RawValue
 
+from baton import Stage
 from baton.core.receivers import ReceiverRequirements
 from baton.core.verdict import Receipt
 from baton.handoff.activity_receive import requirements
@@ -25,7 +26,6 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import seal
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_keys import Key, Purpose
-from baton.pipelines.activity_stage import Stage
 from baton.wire.json_values import Json
 
 JSON_PLAIN = {"encoding": b"json/plain"}

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from baton import BatonPatch
 from baton.contract.records import HandoffContract
-from baton.core.baton import BatonPatch
 from baton.core.decisions import Decision
 from baton.core.messages import PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.core.pending import HandoffDecision

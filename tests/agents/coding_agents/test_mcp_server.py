@@ -8,7 +8,7 @@ from mcp import Client as McpClient
 from temporalio.worker import Worker
 
 from baton.artifacts.store import LocalArtifactStore
-from baton.contract.records import Explanation
+from baton.client import Explanation
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger
 from baton.outside.client_external import OutsideAgents
