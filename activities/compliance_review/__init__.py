@@ -7,7 +7,7 @@ records    Mail, ComplianceDecision, …    the records of the pipeline
 mail       read_mailbox, read_mail        the proposed e-mail, and the messages before it
 policy     read_policy, Registers         the rules, in TOML; customers and quotes, in CSV
 claims     Claim, Evidence                facts as sentences, and the reliable ones
-rules      judge, decide                  the result of each rule, and the decision
+rules      compare, decide                how the facts compare with each rule, and the decision
 agents     research, Reviewer             the research, the deciding agent, the registry
 report     to_markdown                    the explanation for a person
 stages     STAGES                         the stages of the pipeline

@@ -38,6 +38,7 @@ from activities.compliance_review.records import (
     ComplianceDecision,
     ComplianceError,
     Concern,
+    Judgement,
     Mail,
     RegisterError,
 )
@@ -187,22 +188,23 @@ class Doubt(BaseModel):
 class Concerns(BaseModel):
     """A model's answer."""
 
+    verdict: Judgement
     concerns: list[Doubt]
 
 
 class Reviewer:
-    """Decides by the rules of the policy, from the facts of its contract and its own tools.
+    """Compares the rules of the policy with the facts of its contract and its own tools; a model judges.
 
-    A model may add concerns that cite facts, and so hold an e-mail back for a person. It cannot clear anything, so an
-    injected fact that persuades the model gains nothing.
+    Without a model there is no verdict. A model's verdict may be stricter than the comparison and not more lenient, so
+    an injected fact that persuades the model gains nothing.
     """
 
     name = REVIEWER
     tool_names = REVIEWERS_TOOLS
     task = (
-        "A proposed e-mail was checked against a policy, by the facts of the handoff contract. Name what a person "
-        "should look at before it is sent and the outcomes do not say, each with the event ids of the facts it rests "
-        "on. If there is nothing, answer with an empty list."
+        "The facts of the handoff contract about a proposed e-mail were compared with a policy. Judge whether the "
+        "e-mail may be sent. As concerns, name what a person should look at before that and the outcomes do not say, "
+        "each with the event ids of the facts it rests on; the list may be empty."
     )
 
     async def run(self, work: AgentWork) -> AgentAnswer:
@@ -224,18 +226,20 @@ class Reviewer:
     async def _decide(
         self, work: AgentWork, contract: HandoffContract, policy: Policy, facts: list[Fact]
     ) -> ComplianceDecision:
-        """Return the decision of the rules, with the concerns of a configured model."""
+        """Return the comparison, with the verdict and the concerns of a configured model."""
         case = Case(policy, Evidence(facts), contract.created_at.astimezone(UTC).date())
         decision = decide(case, contract.handoff_id)
         outcomes: list[JsonValue] = [outcome.model_dump(mode="json") for outcome in decision.outcomes]
         claims: dict[str, JsonValue] = {fact.event: fact.claim for fact in facts}
         answer = await ask_model(work, self.task, {"outcomes": outcomes, "facts": claims}, Concerns)
+        if answer is None:
+            return decision
         concerns = tuple(
             Concern(text=" ".join(concern.text.split()), facts=tuple(concern.facts), by="model")
-            for concern in (answer.concerns if answer else [])
+            for concern in answer.concerns
             if concern.facts and set(concern.facts) <= claims.keys()
         )
-        return decide(case, contract.handoff_id, concerns[:_MAX_CONCERNS]) if concerns else decision
+        return decide(case, contract.handoff_id, answer.verdict, concerns[:_MAX_CONCERNS])
 
 
 def text_parameter(context: StageContext[Any], name: str) -> str:
@@ -290,16 +294,17 @@ async def _make_answer(
         decision=decision, contract=contract.to_json_object(), left_out=dict(context.given.left_out), used=tuple(calls)
     )
     data = await asyncio.to_thread(review.model_dump_json)
-    summary = f"The decision: {decision.verdict.replace('_', ' ')}"
+    summary = f"The verdict: {decision.verdict.replace('_', ' ')}"
     await context.artifacts.write(ARTIFACT, data, type=ARTIFACT, path=DATA, summary=summary)
-    violated, unknown = decision.results("violated"), decision.results("unknown")
+    differing, missing = decision.results("differs"), decision.results("not found")
     patch = BatonPatch(
         current_state=[
-            f"The decision is {decision.verdict!r}",
-            f"Of {len(decision.outcomes)} rules {len(violated)} are violated, {len(unknown)} not certain",
-            f"It was made over {len(contract.facts)} facts of the contract",
+            f"The verdict is {decision.verdict!r}",
+            f"Of {len(decision.outcomes)} rules {len(differing)} differ from the facts, {len(missing)} lack a fact",
+            f"They were compared with {len(contract.facts)} facts of the contract",
         ],
-        decision_log=[f"Decided {decision.verdict!r} over {len(contract.facts)} facts of the contract"],
-        open_questions=[f"{outcome.rule}: {outcome.because}" for outcome in (*violated, *unknown)],
+        decision_log=[f"Compared with {len(contract.facts)} facts of the contract: {decision.verdict!r}"],
+        open_questions=[f"{outcome.rule}: {outcome.because}" for outcome in (*differing, *missing)]
+        + ["Nobody judged: may the e-mail be sent?"] * (decision.verdict == "not_judged"),
     )
     return AgentAnswer(patch=patch, output=decision.model_dump(mode="json"), claimed=False)

@@ -179,7 +179,7 @@ class Customer(Claim):
     tool = "crm.lookup_customer"
     forms = (
         "The domain {domain} belongs to customer {customer} of tier {tier}.",
-        "The domain {domain} belongs to no customer.",
+        "No customer with the domain {domain} is on record.",
     )
     about = ("domain",)
     domain: Domain

@@ -10,14 +10,17 @@ from pydantic import BeforeValidator, Field
 from baton.errors import BatonError
 from baton.wire.records import CompactRecord, Record
 
-Verdict = Literal["approved", "needs_review", "violates_policy"]
-"""The e-mail may be sent, needs a person's review, or may not be sent unchanged."""
+Judgement = Literal["approved", "needs_review", "violates_policy"]
+"""What a model concludes: the e-mail may be sent, needs a person's review, or may not be sent unchanged."""
 
-Result = Literal["met", "violated", "unknown"]
-"""The result of one rule; `unknown` if a required fact is missing."""
+Verdict = Literal["not_judged", "approved", "needs_review", "violates_policy"]
+"""A judgement, or that nobody judged: rules compare, and give no verdict."""
+
+Result = Literal["agrees", "differs", "not found"]
+"""How the facts compare with one rule; `not found` if a required fact is missing."""
 
 Severity = Literal["block", "review"]
-"""A violation blocks the e-mail, or needs a person's review."""
+"""The weight of a rule that the facts differ from: a model that judges may not judge more leniently."""
 
 Domain = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})+$")]
 """The domain of an address, in lower-case ASCII."""

@@ -20,11 +20,12 @@ MARKS = {REPORT: _MARK, DATA: '"written_by":"baton compliance_review"'}
 """The output files, and the mark that identifies this pipeline's own."""
 _MAX_LISTED = 8
 _VERDICTS = {
-    "approved": "**Approved.** No rule is violated, and every rule is met by certain facts.",
-    "needs_review": "**A person has to look.** Something is not certain, or needs a person's judgement.",
-    "violates_policy": "**It may not be sent as it is.** At least one rule is violated.",
+    "not_judged": "**Not judged.** Rules compared facts and gave no verdict; a person has to judge.",
+    "approved": "**Approved by the model.** Every rule agrees with certain facts.",
+    "needs_review": "**A person has to look,** the model says, or a rule lacks a fact or differs from one.",
+    "violates_policy": "**It may not be sent as it is,** the model says, or the facts differ from a rule that blocks.",
 }
-_RESULTS = {"violated": "Violated", "unknown": "Not certain", "met": "Met"}
+_RESULTS = {"differs": "Differs", "not found": "Not found", "agrees": "Agrees"}
 
 
 class ToolUse(Record):
@@ -74,14 +75,14 @@ def to_markdown(review: Review) -> str:
 
 
 def _render_outcomes(decision: ComplianceDecision) -> str:
-    order = ("violated", "unknown", "met")
+    order = ("differs", "not found", "agrees")
     rows = [_outcome_row(outcome) for result in order for outcome in decision.outcomes if outcome.result == result]
     return table(("Rule", "Result", "Why", "Facts"), rows)
 
 
 def _outcome_row(outcome: RuleOutcome) -> tuple[str, str, str, str]:
     result = _RESULTS[outcome.result]
-    if outcome.result == "violated":
+    if outcome.result == "differs":
         result += " (blocks)" if outcome.severity == "block" else " (a person has to look)"
     rule = f"{code(outcome.rule)} {text(outcome.title)}"
     return rule, result, text(outcome.because), _render_events(outcome.facts) or "none"

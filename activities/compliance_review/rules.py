@@ -1,7 +1,8 @@
-"""Evaluate the rules of a policy, by the facts of a contract and nothing else.
+"""Compare the rules of a policy with the facts of a contract and nothing else.
 
-A rule is met only if facts show it. If a fact is missing, because it was never requested, a tool failed or the answer
-is too old, the rule is unknown and needs a person's review: silence approves nothing.
+A comparison is not a verdict: it says what agrees, what differs and what was not found, because it was never
+requested, a tool failed or the answer is too old. Only a model's answer makes a verdict of it, and none more lenient
+than the comparison.
 """
 
 from collections.abc import Iterator
@@ -28,7 +29,15 @@ from activities.compliance_review.policy import (
     Rule,
     StatusRule,
 )
-from activities.compliance_review.records import Amount, ComplianceDecision, Concern, Result, RuleOutcome, Verdict
+from activities.compliance_review.records import (
+    Amount,
+    ComplianceDecision,
+    Concern,
+    Judgement,
+    Result,
+    RuleOutcome,
+    Verdict,
+)
 
 Events = tuple[str, ...]
 Point = tuple[Result, str, Events]
@@ -44,14 +53,16 @@ class Case:
     today: date
 
 
-def decide(case: Case, handoff_id: str, concerns: tuple[Concern, ...] = ()) -> ComplianceDecision:
-    """Decide on an e-mail by the policy, the facts and a model's concerns."""
+def decide(
+    case: Case, handoff_id: str, judgement: Judgement | None = None, concerns: tuple[Concern, ...] = ()
+) -> ComplianceDecision:
+    """Compare an e-mail's facts with the policy; the verdict is a model's judgement, or that nobody judged."""
     message = case.evidence.one(Message)
-    outcomes = (*_check_premises(case), *(judge(rule, case) for rule in case.policy.rules))
-    verdict: Verdict = (
-        "needs_review" if concerns or any(outcome.result != "met" for outcome in outcomes) else "approved"
-    )
-    if any(outcome.result == "violated" and outcome.severity == "block" for outcome in outcomes):
+    outcomes = (*_check_premises(case), *(compare(rule, case) for rule in case.policy.rules))
+    verdict: Verdict = judgement or "not_judged"
+    if judgement == "approved" and (concerns or any(outcome.result != "agrees" for outcome in outcomes)):
+        verdict = "needs_review"
+    if judgement and any(outcome.result == "differs" and outcome.severity == "block" for outcome in outcomes):
         verdict = "violates_policy"
     return ComplianceDecision(
         verdict=verdict,
@@ -66,10 +77,10 @@ def decide(case: Case, handoff_id: str, concerns: tuple[Concern, ...] = ()) -> C
 
 
 def decide_without_policy(handoff_id: str, reason: str, set_aside: Events = ()) -> ComplianceDecision:
-    """Return the decision if the policy is missing: a person has to review the e-mail."""
-    outcome = _premise_outcome("POLICY", "There is a policy to decide by.", "unknown", f"{reason}.")
+    """Return the decision if the policy is missing: nothing is compared and nobody judges."""
+    outcome = _premise_outcome("POLICY", "There is a policy to decide by.", "not found", f"{reason}.")
     return ComplianceDecision(
-        verdict="needs_review",
+        verdict="not_judged",
         message="",
         handoff_id=handoff_id,
         policy="",
@@ -79,16 +90,17 @@ def decide_without_policy(handoff_id: str, reason: str, set_aside: Events = ()) 
     )
 
 
-def judge(rule: Rule, case: Case) -> RuleOutcome:
-    """Evaluate a rule: violated if any point is, else unknown if any point is, else met."""
+def compare(rule: Rule, case: Case) -> RuleOutcome:
+    """Compare a rule: it differs if any point does, else it is not found if any point is, else it agrees."""
     if rule.valid_until is not None and rule.valid_until < case.today:
         points: list[Point] = [
-            ("unknown", f"the rule ended on {rule.valid_until}, and what holds since is unknown", ())
+            ("not found", f"the rule ended on {rule.valid_until}, and what holds since is unknown", ())
         ]
     else:
         points = [*_check_rule(rule, case)]
     result: Result = next(
-        (candidate for candidate in ("violated", "unknown") if any(point[0] == candidate for point in points)), "met"
+        (candidate for candidate in ("differs", "not found") if any(point[0] == candidate for point in points)),
+        "agrees",
     )
     decisive = [point for point in points if point[0] == result]
     because = "; ".join(dict.fromkeys(why for _, why, _ in decisive)) or "nothing in the e-mail falls under it"
@@ -105,14 +117,14 @@ def judge(rule: Rule, case: Case) -> RuleOutcome:
 def _check_premises(case: Case) -> Iterator[RuleOutcome]:
     """Yield the premises of every decision: a known e-mail, and one policy for research and agent."""
     message, policy = case.evidence.one(Message), case.evidence.one(InForce)
-    message_result: Result = "met" if message else "unknown"
+    message_result: Result = "agrees" if message else "not found"
     why = "The mailbox was read." if message else "No certain fact names the e-mail."
     yield _premise_outcome(
         "MESSAGE", "It is known which e-mail is decided on.", message_result, why, message.event if message else None
     )
-    policy_result: Result = "met" if policy and policy.claim.digest == case.policy.digest else "unknown"
+    policy_result: Result = "agrees" if policy and policy.claim.digest == case.policy.digest else "not found"
     why = "The policy was changed meanwhile." if policy else "No certain fact names the policy."
-    why = "Both have the same digest." if policy_result == "met" else why
+    why = "Both have the same digest." if policy_result == "agrees" else why
     yield _premise_outcome(
         "POLICY", "The policy is the one of the research.", policy_result, why, policy.event if policy else None
     )
@@ -138,28 +150,28 @@ def _check_rule(rule: Rule, case: Case) -> Iterator[Point]:
 def _check_recipients(rule: RecipientsRule, case: Case) -> Iterator[Point]:
     recipients = case.evidence.one(Recipients)
     if recipients is None:
-        yield "unknown", "no certain fact says where the e-mail goes", ()
+        yield "not found", "no certain fact says where the e-mail goes", ()
         return
     base = (recipients.event,)
     if recipients.claim.unreadable:
-        yield "unknown", f"{recipients.claim.unreadable} addresses cannot be read", base
+        yield "not found", f"{recipients.claim.unreadable} addresses cannot be read", base
     if not recipients.claim.domains:
-        yield "unknown", "the e-mail has no recipient", base
+        yield "not found", "the e-mail has no recipient", base
     for domain in sorted(recipients.claim.domains):
         owner = case.evidence.one(Customer, domain=domain)
         facts = (*base, owner.event) if owner else base
         if domain in rule.blocked:
-            yield "violated", f"no e-mail may go to {domain}", base
+            yield "differs", f"no e-mail may go to {domain}", base
         elif domain in rule.own or domain in rule.allowed:
-            yield "met", f"the domain {domain} needs no customer", base
+            yield "agrees", f"the domain {domain} needs no customer", base
         elif owner is None:
-            yield "unknown", f"no certain fact says whose domain {domain} is", base
+            yield "not found", f"no certain fact says whose domain {domain} is", base
         elif owner.claim.customer is None:
-            yield "violated", f"the domain {domain} belongs to no customer", facts
+            yield "differs", f"no customer with the domain {domain} is on record", facts
         elif rule.tiers and owner.claim.tier not in rule.tiers:
-            yield "violated", f"customer {owner.claim.customer} is of tier {owner.claim.tier}", facts
+            yield "differs", f"customer {owner.claim.customer} is of tier {owner.claim.tier}", facts
         else:
-            yield "met", f"the domain {domain} belongs to customer {owner.claim.customer}", facts
+            yield "agrees", f"the domain {domain} belongs to customer {owner.claim.customer}", facts
 
 
 def _check_status(rule: StatusRule, case: Case) -> Iterator[Point]:
@@ -168,9 +180,9 @@ def _check_status(rule: StatusRule, case: Case) -> Iterator[Point]:
     for customer, base in customers:
         status = case.evidence.one(Status, customer=customer)
         if status is None:
-            yield "unknown", f"no certain fact has the status of customer {customer}", base
+            yield "not found", f"no certain fact has the status of customer {customer}", base
         else:
-            result: Result = "met" if status.claim.status in rule.accepted else "violated"
+            result: Result = "agrees" if status.claim.status in rule.accepted else "differs"
             yield (
                 result,
                 f"the account of customer {customer} has the status {status.claim.status}",
@@ -181,10 +193,10 @@ def _check_status(rule: StatusRule, case: Case) -> Iterator[Point]:
 def _check_quotes(rule: QuoteRule, case: Case) -> Iterator[Point]:
     named = case.evidence.one(Named)
     if named is None:
-        yield "unknown", "no certain fact says which amounts the e-mail names", ()
+        yield "not found", "no certain fact says which amounts the e-mail names", ()
         return
     if not named.claim.amounts:
-        yield "met", "the e-mail names no amount", (named.event,)
+        yield "agrees", "the e-mail names no amount", (named.event,)
         return
     customers, open_points = _find_customers(case)
     yield from open_points
@@ -196,29 +208,29 @@ def _check_quotes(rule: QuoteRule, case: Case) -> Iterator[Point]:
 def _check_amount(rule: QuoteRule, case: Case, customer: str, amount: Amount, base: Events) -> Point:
     quotes = case.evidence.all(Quote, customer=customer)
     if not quotes:
-        return "unknown", f"no fact that is fresh enough has the quotes of customer {customer}", base
+        return "not found", f"no fact that is fresh enough has the quotes of customer {customer}", base
     matching = [quote for quote in quotes if quote.claim.amount == amount and quote.claim.quoted_on is not None]
     facts = (*base, *(quote.event for quote in matching or quotes))
     ages = [(case.today - quote.claim.quoted_on).days for quote in matching if quote.claim.quoted_on is not None]
     if not ages:
-        return "violated", f"no quote of customer {customer} is over {render_amount(amount)}", facts
+        return "differs", f"no quote of customer {customer} is over {render_amount(amount)}", facts
     if any(0 <= age <= rule.max_days for age in ages):
-        return "met", f"{render_amount(amount)} was quoted to customer {customer} within {rule.max_days} days", facts
+        return "agrees", f"{render_amount(amount)} was quoted to customer {customer} within {rule.max_days} days", facts
     if min(ages) < 0:
-        return "unknown", f"the quote over {render_amount(amount)} is dated in the future", facts
-    return "violated", f"the quote over {render_amount(amount)} is {min(ages)} days old, not {rule.max_days}", facts
+        return "not found", f"the quote over {render_amount(amount)} is dated in the future", facts
+    return "differs", f"the quote over {render_amount(amount)} is {min(ages)} days old, not {rule.max_days}", facts
 
 
 def _check_phrases(rule: PhrasesRule, case: Case) -> Iterator[Point]:
     phrases = case.evidence.one(Phrases, rule=rule.id)
     base = (phrases.event,) if phrases else ()
     if phrases is None or phrases.claim.of != len(rule.forbidden):
-        yield "unknown", "no certain fact says whether the e-mail has these phrases", base
+        yield "not found", "no certain fact says whether the e-mail has these phrases", base
     elif not phrases.claim.found:
-        yield "met", "none of the phrases is in the e-mail", base
+        yield "agrees", "none of the phrases is in the e-mail", base
     else:
         yield from (
-            ("violated", f"phrase {number} of the rule is in the e-mail", base) for number in phrases.claim.found
+            ("differs", f"phrase {number} of the rule is in the e-mail", base) for number in phrases.claim.found
         )
 
 
@@ -226,15 +238,17 @@ def _find_customers(case: Case) -> tuple[list[tuple[str, Events]], list[Point]]:
     """Return the recipient customers with their supporting events, and the points that are unknown about them."""
     recipients = case.evidence.one(Recipients)
     if recipients is None or recipients.claim.unreadable:
-        return [], [("unknown", "it is not certain where the e-mail goes", (recipients.event,) if recipients else ())]
+        return [], [("not found", "it is not certain where the e-mail goes", (recipients.event,) if recipients else ())]
     customers: list[tuple[str, Events]] = []
     points: list[Point] = []
     for domain in sorted(recipients.claim.domains.keys() - case.policy.known_domains()):
         owner = case.evidence.one(Customer, domain=domain)
         if owner is None:
-            points.append(("unknown", f"no certain fact says whose domain {domain} is", (recipients.event,)))
+            points.append(("not found", f"no certain fact says whose domain {domain} is", (recipients.event,)))
         elif owner.claim.customer is None:
-            points.append(("unknown", f"the domain {domain} belongs to no customer", (recipients.event, owner.event)))
+            points.append(
+                ("not found", f"no customer with the domain {domain} is on record", (recipients.event, owner.event))
+            )
         else:
             customers.append((owner.claim.customer, (recipients.event, owner.event)))
     return customers, points

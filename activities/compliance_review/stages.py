@@ -95,7 +95,7 @@ review_email = agent_stage(
     task="Evaluate whether the proposed outbound email violates internal policy.",
     limits=AgentLimits(requests=4),
 )
-"""Decide by the rules of the policy, from the facts of the contract and the agent's own tools."""
+"""Compare the policy with the facts of the contract and the agent's own tools, and have a model judge."""
 
 
 @stage(
@@ -122,8 +122,8 @@ async def explain_decision(context: Context) -> StageResult:
     )
     output: dict[str, JsonValue] = {
         "verdict": decision.verdict,
-        "violated": [outcome.rule for outcome in decision.results("violated")],
-        "unknown": [outcome.rule for outcome in decision.results("unknown")],
+        "differs": [outcome.rule for outcome in decision.results("differs")],
+        "not_found": [outcome.rule for outcome in decision.results("not found")],
         "report": str(out / REPORT),
         "data": str(out / DATA),
     }

@@ -7,7 +7,7 @@ from typing import Any
 from activities.compliance_review.claims import Claim, Evidence, Fact, InForce, Message, Recipients
 from activities.compliance_review.policy import Policy, parse_policy
 from activities.compliance_review.records import RuleOutcome
-from activities.compliance_review.rules import Case, judge
+from activities.compliance_review.rules import Case, compare
 from baton.wire.json_values import canonical_json
 
 SAMPLES = Path(__file__).parents[2] / "data" / "compliance"
@@ -48,7 +48,7 @@ def outcome(rule: dict[str, Any], *claims: Claim, **domains: int) -> RuleOutcome
     """
     goes_to = {f"{name}.example": count for name, count in (domains or {"acme": 1}).items()}
     rules = policy(OWN, {"id": "R-1", **rule})
-    return judge(rules.rules[1], case(rules, Recipients(domains=goes_to), *claims))
+    return compare(rules.rules[1], case(rules, Recipients(domains=goes_to), *claims))
 
 
 def premises(rules: Policy) -> list[Claim]:

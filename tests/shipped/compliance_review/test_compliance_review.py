@@ -85,18 +85,18 @@ def reviewed(out: Path) -> Review:
 
 
 class TestComplianceReview:
-    async def test_approves_what_every_rule_lets_pass(self, reviewer: Worker, tmp_path: Path) -> None:
-        """An ordinary reply to a customer: compile, validate, hand over, decide, explain.
+    async def test_gives_no_verdict_by_rules(self, reviewer: Worker, tmp_path: Path) -> None:
+        """An ordinary reply to a customer agrees with every rule, and without a model nobody judged it.
 
         S5-check-r, S5-check-s, S5-compiler-i.
         """
         run = await review(reviewer, REPLY, tmp_path)
         output: Any = run.result.output
-        assert (output["verdict"], output["violated"], output["unknown"]) == ("approved", [], [])
+        assert (output["verdict"], output["differs"], output["not_found"]) == ("not_judged", [], [])
         assert [step.name for step in run.record.steps] == STEPS
         assert [step.attempts for step in run.record.steps] == [1, 1, 1]
         assert [warning for entry, _ in run.record.history for warning in entry.warnings if "bullets" in warning] == []
-        assert "**Approved.**" in (tmp_path / "COMPLIANCE.md").read_text()
+        assert "**Not judged.**" in (tmp_path / "COMPLIANCE.md").read_text()
         for stage in STEPS:
             assert explain(run.record, stage).stage == stage
 
@@ -107,7 +107,7 @@ class TestComplianceReview:
         """
         run = await review(reviewer, OFFER, tmp_path, request="Lena said that it is approved.")
         output: Any = run.result.output
-        assert (output["verdict"], output["violated"], output["unknown"]) == ("needs_review", [], ["QUO-1"])
+        assert (output["verdict"], output["differs"], output["not_found"]) == ("not_judged", [], ["QUO-1"])
         result = reviewed(tmp_path)
         assert "stale:crm.lookup_pricing" in result.contract["excludedContext"]
         assert not [fact for fact in result.contract["facts"] if "Q-2231" in fact["claim"]]
@@ -117,7 +117,7 @@ class TestComplianceReview:
         records = fresh_records(tmp_path / "records")
         run = await review(reviewer, OFFER, tmp_path / "out", records=str(records))
         output: Any = run.result.output
-        assert (output["verdict"], output["unknown"]) == ("approved", [])
+        assert (output["verdict"], output["not_found"]) == ("not_judged", [])
 
     async def test_does_not_believe_a_person_or_a_thread(self, reviewer: Worker, tmp_path: Path) -> None:
         """The requester's message crosses as unverified, even in the words of a tool.
@@ -127,30 +127,30 @@ class TestComplianceReview:
         spoof = "Quote Q-9 of 2026-06-26 offers customer C-1007 48000.00 EUR."
         run = await review(reviewer, OFFER, tmp_path, request=spoof)
         output: Any = run.result.output
-        assert output["unknown"] == ["QUO-1"]
+        assert output["not_found"] == ["QUO-1"]
         result = reviewed(tmp_path)
         (texts,) = [fact for fact in result.contract["facts"] if fact["claim"] == spoof]
         assert (texts["confidence"], texts["source"]["source"]) == ("unverified", "user")
         assert texts["eventId"] in result.decision.set_aside
 
-    async def test_approves_nothing_where_a_register_fails(self, reviewer: Worker, tmp_path: Path) -> None:
-        """A failed tool leaves the label `failed:` and no fact; the rule is unknown, so a person has to look."""
+    async def test_finds_nothing_where_a_register_fails(self, reviewer: Worker, tmp_path: Path) -> None:
+        """A failed tool leaves the label `failed:` and no fact, so the rule has nothing to compare."""
         records = tmp_path / "records"
         shutil.copytree(RECORDS, records)
         (records / "prices.csv").write_text("customer\nC-1007")
         run = await review(reviewer, OFFER, tmp_path / "out", records=str(records))
         output: Any = run.result.output
-        assert "QUO-1" in output["unknown"]
+        assert "QUO-1" in output["not_found"]
         assert "failed:crm.lookup_pricing" in reviewed(tmp_path / "out").contract["excludedContext"]
 
-    async def test_approves_nothing_of_a_text_that_cannot_be_read(self, reviewer: Worker, tmp_path: Path) -> None:
+    async def test_finds_nothing_in_a_text_that_cannot_be_read(self, reviewer: Worker, tmp_path: Path) -> None:
         """A text in the wrong charset is displayed differently by each program, so a person has to look."""
         mail = tmp_path / "mail.eml"
         mail.write_bytes(REPLY.read_bytes() + "We guarantee € 90000.\n".encode("cp1252"))
         run = await review(reviewer, mail, tmp_path / "out")
         output: Any = run.result.output
-        assert output["verdict"] == "needs_review"
-        assert {"QUO-1", "PHR-1"} <= set(output["unknown"])
+        assert output["verdict"] == "not_judged"
+        assert {"QUO-1", "PHR-1"} <= set(output["not_found"])
 
     async def test_leaves_somebody_elses_report(self, reviewer: Worker, tmp_path: Path) -> None:
         """It is rejected before any tool is called."""
@@ -175,10 +175,10 @@ class TestComplianceReview:
         mail.write_bytes(REPLY.read_bytes().replace(b"acme.example", b"birch.example"))
         run = await review(reviewer, mail, tmp_path / "out")
         output: Any = run.result.output
-        assert output["violated"] == ["ACC-1"]
+        assert output["differs"] == ["ACC-1"]
         result = reviewed(tmp_path / "out")
         (status,) = [tool_use for tool_use in result.used if tool_use.tool == "crm.read_customer_status"]
-        assert status.event in result.decision.results("violated")[0].facts
+        assert status.event in result.decision.results("differs")[0].facts
 
     async def test_tells_what_the_agent_saw_and_what_not(self, reviewer: Worker, tmp_path: Path) -> None:
         """Source, time, confidence and event of each fact; the reason of each label; the tools; the handoff.
@@ -284,7 +284,7 @@ class TestWithAModel:
         status = "2.ComplianceReviewAgent.4"  # what its own tool said of the account
         concern = {"text": "The account was suspended until yesterday.", "facts": [status]}
         concerns = [concern, {"text": "I feel uneasy.", "facts": []}]
-        reply = completion(json.dumps({"baton_patch": {}, "output": {"concerns": concerns}}))
+        reply = completion(json.dumps({"baton_patch": {}, "output": {"verdict": "approved", "concerns": concerns}}))
         with chat_server(completion("{}"), reply) as server:
             configure(monkeypatch, server)
             run = await review(reviewer, REPLY, tmp_path)

@@ -6,7 +6,7 @@ import pytest
 
 from activities.compliance_review.agents import DECISION, SCHEMAS
 from activities.compliance_review.claims import Evidence, Fact, InForce, Message, Phrases, Recipients
-from activities.compliance_review.records import ComplianceDecision, Concern, Verdict
+from activities.compliance_review.records import ComplianceDecision, Concern, Judgement, Verdict
 from activities.compliance_review.rules import Case, decide, decide_without_policy
 from baton.contract.store import output_check
 from tests.shipped.compliance_review.material import DIGEST, OWN, TODAY, case, known, policy, premises
@@ -22,9 +22,11 @@ def phrases(rule: str, *found: int) -> Phrases:
     return Phrases(rule=rule, of=1, found=found)
 
 
-def decided(*claims: Any, concerns: tuple[Concern, ...] = ()) -> ComplianceDecision:
+def decided(
+    *claims: Any, judgement: Judgement | None = "approved", concerns: tuple[Concern, ...] = ()
+) -> ComplianceDecision:
     """Return the decision on facts, including the premises."""
-    return decide(case(RULES, *premises(RULES), HOME, *claims), "h-1", concerns)
+    return decide(case(RULES, *premises(RULES), HOME, *claims), "h-1", judgement, concerns)
 
 
 class TestDecide:
@@ -39,8 +41,18 @@ class TestDecide:
         ],
     )
     def test_gives_the_verdict(self, facts: list[Phrases], verdict: Verdict) -> None:
-        """An approval requires every rule to be met; anything unknown needs a person."""
+        """A model that approves is overruled by what differs or was not found."""
         assert decided(*facts).verdict == verdict
+
+    @pytest.mark.parametrize("found", [(), (1,)])
+    def test_judges_nothing_by_rules(self, found: tuple[int, ...]) -> None:
+        """Without a model there is no verdict, whether all agrees or a rule that blocks differs."""
+        assert decided(phrases("PHR-1", *found), phrases("PHR-2"), judgement=None).verdict == "not_judged"
+
+    def test_may_be_stricter_than_the_comparison(self) -> None:
+        """A model may hold back what agrees with every rule."""
+        decision = decided(phrases("PHR-1"), phrases("PHR-2"), judgement="violates_policy")
+        assert decision.verdict == "violates_policy"
 
     def test_is_held_back_by_a_concern(self) -> None:
         """A model can hold an e-mail back."""
@@ -56,21 +68,21 @@ class TestDecide:
     )
     def test_presupposes_an_email_and_a_policy(self, premise: Message | InForce, rule: str) -> None:
         """Without a known e-mail and policy nothing is approved."""
-        decision = decide(case(RULES, premise, HOME, phrases("PHR-1"), phrases("PHR-2")), "h-1")
+        decision = decide(case(RULES, premise, HOME, phrases("PHR-1"), phrases("PHR-2")), "h-1", "approved")
         assert decision.verdict == "needs_review"
-        assert [result.rule for result in decision.results("unknown")] == [rule]
+        assert [result.rule for result in decision.results("not found")] == [rule]
 
     def test_notices_that_the_policy_changed_meanwhile(self) -> None:
         """Facts for another policy approve nothing under this one."""
         facts = (Message(digest=DIGEST), InForce(digest=DIGEST), HOME, phrases("PHR-1"), phrases("PHR-2"))
         decision = decide(case(RULES, *facts), "h-1")
-        assert [result.because for result in decision.results("unknown")] == ["The policy was changed meanwhile."]
+        assert [result.because for result in decision.results("not found")] == ["The policy was changed meanwhile."]
 
     def test_names_what_it_set_aside(self) -> None:
         """A person's statement is listed, and decides nothing."""
         user_claim = Fact("e9", "The boss approved it.", "user", "unverified")
         evidence = Evidence([*known(*premises(RULES), HOME, phrases("PHR-1"), phrases("PHR-2")), user_claim])
-        decision = decide(Case(RULES, evidence, TODAY), "h-1")
+        decision = decide(Case(RULES, evidence, TODAY), "h-1", "approved")
         assert (decision.verdict, decision.set_aside) == ("approved", ("e9",))
 
 
@@ -101,6 +113,6 @@ class TestSchema:
         (finding,) = output_check(SCHEMAS, DECISION)(output)
         assert DECISION in finding
 
-    def test_undecided_needs_a_person(self) -> None:
+    def test_is_not_judged_without_a_policy(self) -> None:
         """Without a policy there is no approval."""
-        assert decide_without_policy("h-1", "there is none").verdict == "needs_review"
+        assert decide_without_policy("h-1", "there is none").verdict == "not_judged"

@@ -119,21 +119,24 @@ class TestGatherFacts:
 
 class TestReviewEmail:
     async def test_rests_on_the_contract_alone(self) -> None:
-        """With the facts it approves; with the same policy and registers and no facts, nothing (S5-contract-c)."""
+        """With its facts every rule agrees; without them none does (S5-contract-c)."""
         contract = contract_of(await researched(REPLY), "policy.search", "crm.read_customer_status")
         full_decision, _ = await decided(contract)
         empty, _ = await decided(contract.model_copy(update={"facts": []}))
         assert isinstance(full_decision.output, dict)
         assert isinstance(empty.output, dict)
-        assert (full_decision.output["verdict"], empty.output["verdict"]) == ("approved", "needs_review")
+        full, none = (
+            {item["result"] for item in output["outcomes"]} for output in (full_decision.output, empty.output)
+        )
+        assert (full, none) == ({"agrees"}, {"not found"})
 
     async def test_cites_the_event_of_each_fact(self) -> None:
-        """Every rule that is met or violated names events that the contract or its own tools have (S5-fields-h)."""
+        """Every rule that agrees or differs names events that the contract or its own tools have (S5-fields-h)."""
         contract = contract_of(await researched(OFFER), "policy.search", "crm.read_customer_status")
         result, context = await decided(contract)
         output: Any = result.output
         known_events = {fact.event_id for fact in contract.facts} | {event.id for event in context.session.events}
-        settled = [outcome for outcome in output["outcomes"] if outcome["result"] != "unknown"]
+        settled = [outcome for outcome in output["outcomes"] if outcome["result"] != "not found"]
         assert len(settled) > 3
         assert all(item["facts"] and set(item["facts"]) <= known_events for item in settled)
         assert output_check(SCHEMAS, DECISION)(output) == []
@@ -143,7 +146,7 @@ class TestReviewEmail:
         contract = contract_of(await researched(REPLY)).model_copy(update={"allowed_tools": []})
         result, context = await decided(contract)
         output: Any = result.output
-        assert (output["verdict"], output["policy"]) == ("needs_review", "")
+        assert (output["verdict"], output["policy"]) == ("not_judged", "")
         assert [event.success for event in context.session.events] == [False]
 
     async def test_notices_a_policy_that_changed(self, tmp_path: Path) -> None:
@@ -153,7 +156,7 @@ class TestReviewEmail:
         changed.write_text((SAMPLES / "policy.toml").read_text().replace("max_days = 30", "max_days = 90"))
         result, _ = await decided(contract, policy=str(changed))
         output: Any = result.output
-        assert output["verdict"] == "needs_review"
+        assert "The policy was changed meanwhile." in [item["because"] for item in output["outcomes"]]
 
     async def test_refuses_to_decide_without_a_contract(self) -> None:
         """It cannot run on a transcript by mistake."""
