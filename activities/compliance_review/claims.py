@@ -25,19 +25,19 @@ _TYPOGRAPHY = str.maketrans(
 )
 
 
-def find_phrases(text: str, phrases: Sequence[str]) -> tuple[int, ...]:
-    r"""Return the numbers, from 1, of the phrases that a text contains.
+def find_phrases(text: str, phrases: Sequence[str]) -> dict[int, int]:
+    r"""Return the phrases that a text contains: their numbers and the lines where they begin, both from 1.
 
     Matches are whole words, in any case and across line breaks. All forms of quotation marks and dashes are equal,
     because mail programs replace them.
     """
     normalized = _normalize(text)
     patterns = [r"\s+".join(map(re.escape, _normalize(phrase).split())) for phrase in phrases]
-    return tuple(
-        number
+    return {
+        number: normalized.count("\n", 0, match.start()) + 1
         for number, pattern in enumerate(patterns, 1)
-        if pattern and re.search(rf"(?<!\w){pattern}(?!\w)", normalized)
-    )
+        if pattern and (match := re.search(rf"(?<!\w){pattern}(?!\w)", normalized))
+    }
 
 
 def remove_invisible(text: str) -> str:
@@ -96,6 +96,12 @@ def _parse_counts(value: Any) -> Any:
     return value
 
 
+def _parse_lines(value: Any) -> Any:
+    if isinstance(value, str):
+        return {number: line for number, _, line in (entry.partition(" at line ") for entry in _split_list(value))}
+    return value
+
+
 def _parse_amount(value: Any) -> Any:
     if isinstance(value, str):
         units, _, currency = value.partition(" ")
@@ -108,13 +114,14 @@ Sum = Annotated[Amount, BeforeValidator(_parse_amount)]
 
 
 class Claim(Record):
-    """The content of a fact; subclasses define its sentence."""
+    """The content of a fact; subclasses define its sentence. `line` is where its register has it."""
 
     model_config = ConfigDict(frozen=True, strict=False)
 
     tool: ClassVar[str]
     forms: ClassVar[tuple[str, ...]]
     about: ClassVar[tuple[str, ...]] = ()
+    line: int | None = Field(default=None, ge=1)
 
     @property
     def sentence(self) -> str:
@@ -155,14 +162,14 @@ class Named(Claim):
 
 
 class Phrases(Claim):
-    """The phrases of a rule in the e-mail, by number; the policy has their text."""
+    """The phrases of a rule in the e-mail: number and line of its text, the subject first; the policy has the words."""
 
     tool = "mailbox.search"
     forms = ("Of the {of} phrases of rule {rule} the e-mail has: {found}.",)
     about = ("rule",)
     rule: Reference
     of: int
-    found: Annotated[tuple[int, ...], BeforeValidator(_split_list)] = ()
+    found: Annotated[dict[int, int], BeforeValidator(_parse_lines)] = Field(default_factory=dict)
 
 
 class InForce(Claim):
@@ -178,6 +185,7 @@ class Customer(Claim):
 
     tool = "crm.lookup_customer"
     forms = (
+        "The domain {domain} belongs to customer {customer} of tier {tier} (customers.csv, line {line}).",
         "The domain {domain} belongs to customer {customer} of tier {tier}.",
         "No customer with the domain {domain} is on record.",
     )
@@ -192,6 +200,7 @@ class Quote(Claim):
 
     tool = "crm.lookup_pricing"
     forms = (
+        "Quote {quote} of {quoted_on} offers customer {customer} {amount} (prices.csv, line {line}).",
         "Quote {quote} of {quoted_on} offers customer {customer} {amount}.",
         "No quote for customer {customer} is on record.",
     )
@@ -206,7 +215,10 @@ class Status(Claim):
     """The status of a customer's account."""
 
     tool = "crm.read_customer_status"
-    forms = ("The account of customer {customer} has the status {status}.",)
+    forms = (
+        "The account of customer {customer} has the status {status} (customers.csv, line {line}).",
+        "The account of customer {customer} has the status {status}.",
+    )
     about = ("customer",)
     customer: Reference
     status: Reference
@@ -260,7 +272,8 @@ class Evidence:
                 claims.append(BackedClaim(claim, fact.event))
         sentences: dict[Hashable, set[str]] = {}
         for backed in claims:
-            sentences.setdefault(backed.claim.subject, set()).add(backed.claim.sentence)
+            said = backed.claim.model_copy(update={"line": None}).sentence  # on whichever line
+            sentences.setdefault(backed.claim.subject, set()).add(said)
         set_aside += [backed.event for backed in claims if len(sentences[backed.claim.subject]) > 1]
         self._claims = [backed for backed in claims if len(sentences[backed.claim.subject]) == 1]
         self.set_aside = tuple(set_aside)
@@ -293,7 +306,9 @@ def _render_value(value: Any) -> str:
     """Return a member as it appears in a sentence."""
     match value:
         case dict():
-            return ", ".join(f"{count} at {domain}" for domain, count in sorted(value.items())) or "no recipient"
+            if any(isinstance(key, str) for key in value):
+                return ", ".join(f"{count} at {domain}" for domain, count in sorted(value.items()))
+            return ", ".join(f"{number} at line {line}" for number, line in sorted(value.items())) or "none"
         case tuple():
             return ", ".join(map(_render_value, value)) or "none"
         case Amount():

@@ -143,6 +143,7 @@ class Row(Record):
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=False, coerce_numbers_to_str=True)
 
+    line: int = 1
     customer: Reference
     retrieved_at: Timestamp | None = None
 
@@ -195,7 +196,7 @@ class Registers:
             raise RegisterError(f"'customers' has {len(rows)} customers at the domain {domain!r}; expected one")
         if not rows:
             return [Answer(Customer(domain=domain), now)]
-        claim = Customer(domain=domain, customer=rows[0].customer, tier=rows[0].tier)
+        claim = Customer(domain=domain, customer=rows[0].customer, tier=rows[0].tier, line=rows[0].line)
         return [Answer(claim, rows[0].retrieved_at or now)]
 
     def lookup_pricing(self, customer: str) -> list[Answer]:
@@ -204,7 +205,9 @@ class Registers:
         answers = []
         for row in self._read_rows("prices", QuoteRow):
             if row.customer == customer:
-                claim = Quote(customer=customer, quote=row.quote, quoted_on=row.quoted_on, amount=row.money)
+                claim = Quote(
+                    customer=customer, quote=row.quote, quoted_on=row.quoted_on, amount=row.money, line=row.line
+                )
                 answers.append(Answer(claim, row.retrieved_at or now))
         return answers or [Answer(Quote(customer=customer), now)]
 
@@ -215,7 +218,9 @@ class Registers:
         statuses = {row.status for row in rows}
         if len(statuses) != 1:
             raise RegisterError(f"'customers' has {len(statuses)} statuses for customer {customer!r}; expected one")
-        return [Answer(Status(customer=customer, status=rows[0].status), rows[0].retrieved_at or now)]
+        return [
+            Answer(Status(customer=customer, status=rows[0].status, line=rows[0].line), rows[0].retrieved_at or now)
+        ]
 
     def _read_rows(self, name: str, kind: type[RowT]) -> list[RowT]:
         path = self.folder / f"{name}.csv"
@@ -223,7 +228,10 @@ class Registers:
             if path.stat().st_size > _MAX_REGISTER_BYTES:
                 raise RegisterError(f"the register {path.name!r} is larger than {_MAX_REGISTER_BYTES:,} bytes")
             rows = csv.DictReader(io.StringIO(path.read_text("utf-8-sig")))  # an empty cell is an absent member
-            records = ({column: value for column, value in row.items() if column and value} for row in rows)
+            records = (
+                {**{column: value for column, value in row.items() if column and value}, "line": rows.line_num}
+                for row in rows
+            )
             return [kind.model_validate_json(json.dumps(row)) for row in records]
         except OSError as error:
             raise RegisterError(f"the register {path.name!r} cannot be read ({error.strerror})") from None

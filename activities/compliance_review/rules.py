@@ -224,13 +224,15 @@ def _check_amount(rule: QuoteRule, case: Case, customer: str, amount: Amount, ba
 def _check_phrases(rule: PhrasesRule, case: Case) -> Iterator[Point]:
     phrases = case.evidence.one(Phrases, rule=rule.id)
     base = (phrases.event,) if phrases else ()
-    if phrases is None or phrases.claim.of != len(rule.forbidden):
+    numbers = range(1, len(rule.forbidden) + 1)
+    if phrases is None or phrases.claim.of != len(numbers) or not phrases.claim.found.keys() <= {*numbers}:
         yield "not found", "no certain fact says whether the e-mail has these phrases", base
     elif not phrases.claim.found:
         yield "agrees", "none of the phrases is in the e-mail", base
     else:
         yield from (
-            ("differs", f"phrase {number} of the rule is in the e-mail", base) for number in phrases.claim.found
+            ("differs", f"{rule.forbidden[number - 1]!r} is at line {line} of the e-mail's text", base)
+            for number, line in phrases.claim.found.items()
         )
 
 

@@ -33,11 +33,11 @@ CLAIMS = st.one_of(
     st.builds(Message, digest=DIGESTS),
     st.builds(Recipients, domains=st.dictionaries(DOMAINS, COUNTS, max_size=5), unreadable=st.integers(0, 99)),
     st.builds(Named, amounts=st.lists(AMOUNTS, max_size=4).map(tuple)),
-    st.builds(Phrases, rule=st.just("PHR-1"), of=COUNTS, found=st.lists(COUNTS, max_size=4).map(tuple)),
+    st.builds(Phrases, rule=st.just("PHR-1"), of=COUNTS, found=st.dictionaries(COUNTS, COUNTS, max_size=4)),
     st.builds(InForce, digest=DIGESTS),
-    st.builds(Customer, domain=DOMAINS) | st.builds(Customer, domain=DOMAINS, customer=REFS, tier=REFS),
+    st.builds(Customer, domain=DOMAINS) | st.builds(Customer, domain=DOMAINS, customer=REFS, tier=REFS, line=COUNTS),
     st.builds(Quote, customer=REFS) | st.builds(Quote, customer=REFS, quote=REFS, quoted_on=DATES, amount=AMOUNTS),
-    st.builds(Status, customer=REFS, status=REFS),
+    st.builds(Status, customer=REFS, status=REFS, line=st.none() | COUNTS),
 )
 
 

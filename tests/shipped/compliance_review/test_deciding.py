@@ -19,7 +19,7 @@ HOME = Recipients(domains={"own.example": 1})
 
 def phrases(rule: str, *found: int) -> Phrases:
     """Return the claim on a rule's phrases."""
-    return Phrases(rule=rule, of=1, found=found)
+    return Phrases(rule=rule, of=1, found=dict.fromkeys(found, 1))
 
 
 def decided(

@@ -39,6 +39,11 @@ class TestEvidence:
         assert [backed.claim.customer for backed in evidence.all(Status)] == ["C-8"]
         assert evidence.set_aside == ("e1", "e2")
 
+    def test_takes_one_fact_of_two_lines_for_no_contradiction(self) -> None:
+        """The same entry on two lines of a register says the same."""
+        evidence = Evidence(known(*(ACTIVE.model_copy(update={"line": line}) for line in (2, 9))))
+        assert (len(evidence.all(Status)), evidence.set_aside) == (2, ())
+
     @pytest.mark.parametrize("again", [ACTIVE, Recipients(domains={})])
     def test_takes_what_is_said_twice_once(self, again: Claim) -> None:
         """The same answer from two calls is one fact."""

@@ -27,7 +27,7 @@ class TestLookUps:
         [
             pytest.param(
                 lambda registers: registers.lookup_customer("acme.example"),
-                Customer(domain="acme.example", customer="C-1007", tier="enterprise"),
+                Customer(domain="acme.example", customer="C-1007", tier="enterprise", line=2),
                 id="a customer's domain",
             ),
             pytest.param(
@@ -37,13 +37,13 @@ class TestLookUps:
             ),
             pytest.param(
                 lambda registers: registers.lookup_pricing("C-1007"),
-                Quote(customer="C-1007", quote="Q-2231", quoted_on=date(2026, 6, 2), amount=EUR_48K),
+                Quote(customer="C-1007", quote="Q-2231", quoted_on=date(2026, 6, 2), amount=EUR_48K, line=2),
                 id="a quote",
             ),
             pytest.param(lambda registers: registers.lookup_pricing("C-1012"), Quote(customer="C-1012"), id="no quote"),
             pytest.param(
                 lambda registers: registers.read_customer_status("C-1012"),
-                Status(customer="C-1012", status="suspended"),
+                Status(customer="C-1012", status="suspended", line=3),
                 id="a status",
             ),
         ],
@@ -57,7 +57,7 @@ class TestLookUps:
         (tmp_path / "customers.csv").write_text("customer,domain\nC-1,Acme.Example\nC-2,müller.example\n", "utf-8")
         registers = Registers(tmp_path, lambda: NOON)
         [answer] = registers.lookup_customer("acme.example")
-        assert answer.claim == Customer(domain="acme.example", customer="C-1", tier="standard")
+        assert answer.claim == Customer(domain="acme.example", customer="C-1", tier="standard", line=2)
 
 
 class TestRetrieval:

@@ -54,7 +54,7 @@ CASES = [
     pytest.param(QUOTE, [NAMED, ACME], "not found", id="quote: stale, so not there"),
     pytest.param(QUOTE, [ACME, quote(2)], "not found", id="quote: amounts unknown"),
     pytest.param(PHRASES, [Phrases(rule="R-1", of=2)], "agrees", id="phrases: none"),
-    pytest.param(PHRASES, [Phrases(rule="R-1", of=2, found=(2,))], "differs", id="phrases: one"),
+    pytest.param(PHRASES, [Phrases(rule="R-1", of=2, found={2: 14})], "differs", id="phrases: one"),
     pytest.param(PHRASES, [Phrases(rule="R-2", of=2)], "not found", id="phrases: of another rule"),
     pytest.param(PHRASES, [Phrases(rule="R-1", of=1)], "not found", id="phrases: of another version of the rule"),
 ]
@@ -97,6 +97,12 @@ class TestCompare:
         assert rule_outcome.result == "differs"
         assert rule_outcome.because == "The account of customer C-8 has the status closed."
         assert rule_outcome.facts == ("e1", "e3", "e5")
+
+    def test_quotes_a_phrase_of_the_policy_with_its_line(self) -> None:
+        """The words are the policy's own; the line is where the e-mail has them."""
+        because = outcome(PHRASES, Phrases(rule="R-1", of=2, found={2: 14})).because
+        assert "'off the record'" in because.lower()
+        assert "line 14" in because
 
     def test_needs_no_customer_among_ourselves(self) -> None:
         """An internal e-mail agrees with the rules about customers."""
