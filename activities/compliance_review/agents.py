@@ -305,6 +305,6 @@ async def _make_answer(
         ],
         decision_log=[f"Compared with {len(contract.facts)} facts of the contract: {decision.verdict!r}"],
         open_questions=[f"{outcome.rule}: {outcome.because}" for outcome in (*differing, *missing)]
-        + ["Nobody judged: may the e-mail be sent?"] * (decision.verdict == "not_judged"),
+        + ["Not judged: may the e-mail be sent?"] * (decision.verdict == "not_judged"),
     )
     return AgentAnswer(patch=patch, output=decision.model_dump(mode="json"), claimed=False)

@@ -14,7 +14,7 @@ Judgement = Literal["approved", "needs_review", "violates_policy"]
 """What a model concludes: the e-mail may be sent, needs a person's review, or may not be sent unchanged."""
 
 Verdict = Literal["not_judged", "approved", "needs_review", "violates_policy"]
-"""A judgement, or that nobody judged: rules compare, and give no verdict."""
+"""A judgement, or `not_judged`: rules compare, and give no verdict."""
 
 Result = Literal["agrees", "differs", "not found"]
 """How the facts compare with one rule; `not found` if a required fact is missing."""

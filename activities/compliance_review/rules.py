@@ -56,7 +56,7 @@ class Case:
 def decide(
     case: Case, handoff_id: str, judgement: Judgement | None = None, concerns: tuple[Concern, ...] = ()
 ) -> ComplianceDecision:
-    """Compare an e-mail's facts with the policy; the verdict is a model's judgement, or that nobody judged."""
+    """Compare an e-mail's facts with the policy; the verdict is a model's judgement, or `not_judged`."""
     message = case.evidence.one(Message)
     outcomes = (*_check_premises(case), *(compare(rule, case) for rule in case.policy.rules))
     verdict: Verdict = judgement or "not_judged"
@@ -77,7 +77,7 @@ def decide(
 
 
 def decide_without_policy(handoff_id: str, reason: str, set_aside: Events = ()) -> ComplianceDecision:
-    """Return the decision if the policy is missing: nothing is compared and nobody judges."""
+    """Return the decision if the policy is missing: nothing is compared or judged."""
     outcome = _premise_outcome("POLICY", "There is a policy to decide by.", "not found", f"{reason}.")
     return ComplianceDecision(
         verdict="not_judged",
