@@ -17,7 +17,6 @@ from baton.artifacts.store import MemoryArtifactStore
 from baton.cli.doctor import Mark, check_suspended_runs
 from baton.cli.show import heading, waits_card
 from baton.client import Decide, RunRecord, RunStatus, read_run
-from baton.core.history import HistoryEntry, Outcome
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import BatonPlugin
