@@ -19,7 +19,7 @@ from pydantic_ai.messages import ModelMessage, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
 from baton import Pipeline, pipeline
-from baton.agents import AnswerForm, Price, PydanticAgent, agent_stage
+from baton.agents import AnswerForm, Notes, Price, PydanticAgent, agent_stage
 
 PRICE = Price(input=3, output=15)
 MODEL = os.environ.get("EXAMPLE_MODEL")
@@ -47,9 +47,9 @@ async def writer(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator
         yield {0: DeltaToolCall(name="read_document", json_args=f'{{"name": "{name[1] if name else "README.md"}"}}')}
         return
     entries = re.findall(r"(?s)- \*\*([^*]+?)\.?\*\* (.+?\.)(?:\s|$)", str(documents[0]))
-    async for word in stream_words(
-        "\n".join(f"- {heading}: {' '.join(text.split())}" for heading, text in entries[:6])
-    ):
+    lines = [f"- {heading}: {' '.join(text.split())}" for heading, text in entries[:6]]
+    notes = Notes(decided=["Keep the first six headings, because the others are details"])
+    async for word in stream_words("\n".join([*lines, "", notes.render()])):
         yield word
 
 
@@ -57,7 +57,8 @@ async def editor(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator
     """Act as a model: keep the three shortest lines of the draft."""
     prompt = "\n".join(str(part.content) for message in messages for part in message.parts if hasattr(part, "content"))
     lines = sorted(re.findall(r"(?m)^- [A-Z].+$", prompt.rpartition("draft")[2]), key=len)[:3]
-    async for word in stream_words("# What is new\n\n" + "\n".join(lines)):
+    notes = Notes(decided=["Keep the three shortest lines, because readers skim"])
+    async for word in stream_words("\n".join(["# What is new", "", *lines, "", notes.render()])):
         yield word
 
 

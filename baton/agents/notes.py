@@ -67,6 +67,16 @@ class Notes:
         writable = members.keys() if writes is None else set(writes)
         return {name: [*value] for name, value in members.items() if value != before[name] and name in writable}
 
+    def render(self) -> str:
+        r"""Return the block as a model writes it after its text, for scripts and tests.
+
+        Example:
+            >>> Notes(open=["Who reads it?"]).render()
+            '```baton\nopen: Who reads it?\n```'
+        """
+        lines = [f"{key}: {text}" for key, name in _FIELDS.items() for text in getattr(self, name)]
+        return "\n".join([OPENING, *lines, "```"])
+
 
 _FIELDS = {
     "decided": "decided",

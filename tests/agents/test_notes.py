@@ -135,3 +135,11 @@ def test_people_who_watch_do_not_see_the_block(text: str, shown: str, size: int)
         stream.text(text[start : start + size])
 
     assert "".join(part["text"] for part in stream.to_json()) == shown  # type: ignore[misc]
+
+
+def test_what_a_script_renders_is_read_back() -> None:
+    """Every kind of note."""
+    notes = split_notes(f"{TEXT}\n\n{BLOCK}")[1]
+
+    assert notes is not None
+    assert split_notes(f"{TEXT}\n\n{notes.render()}") == (TEXT, notes)
