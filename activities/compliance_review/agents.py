@@ -195,7 +195,7 @@ class Concerns(BaseModel):
 class Reviewer:
     """Compares the rules of the policy with the facts of its contract and its own tools; a model judges.
 
-    Without a model there is no verdict. A model's verdict may be stricter than the comparison and not more lenient, so
+    Without a model, no verdict is given. A model's verdict may be stricter than the comparison and not more lenient, so
     an injected fact that persuades the model gains nothing.
     """
 

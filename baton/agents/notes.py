@@ -15,13 +15,13 @@ OPENING = "```baton"
 """The line that opens the block; a line of three backticks closes it."""
 
 INSTRUCTIONS = (
-    "After the text, and not as a part of it, close with a block for whoever works on: one line for each thing that "
-    "you decided and why, did, found with its source, must be obeyed from now on, or is still open. What you rejected "
-    "or only thought has its own keys, so that nobody takes it for a fact. The keys are decided, done, fact, must, "
+    "After the text, and not as a part of it, close with a block for the next agent: one line for each thing that "
+    "you decided and why, did, found with its source, that must be obeyed from now on, or that is still open. What you "
+    "rejected or only thought has its own keys, for it is not a fact. The keys are decided, done, fact, must, "
     f"open, rejected and thought; leave out what there is none of:\n{OPENING}\n"
-    "decided: Use JWT, because there is no shared store\n```"
+    "decided: Use JWT, because the servers share no store\n```"
 )
-"""What an agent that answers with a text is told about the block."""
+"""What an agent that answers with a text reads about the block."""
 
 _BLOCK = re.compile(rf"(?:\A|(?<=\n)){OPENING}[ \t]*\r?\n(?P<lines>(?:(?!```).*\n)*)(?P<closing>```\s*|(?!```).*)\Z")
 _MAX_LINES = 40
@@ -42,8 +42,8 @@ class Notes:
         thoughts: Loose thoughts; they never cross.
 
     Example:
-        >>> Notes(decided=["Use JWT, because there is no shared store"]).patch(Baton(goal="Add login"), None)
-        {'decision_log': ['Use JWT, because there is no shared store']}
+        >>> Notes(decided=["Use JWT, because the servers share no store"]).patch(Baton(goal="Add login"), None)
+        {'decision_log': ['Use JWT, because the servers share no store']}
     """
 
     decided: list[str] = field(default_factory=list)

@@ -251,9 +251,8 @@ def agent_stage(
         baton_type: The pipeline's baton type.
         limits: The limits of one run.
         shows_params: Whether the prompt contains the pipeline's parameters.
-        notes: Whether an agent that answers with a text closes it with notes: what it decided and why, what is open.
-            They become the patch of the baton. Where they are missing, the history says "left no reasons"; with
-            `"required"` the agent is asked again.
+        notes: Whether a text closes with notes (`Notes`), which become the patch. Where they are missing, the history
+            says "left no reasons"; with `"required"` the agent is asked again.
         **terms: Options of the stage: `reads`, `writes`, `timeout`, `retries`, `output`, `window`, … By default there
             are up to seven attempts, which covers half an hour of provider overload or rate limits, and `window` is
             that of the agent's model if known.

@@ -217,6 +217,15 @@ def parse_step_number(text: bytes | None) -> int:
     return int(match[1]) if match else 0
 
 
+def parse_text(text: bytes | None) -> str:
+    """Return an activity's result that is a text; empty if it is not."""
+    try:
+        value = json.loads(text or b"null")
+    except ValueError:
+        return ""
+    return value if isinstance(value, str) else ""
+
+
 def innermost_message(failure: Failure) -> str:
     """Return the text of a failure's innermost cause."""
     while failure.HasField("cause"):

@@ -22,6 +22,7 @@ from baton.core.questions import ASKED, OpenQuestions, Question
 from baton.core.state import PipelineState
 from baton.core.streaming import Streamed, decode_parts
 from baton.errors import PatchError
+from baton.ledger.records import RECORD
 from baton.runs.client_events import (
     APPROVAL_TIMER,
     CHILD_ID,
@@ -37,6 +38,7 @@ from baton.runs.client_events import (
     parse_record,
     parse_stage_input,
     parse_step_number,
+    parse_text,
     pending_handoffs,
     time_of,
     timer_name,
@@ -94,7 +96,7 @@ class Fold:
         self._compressions: dict[int, int] = {}
         self._cancelled_by = ""
         self._child_ends: dict[int, HistoryEvent] = {}
-        self._settlements: set[int] = set()
+        self._other_activities: dict[int, str] = {}
         self._missing: dict[int, str] = {}
         self._questions: dict[str, Question] = {}
         self._decisions: set[int] = set()  # the events that accepted one about an approval
@@ -276,8 +278,8 @@ class Fold:
                 self._compressions[event.event_id] = seq = parse_step_number(text)
                 if seq:
                     self._handoff_tasks.setdefault(seq, attributes.workflow_task_completed_event_id)
-            case name if name == ROLLED_BACK:
-                self._settlements.add(event.event_id)
+            case name if name in (ROLLED_BACK, RECORD):
+                self._other_activities[event.event_id] = name
             case name if name == WAIT_FOR_WORKER:
                 if missing := parse_record(Missing, text):
                     self._missing[event.event_id] = missing.text
@@ -328,8 +330,10 @@ class Fold:
         elif scheduled in self._compressions:
             if compressed := parse_record(Compressed, text):
                 self._bill(event, self._compressions[scheduled], "", compressed.spend)
-        elif scheduled in self._settlements:
+        elif self._other_activities.get(scheduled) == ROLLED_BACK:
             self._bill_abandoned(event, text)
+        elif scheduled in self._other_activities and (head := parse_text(text)):
+            self.run.anchors.append(head)
 
     def _activity_failed(self, event: HistoryEvent, text: bytes | None) -> None:
         attributes = getattr(event, event.WhichOneof("attributes") or "")
@@ -474,9 +478,8 @@ class Fold:
     def _child_completed(self, event: HistoryEvent, _: bytes | None) -> None:
         """Record the time; after a roll-back the pipeline may record the outcome much later."""
         self._child_ended(event, None)
-        attributes = event.child_workflow_execution_completed_event_attributes
-        seq = self._children.get(attributes.initiated_event_id)
-        if seq is not None:
+        initiated = event.child_workflow_execution_completed_event_attributes.initiated_event_id
+        if (seq := self._children.get(initiated)) is not None:
             self._put(replace(self._steps[seq], ended=time_of(event)))
             self._child_ends[seq] = event
 
@@ -487,8 +490,7 @@ class Fold:
     def _child_failed(self, event: HistoryEvent, text: bytes | None) -> None:
         self._child_ended(event, None)
         attributes = event.child_workflow_execution_failed_event_attributes
-        seq = self._children.get(attributes.initiated_event_id)
-        if seq is not None:
+        if (seq := self._children.get(attributes.initiated_event_id)) is not None:
             failure = innermost_message(attributes.failure)
             step = replace(self._steps[seq], status=StepStatus.FAILED, ended=time_of(event), failure=failure)
             self._put(step)
@@ -540,13 +542,11 @@ class Fold:
 
     def _continued(self, event: HistoryEvent, _: bytes | None) -> None:
         self._close(event, RunStatus.CONTINUED_AS_NEW, None)
-        attributes = event.workflow_execution_continued_as_new_event_attributes
-        self.run.next_run_id = attributes.new_execution_run_id
+        self.run.next_run_id = event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
 
     def _close(self, event: HistoryEvent, status: RunStatus, failure: str | None) -> None:
         self.settle()
-        self.run.status, self.run.failure, self.run.ended = status, failure, time_of(event)
-        self.run.suspended = None
+        self.run.status, self.run.failure, self.run.suspended, self.run.ended = status, failure, None, time_of(event)
         if status in (RunStatus.FAILED, RunStatus.TERMINATED, RunStatus.CANCELED, RunStatus.TIMED_OUT):
             for step in [step for step in self._steps.values() if step.status is StepStatus.RUNNING]:
                 self._put(replace(step, status=StepStatus.FAILED, ended=time_of(event)))

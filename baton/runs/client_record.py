@@ -189,7 +189,7 @@ class RunRecord:
         undone_since: The first step whose effects outside were undone; None if none were.
         last_event: The last event that was read.
         read_at: The time of that event.
-        anchors: Heads of the task's audit chain, in the order in which stages returned them: stored here,
+        anchors: Heads of the task's audit chain, in the order in which activities returned them: stored here,
             outside the ledger, they show whether it was cut or rewritten (`ChainHead.from_anchor`).
         inputs: The inputs of its stages, in order.
         accepted: The returns that the pipeline accepted, in order, each with the order of its outcome.

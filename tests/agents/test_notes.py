@@ -2,10 +2,9 @@
 
 import pytest
 
-from baton import Baton, PatchError, StageContext
+from baton import Baton, PatchError, StageContext, StageResult
 from baton.agents import AgentAnswer, AgentWork, AnswerForm, agent_stage
 from baton.agents.notes import INSTRUCTIONS, OPENING, Notes, split_notes
-from baton.core.messages import StageResult
 from baton.pipelines.activity_stream import StageStream
 from baton.wire.text import estimate_tokens
 
@@ -119,6 +118,7 @@ def test_asking_for_them_is_cheap() -> None:
     ("text", "shown"),
     [
         pytest.param(f"{TEXT}\n\n{BLOCK}", f"{TEXT}\n\n", id="a closing block"),
+        pytest.param(f"{TEXT} \n\n", f"{TEXT} \n\n", id="no block"),
         pytest.param(f"{TEXT}\n\n{BLOCK}\nMore.", f"{TEXT}\n\nMore.", id="text after it"),
         pytest.param("```py\nx = 1\n```", "```py\nx = 1\n```", id="other code"),
         pytest.param("```batons\nx\n```", "```batons\nx\n```", id="another language"),

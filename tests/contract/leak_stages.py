@@ -8,8 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
-from baton.agents import AgentAnswer, AgentTool, AgentWork, agent_stage
-from baton.agents.chat_completions import chat_agent
+from baton.agents import AgentAnswer, AgentTool, AgentWork, agent_stage, chat_agent
 from tests.pipelines.stages import executed
 
 log = logging.getLogger(__name__)

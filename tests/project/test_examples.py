@@ -228,7 +228,7 @@ async def test_a_service_starts_streams_and_decides(
     }
     result = (await read_run(client, run)).result
     assert result is not None
-    assert streamed["edit"] == result.output
+    assert streamed["edit"].rstrip() == result.output
     assert streamed["write"].startswith("- ")
     assert end[-1]["what"] == "run_ended"
 
