@@ -120,6 +120,8 @@ class TestSupervisor:
         assert (task.records[-1].fields.from_agent, task.records[-1].fields.status) == ("Supervises", "COMPLETED")
         assert task.cost.complete
         assert task.cost.micro_usd == run.result.spend.micro_usd
+        head = ChainHead.from_anchor("baton", run.result.task_id, run.record.anchors[-1])
+        assert head.sequence == len(task.records), "the history holds the head of the last record"
 
 
 class TestFourAgents:
