@@ -276,8 +276,8 @@ def agent_stage(
     own_tools = build_tools(tools)
     framework_tools = agent.tool_names if isinstance(agent, BringsTools) else frozenset[str]()
     _check_tool_names(own_tools, framework_tools, agent.name)
-    window_agent = None if "window" in terms else agent
-    if answers is not AnswerForm.TEXT or terms.get("writes") == frozenset():
+    writes = terms.get("writes")
+    if answers is not AnswerForm.TEXT or (writes is not None and not writes):
         notes = False
     runner = _AgentRunner(
         agent,
@@ -287,7 +287,7 @@ def agent_stage(
         answers,
         limits or AgentLimits(),
         shows_params,
-        window_agent,
+        None if "window" in terms else agent,
         notes,
     )
 

@@ -218,7 +218,7 @@ def parse_step_number(text: bytes | None) -> int:
 
 
 def parse_text(text: bytes | None) -> str:
-    """Return an activity's result that is a text; empty if it is not."""
+    """Return the text that a decoded payload holds; empty if it holds none."""
     try:
         value = json.loads(text or b"null")
     except ValueError:
@@ -275,15 +275,6 @@ class HandoffDeadline:
     since: datetime
     until: datetime
     why: str = ""
-
-
-def timer_name(text: bytes | None) -> str:
-    """Return the name in a timer's decoded payload; empty if it has none."""
-    try:
-        name = json.loads(text or b"")
-    except ValueError:
-        return ""
-    return name if isinstance(name, str) else ""
 
 
 def pending_handoffs(timers: Iterable[Timer]) -> list[HandoffDeadline]:

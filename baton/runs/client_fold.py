@@ -41,7 +41,6 @@ from baton.runs.client_events import (
     parse_text,
     pending_handoffs,
     time_of,
-    timer_name,
 )
 from baton.runs.client_news import Reading
 from baton.runs.client_record import Note, Reset, RunRecord, RunStatus, Step, StepStatus, StepStream
@@ -447,7 +446,7 @@ class Fold:
         self._restore(outcome.model_copy(update={"events": events}) if events else outcome, StepStatus.DONE)
 
     def _timer_started(self, event: HistoryEvent, text: bytes | None) -> None:
-        attributes, name, since = event.timer_started_event_attributes, timer_name(text), time_of(event)
+        attributes, name, since = event.timer_started_event_attributes, parse_text(text), time_of(event)
         until, task = (
             since + attributes.start_to_fire_timeout.ToTimedelta(),
             attributes.workflow_task_completed_event_id,

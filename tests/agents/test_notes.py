@@ -84,6 +84,14 @@ async def test_without_them_the_work_is_kept(block: str) -> None:
         await answered(f"{TEXT}\n\n{block}", notes="required")
 
 
+async def test_a_stage_that_writes_nothing_is_not_asked() -> None:
+    """It could hand none of them on."""
+    agent = Says(TEXT)
+    result = await agent_stage(agent, answers=AnswerForm.TEXT, writes=[])(StageContext.for_test(BATON))
+
+    assert (OPENING in agent.asked, result.warnings) == (False, [])
+
+
 async def test_they_can_be_left_out() -> None:
     """Then a block is text like any other, and nothing is asked for."""
     agent = Says(f"{TEXT}\n\n{BLOCK}")
