@@ -190,9 +190,15 @@ def _answer_options(asked: Waiting) -> str:
 
 def _placeholder(form: Mapping[str, Any], name: str) -> str:
     """Return what to type for a field: a text as it is, a list or an object as JSON."""
-    schema = form.get("properties", {}).get(name, {})
-    kind = form.get("$defs", {}).get(schema.get("$ref", "").rpartition("/")[2], schema).get("type")
-    return {"array": '["…"]', "object": '{"…": "…"}'}.get(kind, "…")
+    schema = _member(_member(form, "properties"), name)
+    named = str(_member(schema, "$ref") or "").rpartition("/")[2]
+    kind = _member(_member(_member(form, "$defs"), named) or schema, "type")
+    return '["…"]' if kind == "array" else '{"…": "…"}' if kind == "object" else "…"
+
+
+def _member(value: Any, name: str) -> Any:
+    """Return a member of a form, which anybody who starts runs may have written; None if there is none."""
+    return value.get(name) if isinstance(value, Mapping) else None
 
 
 def _without_worker(run: RunRecord, waits: Waits) -> Standing:
