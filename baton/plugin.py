@@ -15,23 +15,20 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
-from uuid import uuid4
 from weakref import WeakKeyDictionary
 
-from temporalio import client, worker, workflow
-from temporalio.common import SearchAttributePair, TypedSearchAttributes
+from temporalio import worker, workflow
 from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 from temporalio.plugin import SimplePlugin
-from temporalio.service import ConnectConfig, GrpcCompression, ServiceClient
 from temporalio.worker.workflow_sandbox import RestrictedWorkflowAccessError, SandboxedWorkflowRunner
 
 from baton.artifacts.store import ArtifactStore, default_store, is_on_this_machine
-from baton.codec.conversion import data_converter, in_namespace, use_worker_threshold, warn_of_clear_text
+from baton.codec.conversion import use_worker_threshold, warn_of_clear_text
 from baton.codec.encryption import is_encryption_enabled
 from baton.codec.failures import as_exception, leaf_errors, storable_type, text_of
 from baton.contract.registry import OutputSchemas
 from baton.core.history import SPENT, TOPPED_UP
-from baton.core.messages import Overview, PipelineInput
+from baton.core.messages import Overview
 from baton.exchange.activity import EXCHANGE_ACTIVITIES, record
 from baton.handoff.store_safeguards import Safeguards, SafeguardSettings
 from baton.hosting.metering import MeteredWorker, begin_pipelines, worker_metrics
@@ -48,8 +45,9 @@ from baton.pipelines.activity_worker import (
 from baton.pipelines.workflow_function import named_schemas
 from baton.pipelines.workflow_steps import run_fit
 from baton.runs.client_clock import ClockError, check_clock, watch_clock
+from baton.runs.client_plugin import ClientPlugin
 from baton.runs.client_rollback import rolled_back
-from baton.runtime.workflow_visibility import close_run, complete_run, runs_in, show_failed, start_attributes
+from baton.runtime.workflow_visibility import close_run, complete_run, runs_in, show_failed
 from baton.sdk.early_queries import RunCache
 from baton.sdk.runner import (
     FAILED_THE_RUN,
@@ -63,7 +61,6 @@ from baton.sdk.runner import (
 from baton.sdk.sandbox import pipeline_restrictions, without_own
 from baton.telemetry.worker_logs import event_loop_watchdog
 from baton.wire.names import QUERY_DETAILS, QUERY_STATUS, SEALS
-from baton.wire.text import disarm, host_of, is_loopback
 
 if TYPE_CHECKING:
     from baton.telemetry.spans import OpenTelemetryTracing
@@ -79,7 +76,6 @@ GRACE_SECONDS = 20.0
 """How long stages in progress may take to finish after a stop, unless the worker or `BATON_GRACE_SECONDS` says."""
 AT_ONCE = timedelta(microseconds=1)
 """The `graceful_shutdown_timeout` of a worker that cancels its stages at once; Temporal's default, 0, means unset."""
-_MAX_SUMMARY_LENGTH = 200  # the server accepts 400 bytes
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _HEARTBEAT_INTERVAL = timedelta(milliseconds=250)  # a lost worker loses at most the charges of this time
 _SANDBOX_HINT = (
@@ -90,7 +86,7 @@ _DEFINITION = "__temporal_activity_definition"  # set by Temporal on each activi
 _METADATA = "__temporal_workflow_metadata"  # the UI's query for a run's current details
 
 
-class BatonPlugin(SimplePlugin):
+class BatonPlugin(ClientPlugin, SimplePlugin):
     """The Temporal plugin for clients and workers that run Baton.
 
     Example:
@@ -133,24 +129,30 @@ class BatonPlugin(SimplePlugin):
             KeyringError: Development keys are used in production.
         """
         parts = parts or WorkerParts(artifacts=default_store())
-        self._provider = _PartsProvider(parts, _SafeguardSource(safeguards, keyring))
+        configured = safeguards if isinstance(safeguards, Safeguards) else None
+        keys = KeySource(configured.keyring if configured else keyring, from_environment=safeguards is None)
+        self._provider = _PartsProvider(parts, _SafeguardSource(safeguards, keys))
         self._store_is_local = is_on_this_machine(parts.artifacts)
-        interceptors: list[client.Interceptor | worker.Interceptor] = [_WorkerInterceptor(self._provider)]
-        if tracing is not None:
-            interceptors[:0] = [TracedClient(tracing), TracedWorker(tracing)]
-        if searchable:
-            interceptors.append(_SearchAttributes())
-        if isinstance(safeguards, Safeguards):
-            encrypt = safeguards.encrypt
+        if configured:
+            encrypt = configured.encrypt
         elif safeguards is None:
             encrypt = encrypt or is_encryption_enabled(os.environ)
-        keys = self._provider.source.keys
-        converter = data_converter(parts.artifacts, compress=compress, keyring=keys, encrypt=encrypt)
-        super().__init__(
+        ClientPlugin.__init__(
+            self,
+            parts.artifacts,
+            keys=keys,
+            compress=compress,
+            encrypt=encrypt,
+            searchable=searchable,
+            interceptors=[] if tracing is None else [TracedClient(tracing)],
+        )
+        own: list[worker.Interceptor] = [_WorkerInterceptor(self._provider)]
+        SimplePlugin.__init__(
+            self,
             "baton",
-            data_converter=converter,
-            interceptors=interceptors,
-            workflow_runner=partial(_make_runner, kind=runner_for(converter)),
+            data_converter=self._converter,
+            interceptors=own if tracing is None else [TracedWorker(tracing), *own],
+            workflow_runner=partial(_make_runner, kind=runner_for(self._converter)),
             workflow_failure_exception_types=[AnyFault],
         )
         self._own_activities: list[Callable[..., Any]] = [
@@ -161,12 +163,6 @@ class BatonPlugin(SimplePlugin):
             record_question,
             *EXCHANGE_ACTIVITIES,
         ]
-
-    def configure_client(self, config: client.ClientConfig) -> client.ClientConfig:
-        """Configure a client, whose sealed messages name its namespace."""
-        config = super().configure_client(config)
-        config["data_converter"] = in_namespace(config["data_converter"], config["namespace"])
-        return config
 
     def configure_replayer(self, config: worker.ReplayerConfig) -> worker.ReplayerConfig:
         """Configure a replayer, also for pipelines outside the sandbox."""
@@ -219,14 +215,6 @@ class BatonPlugin(SimplePlugin):
         self._provider.parts = dataclasses.replace(self._provider.parts, metrics=metrics, schemas=schemas)
         config["interceptors"] = [*(config.get("interceptors") or []), missing, MeteredWorker(metrics)]
         return config
-
-    async def connect_service_client(
-        self, config: ConnectConfig, next: Callable[[ConnectConfig], Awaitable[ServiceClient]]
-    ) -> ServiceClient:
-        """Connect, without gzip to a server on this machine, where compression only takes time."""
-        if config.grpc_compression is GrpcCompression.GZIP and is_loopback(host_of(config.target_host)):
-            config = dataclasses.replace(config, grpc_compression=GrpcCompression.NONE)
-        return await next(config)
 
     async def run_worker(self, worker: worker.Worker, next: Callable[[worker.Worker], Awaitable[None]]) -> None:
         """Run a worker with an open ledger, if any, and log what blocks its event loop.
@@ -304,11 +292,11 @@ def _check_init(kind: type) -> None:
 class _SafeguardSource:
     """The safeguards of a plugin's workers: configured, loaded for the first worker, or off."""
 
-    def __init__(self, configured: Safeguards | str | None, keyring: Keyring | None) -> None:
+    def __init__(self, configured: Safeguards | str | None, keys: KeySource) -> None:
         if isinstance(configured, str) and configured != OFF:
             raise ValueError(f"safeguards is {configured!r}; expected Safeguards(…) or {OFF!r}")
         safeguards = configured if isinstance(configured, Safeguards) else None
-        self.keys = KeySource(safeguards.keyring if safeguards else keyring, from_environment=configured is None)
+        self.keys = keys
         self.shared = safeguards.shared() if safeguards else None
         self._loads = configured is None
 
@@ -381,44 +369,6 @@ def _activity_name(activity: Callable[..., Any]) -> str | None:
     """Return the name of an activity; None for a dynamic one."""
     definition = getattr(activity, _DEFINITION, None)
     return getattr(definition, "name", None)
-
-
-class _SearchAttributes(client.Interceptor):
-    """Sets the task id and search attributes of new pipelines."""
-
-    def intercept_client(self, next: client.OutboundInterceptor) -> client.OutboundInterceptor:
-        return _SearchAttributesClient(next)
-
-
-class _SearchAttributesClient(client.OutboundInterceptor):
-    async def start_workflow(self, input: client.StartWorkflowInput) -> client.WorkflowHandle[Any, Any]:
-        start = input.args[0] if len(input.args) == 1 else None
-        if isinstance(start, PipelineInput):
-            start = start.model_copy(update={"task_id": start.task_id or str(uuid4())})
-            input.args = [start]
-            input.search_attributes = _add_attributes(
-                input.search_attributes, start_attributes(input.workflow, start.task_id)
-            )
-            input.static_summary = input.static_summary or disarm(start.goal[:_MAX_SUMMARY_LENGTH])
-        return await super().start_workflow(input)
-
-    async def create_schedule(self, input: client.CreateScheduleInput) -> client.ScheduleHandle:
-        action = input.schedule.action
-        start = action.args[0] if isinstance(action, client.ScheduleActionStartWorkflow) and action.args else None
-        if isinstance(action, client.ScheduleActionStartWorkflow) and isinstance(start, PipelineInput):
-            # Each run is its own task and sets the task's search attribute itself.
-            attributes = [pair for pair in start_attributes(action.workflow, "") if pair.value]
-            action.typed_search_attributes = _add_attributes(action.typed_search_attributes, attributes)
-            action.static_summary = action.static_summary or disarm(start.goal[:_MAX_SUMMARY_LENGTH])
-        return await super().create_schedule(input)
-
-
-def _add_attributes(existing: object, added: Sequence[SearchAttributePair[Any]]) -> TypedSearchAttributes:
-    """Return the caller's search attributes with Baton's added."""
-    if existing is not None and not isinstance(existing, TypedSearchAttributes):
-        raise TypeError("search_attributes must be TypedSearchAttributes for a pipeline; found the untyped form")
-    names = {pair.key.name for pair in added}
-    return TypedSearchAttributes([*(pair for pair in existing or () if pair.key.name not in names), *added])
 
 
 class _WorkerInterceptor(worker.Interceptor):

@@ -36,7 +36,6 @@ from baton.artifacts.store import open_store
 from baton.client import connect
 from baton.compression.store_tokens import best_counter
 from baton.contract.registry import OutputSchema, OutputSchemas
-from baton.core.artifacts import DEFAULT_STORE
 from baton.core.stages import same_name
 from baton.errors import ArtifactError, BatonError, ServerError
 from baton.handoff.store_safeguards import SafeguardSettings
@@ -55,6 +54,7 @@ from baton.sdk.failure_logs import short_failures
 from baton.sdk.sandbox import PipelineFileError, naming_lines, users_traceback
 from baton.telemetry.metrics import BUCKETS
 from baton.telemetry.worker_logs import limit_repeated_logs
+from baton.wire.names import DEFAULT_STORE
 
 if TYPE_CHECKING:
     from baton.telemetry.spans import OpenTelemetryTracing

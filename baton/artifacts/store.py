@@ -12,8 +12,8 @@ from typing import Protocol
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from baton.core.artifacts import DEFAULT_STORE
 from baton.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundError, ArtifactUnavailableError
+from baton.wire.names import DEFAULT_STORE
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)  # two letters at least: C:\ is a drive, not a scheme

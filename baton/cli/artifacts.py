@@ -84,7 +84,7 @@ async def _find_artifact(session: Session, run: str, id: str) -> ArtifactRef:
 
 
 async def _read_content(session: Session, artifact: ArtifactRef) -> bytes:
-    store = session.parts.artifacts
+    store = session.artifacts
     assert store is not None  # noqa: S101 - a session always opens a store
     return await store.get(artifact.hash)
 

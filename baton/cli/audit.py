@@ -457,7 +457,7 @@ async def archive(
 
     Traces, verification and exports still include them.
     """
-    if isinstance(session.parts.artifacts, MemoryArtifactStore):
+    if isinstance(session.artifacts, MemoryArtifactStore):
         raise typer.BadParameter(
             "records moved to memory would be lost; name a folder or a bucket", param_hint="--artifacts"
         )

@@ -127,7 +127,7 @@ async def _decide(session: Session, run: str, approval: str | None, options: _De
         preview = await operation.preview()
     waiting = shown_approval(preview).waiting
     if not session.json:
-        session.err.print(await approval_card(session.parts.artifacts, target, shown_approval(preview)))
+        session.err.print(await approval_card(session.artifacts, target, shown_approval(preview)))
     answer = await _read_answer(session, waiting, options.fields) if options.approved else None
     verb = "approve" if options.approved else "deny"
     session.confirm(f"{verb} {waiting.name!r}?", yes=options.yes, otherwise=operation.nothing_done)

@@ -45,7 +45,7 @@ from baton.errors import BatonError, ServerError
 from baton.keys.store_keyring import DEVELOPMENT_FILE, Keyring
 from baton.keys.store_keys import PublicKeys
 from baton.personal.store import Vault, VaultOptions
-from baton.plugin import BatonPlugin
+from baton.runs.client_plugin import ClientPlugin
 
 try:
     from baton.codec.server import codecs_for, serve_codec
@@ -143,7 +143,7 @@ def make_evidence(
     All are read when they are used: the first worker makes them, and keys are rotated.
     """
     own_name, place = ledger_name(name), ledger_place(ledger)
-    artifacts = session.parts.artifacts
+    artifacts = session.artifacts
 
     def open_ledger() -> Ledger:
         signer = Keys.of(keys).signer
@@ -164,7 +164,7 @@ def make_sources(session: Session, ui: str | None = None, evidence: Evidence | N
     """Return the console's sources, from the options and the environment."""
     quiet = Session(replace(session.options, json=True))  # without a spinner
     namespace = session.connection.settings()["namespace"]
-    return Sources(quiet.client, session.parts.artifacts, Places(ui, namespace), evidence, open_vault)
+    return Sources(quiet.client, session.artifacts, Places(ui, namespace), evidence, open_vault)
 
 
 def open_vault() -> Vault:
@@ -360,11 +360,12 @@ def _sources(session: Session, setup: _Setup, server: DevServer) -> Sources:
     namespace = setup.server.namespace
 
     async def connect() -> Client:
-        plugin = BatonPlugin(session.parts, keyring=session.keyring, encrypt=is_encryption_enabled(os.environ))
+        encrypt = is_encryption_enabled(os.environ)
+        plugin = ClientPlugin(session.artifacts, keys=session.keyring, encrypt=encrypt)
         return await Client.connect(server.address, namespace=namespace, plugins=[plugin], runtime=session.runtime)
 
     places = Places(server.ui_url, namespace)
-    return Sources(connect, session.parts.artifacts, places, make_evidence(session), open_vault)
+    return Sources(connect, session.artifacts, places, make_evidence(session), open_vault)
 
 
 def _announce(session: Session, setup: _Setup, server: DevServer, console: str) -> None:

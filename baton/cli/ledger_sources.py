@@ -158,7 +158,7 @@ async def open_ledger(
     session: Session, ledger: str | None, name: str | None, *, signer: HeadSigner | None = None, create: bool = False
 ) -> AsyncIterator[Ledger]:
     """Open the ledger that the options and the environment name."""
-    options = LedgerOptions(name=ledger_name(name), signer=signer, artifacts=session.parts.artifacts, create=create)
+    options = LedgerOptions(name=ledger_name(name), signer=signer, artifacts=session.artifacts, create=create)
     try:
         opening = Ledger(ledger_place(ledger), options)
     except ValueError as error:

@@ -107,7 +107,7 @@ async def mcp(
             OutsideAgents(client, opened.gate),
             agent_name,
             holder or os.environ.get("BATON_HOLDER") or f"{current_user()}@{socket.gethostname()}:{os.getpid()}",
-            session.parts.artifacts,
+            session.artifacts,
             agent_version,
         )
         with _leave_on_signals(tools):
@@ -127,7 +127,7 @@ def _import_service(module: str, name: str, extra: str) -> Any:
 def _make_safeguards(session: Session, ledger: str | None, name: str | None) -> Safeguards:
     if session.keyring is None:
         raise BatonError("there are no keys here to seal moves with; name the workers' keys with BATON_KEYS")
-    return Safeguards(session.keyring, ledger_place(ledger), name=ledger_name(name), artifacts=session.parts.artifacts)
+    return Safeguards(session.keyring, ledger_place(ledger), name=ledger_name(name), artifacts=session.artifacts)
 
 
 def _read_tokens(file: Path) -> dict[str, str]:

@@ -22,6 +22,7 @@ from baton.cli.output import plain
 from baton.cli.session import RunArgument, Session, Target, command
 from baton.codec.conversion import data_converter
 from baton.errors import BatonError, HistoryError
+from baton.pipelines.activity_context import WorkerParts
 from baton.plugin import BatonPlugin
 from baton.runs.client_events import decode_payloads
 from baton.runs.client_list import RunFilter, list_runs
@@ -220,10 +221,10 @@ async def _replay(session: Session, name: str, history: WorkflowHistory, workflo
         names = ", ".join(sorted(workflows))
         return _Verdict(name, pipeline, length, False, f"no workflow {pipeline!r} in the modules; they have {names}")
     try:  # a missing key or artifact is not a fault of the code
-        await decode_payloads(history.events, data_converter(session.parts.artifacts, keyring=session.keyring))
+        await decode_payloads(history.events, data_converter(session.artifacts, keyring=session.keyring))
     except HistoryError as error:
         return _Verdict(name, pipeline, length, False, f"it cannot be replayed: {error}")
-    plugins: list[Plugin] = [BatonPlugin(session.parts, keyring=session.keyring)]
+    plugins: list[Plugin] = [BatonPlugin(WorkerParts(artifacts=session.artifacts), keyring=session.keyring)]
     if (durable := sys.modules.get(_DURABLE_MODULE)) is not None:  # loaded by a module with such an agent
         plugins.append(durable.DurableAgentsPlugin())
     replayer = Replayer(workflows=list(workflows.values()), plugins=plugins, runtime=session.runtime)

@@ -23,7 +23,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton.artifacts.store import open_store
+from baton.artifacts.store import ArtifactStore, open_store
 from baton.cli.options import ExitCode, GlobalOptions, expand_option_groups
 from baton.cli.output import json_text, make_console, plain
 from baton.client import Connection, connect
@@ -31,8 +31,7 @@ from baton.codec.encryption import is_encryption_enabled
 from baton.core.people import name_refusal
 from baton.errors import BatonError, MalformedMessageError, ServerError, UnreadableRunError
 from baton.keys.store_keyring import Keyring
-from baton.pipelines.activity_context import WorkerParts
-from baton.plugin import BatonPlugin
+from baton.runs.client_plugin import ClientPlugin
 from baton.wire.json_values import has_lone_surrogate, loads_strict
 from baton.wire.money import parse_amount
 
@@ -61,10 +60,10 @@ class Session:
         return Connection(options.address, options.namespace, options.profile, options.config)
 
     @property
-    def parts(self) -> WorkerParts:
-        """The parts that decode the workers' payloads."""
+    def artifacts(self) -> ArtifactStore:
+        """The workers' artifact store, which also holds large payloads."""
         try:
-            return WorkerParts(artifacts=open_store(self.options.store))
+            return open_store(self.options.store)
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--artifacts") from error
 
@@ -82,7 +81,7 @@ class Session:
     async def client(self, *, searchable: bool = True) -> Client:
         """Return a connected client."""
         encrypt = is_encryption_enabled(os.environ)
-        plugin = BatonPlugin(self.parts, searchable=searchable, keyring=self.keyring, encrypt=encrypt)
+        plugin = ClientPlugin(self.artifacts, searchable=searchable, keys=self.keyring, encrypt=encrypt)
         identity = f"{current_user()}@{socket.gethostname()} (baton)"
         with self.progress("connecting"):
             try:

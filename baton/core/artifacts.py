@@ -11,9 +11,6 @@ from pydantic import AfterValidator
 
 from baton.wire.records import ByteCount, CompactRecord, Name, Sha256Hex
 
-DEFAULT_STORE = ".baton/artifacts"
-"""The location of a deployment's artifacts, unless `BATON_ARTIFACTS` names another folder or a bucket."""
-
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 

@@ -46,7 +46,7 @@ from baton.pipelines.workflow_steps import (
     workflow_type,
 )
 from baton.runtime.workflow_handlers import RunHandlers
-from baton.runtime.workflow_visibility import start_attributes
+from baton.sdk.search import start_attributes
 from baton.telemetry.metrics import LATENCY, Transport, slo_breach
 from baton.wire.json_values import Json, loads_strict
 from baton.wire.names import HANDOFF, HANDOFF_ANSWER

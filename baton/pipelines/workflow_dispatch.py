@@ -26,7 +26,7 @@ from baton.errors import PatchError, StageFailedError
 from baton.handoff.workflow_attempt import OutgoingHandoff, StageExecutionError, reason_of, spend_of
 from baton.handoff.workflow_coordinator import HandoffCoordinator
 from baton.pipelines.workflow_steps import MAX_SERVER_NAME_BYTES, check_task_queue
-from baton.runtime.workflow_visibility import start_attributes
+from baton.sdk.search import start_attributes
 from baton.wire.json_values import Json
 from baton.wire.text import describe_faults, disarm, quantity
 

@@ -9,7 +9,7 @@ from inspect import Parameter, Signature, iscoroutinefunction
 from typing import Any, TypeVar, cast
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate
+from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
 
 from baton.core.decisions import Waiting
 from baton.core.exhibits import Exhibit
@@ -222,15 +222,6 @@ def _exhibit_rows(exhibits: list[Exhibit]) -> list[str]:
     if sum(exhibit.length for exhibit in exhibits) > _MAX_EXHIBIT_CHARACTERS:
         rows += [f"Read all of it with `baton show {disarm(workflow.info().workflow_id)} --asked`.", ""]
     return rows
-
-
-def start_attributes(pipeline: str, task_id: str | None) -> list[SearchAttributePair[Any]]:
-    """Return the search attributes for the start of a pipeline."""
-    return [
-        SearchAttributePair(_PIPELINE, pipeline),
-        SearchAttributePair(_TASK, task_id or ""),
-        SearchAttributePair(_UNTIL, NOT_WAITING),
-    ]
 
 
 def show_failed(loop: asyncio.AbstractEventLoop) -> None:

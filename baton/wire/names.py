@@ -81,3 +81,6 @@ SEALS = "baton_seals"
 
 HANDOFF_REFUSED = "HandoffRefused"
 """Failure type: a stage's activity did not accept its handoff."""
+
+DEFAULT_STORE = ".baton/artifacts"
+"""The location of a deployment's artifacts, unless `BATON_ARTIFACTS` names another folder or a bucket."""

@@ -118,7 +118,7 @@ async def test_a_running_console_verifies_with_the_keys_of_now(tmp_path: Path, m
     monkeypatch.delenv("BATON_KEYS", raising=False)
     session = Session(GlobalOptions(artifacts="memory:"))
     evidence = make_evidence(session)
-    sources = Sources(_no_client, session.parts.artifacts, evidence=evidence)
+    sources = Sources(_no_client, session.artifacts, evidence=evidence)
     keyring = Keyring.development(tmp_path / ".baton", {})
     async with Ledger(Path(".baton/ledger.db"), LedgerOptions(signer=keyring.signer())) as ledger:
         await ledger.append(entry(0))

@@ -3,7 +3,7 @@
 import pytest
 
 from baton.cli.options import GlobalOptions
-from baton.core.artifacts import DEFAULT_STORE
+from baton.wire.names import DEFAULT_STORE
 
 
 class TestMerge:

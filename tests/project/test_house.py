@@ -242,6 +242,21 @@ class TestImport:
             == set()
         )
 
+    def test_a_command_that_reads_a_run_loads_no_worker(self) -> None:
+        """Each call pays for what it imports: the ledger's database and the SDK's worker are not needed."""
+        code = "import sys, baton.cli.show; print(*[name for name in sys.argv[1:] if name in sys.modules])"
+        unwanted = [
+            "temporalio.worker",
+            "baton.plugin",
+            "baton.contract.records",
+            "baton.handoff.store_gate",
+            "sqlite3",
+        ]
+        fresh = subprocess.run(
+            [sys.executable, "-c", code, *unwanted], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        assert fresh.stdout.split() == []
+
     def test_a_reader_of_the_readme_needs_no_other_extra_than_it_names(self) -> None:
         """Without the packages of the other extras the front doors and the commands for the first pipeline load."""
         code = textwrap.dedent("""

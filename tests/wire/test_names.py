@@ -32,6 +32,7 @@ PUBLISHED = {
     "QUERY_SHOWN": "shown",
     "SEALS": "baton_seals",
     "WAIT_FOR_WORKER": "baton.wait_for_worker",
+    "DEFAULT_STORE": ".baton/artifacts",
 }
 
 
