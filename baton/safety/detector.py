@@ -18,9 +18,6 @@ from baton.wire.json_values import repair_text
 Form = Literal["words", "marks", "letters", "native"]
 """The form in which a rule is searched: words without signs, lower-case text with signs, letters only, own script."""
 
-MAX_SEPARATE_RULES, MIN_LONG_TEXT = 10, 1_000
-"""Up to so many rules are searched separately in texts from this length: together their automaton may explode."""
-
 _BETWEEN = '[ ./"~]'
 _POLITE = (
     "please now and so but then ok okay hey just kindly first actually instead also simply wait stop important"
@@ -98,10 +95,7 @@ class Family:
 
     def find_matches(self, window: str, known: Collection[Rule] = ()) -> list[Rule]:
         """Return the rules that occur in a window of the family's form, except known ones."""
-        if not (window and self.gate(window)):
-            return []
-        use_any_rule = len(self.rules) > MAX_SEPARATE_RULES or len(window) < MIN_LONG_TEXT
-        if use_any_rule and not self.any_rule(window):
+        if not (window and self.gate(window) and self.any_rule(window)):
             return []
         return [rule for rule in self.rules if rule not in known and rule.matches(window)]
 

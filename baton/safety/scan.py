@@ -200,17 +200,34 @@ def leaves(message: Any) -> Iterator[Leaf]:
     yield from keys
 
 
+def _list_texts(message: Any) -> list[str]:
+    """Return the texts of `leaves`, in its order; their places, which cost more, are for findings only."""
+    texts: list[str] = []
+    keys: list[str] = []
+    stack = [message]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, str):
+            texts.append(value)
+        elif isinstance(value, dict):
+            keys += value
+            stack += reversed(value.values())
+        elif isinstance(value, list | tuple):
+            stack += reversed(value)
+    return texts + keys
+
+
 def scan(message: Any, detector: Detector, policy: ScanPolicy | None = None) -> ScanReport:
     """Scan every text of a message (EAAPL-MAG006 §6.1, §10.1)."""
     policy = policy or _DEFAULT
-    all_leaves = list(leaves(message))
-    texts = [leaf.text for leaf in all_leaves]
+    texts = _list_texts(message)
     if policy.allow:
         harmless = re.compile("|".join(map(re.escape, policy.allow)), re.IGNORECASE)
         texts = [harmless.sub(" ", text) for text in texts]
     suspicions = [suspicion for suspicion in detector(texts) if suspicion.score >= policy.flag_at]
     if not suspicions:
         return _CLEAN
+    all_leaves = list(leaves(message))
     suspicions.sort(key=lambda suspicion: -suspicion.score)
     reported = suspicions[:MAX_FINDINGS]
     findings = [_build_finding(suspicion, message, all_leaves[suspicion.at], policy) for suspicion in reported]

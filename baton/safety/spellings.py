@@ -75,11 +75,22 @@ def list_spellings(raw: str) -> Iterator[Spelling]:
 
 def words(text: str, start: str = ".", end: str = ".") -> str:
     """Convert lower-case ASCII to words with one sign between them."""
-    text = text.translate(_SIGNS)
+    text = text.encode().translate(_SIGNS).decode()
+    runs = sorted({*_RUN.findall(text)}, key=len, reverse=True)
+    if len(runs) <= _FEW_RUNS:
+        for run in runs:
+            text = text.replace(run, _merge(run))
+    else:
+        text = _merge(text)
+    return f"{start}{text.strip(' ./~')}{end}"
+
+
+def _merge(text: str) -> str:
+    """Merge each run of signs into one sign."""
     for pair, sign in _MERGED:
         while pair in text:
             text = text.replace(pair, sign)
-    return f"{start}{text.strip(' ./~')}{end}"
+    return text
 
 
 def letters(text: str) -> str:
@@ -100,13 +111,12 @@ def decode(text: str) -> str:
     return text
 
 
-_SIGNS = {code: " " for code in range(128) if not chr(code).isalnum()}
-_SIGNS |= (
-    dict.fromkeys(map(ord, ".!?:;"), ".")
-    | dict.fromkeys(map(ord, "\n\r\x1e"), "/")
-    | {ord(WRAP): "~"}
-    | dict.fromkeys(b'"`', '"')
-)
+_SIGNS = bytearray(code if chr(code).isalnum() else 0x20 for code in range(128)) + bytearray(range(128, 256))
+for _sign, _spelled in {".": ".!?:;", "/": f"\n\r{SEPARATOR}", "~": WRAP, '"': '"`'}.items():
+    for _code in _spelled.encode():
+        _SIGNS[_code] = ord(_sign)
+_RUN = re.compile('[ ./~"]{2,}')
+_FEW_RUNS = 30  # prose has fewer kinds; each is replaced at once, where merging reads the text for each pair
 _MERGED = (
     ("  ", " "),
     *((pair, sign) for sign in "./~" for pair in (f" {sign}", f"{sign} ")),
