@@ -239,10 +239,11 @@ class Relay:
         parent: ParentHandoff | None = None,
     ) -> None:
         self.terms = terms
-        self.sender = Sender(agent_id=pipeline, agent_version=_PIPELINE_VERSION, execution_id=execution_id)
+        self._pipeline = Sender(agent_id=pipeline, agent_version=_PIPELINE_VERSION, execution_id=execution_id)
+        self.sender = self._pipeline
         self._task_id = task_id
         self._traceparent = traceparent or task_traceparent(task_id)
-        self._follows = follows
+        self._follows = follows  # the span to link to where the parent handoff does not name it
         self._parent = self._parent_before = None if parent is None else parent.handoff_id
         self.personal_data: dict[str, JsonValue] = {}
         self._tool_calls: deque[ToolCall] = deque(maxlen=MAX_TOOL_CALLS)
@@ -257,7 +258,7 @@ class Relay:
     @property
     def last_span(self) -> str | None:
         """The span of the last handoff, which the next span links to; None if there was none."""
-        if self._parent is None or self._parent == self._parent_before:
+        if self._follows is not None or self._parent is None:
             return self._follows
         return span_after(self._parent, self.sender.agent_id)
 
@@ -278,16 +279,34 @@ class Relay:
 
     def follow_child(self, handoff: ChildHandoff) -> None:
         """Continue after a child's last handoff: its sender hands on next."""
-        self.sender = Sender.from_json_object(handoff.sender)
-        self._parent = handoff.handoff_id
+        self._take_up(Sender.from_json_object(handoff.sender), handoff.handoff_id)
         known = [subtask.to_json_object() for subtask in self._completed]
         self._complete(subtask for subtask in handoff.completed if subtask not in known)
+
+    def follow_failure(self, event_id: str, seq: int, step: str, at: datetime) -> None:
+        """Continue after the way back of a failed child, which is on record under this id: the pipeline hands on."""
+        span = self.last_span
+        self._take_up(self._pipeline.model_copy(update={"execution_id": event_id}), event_id)
+        self._follows = span
+        self._completed.append(
+            CompletedSubtask(
+                subtask_id=f"{seq}:{step}"[:_MAX_DESCRIPTION_LENGTH],
+                description=f"failed: {step}"[:_MAX_DESCRIPTION_LENGTH],
+                result={"failed": True},
+                completed_at=at,
+            )
+        )
+
+    def _take_up(self, sender: Sender, handoff_id: str) -> None:
+        """Let the next handoff be from this sender, and follow this one."""
+        self.sender, self._parent, self._follows = sender, handoff_id, None
 
     def carried(self) -> dict[str, JsonValue]:
         """Return the state that the next run restores after continue-as-new."""
         return {
             "sender": self.sender.to_json_object(),
             "parent": self._parent,
+            "follows": self._follows,
             "completed": [subtask.to_json_object() for subtask in self._completed],
             "tool_calls": [call.to_json_object() for call in self._tool_calls],
             "personal_data": self.personal_data,
@@ -296,7 +315,7 @@ class Relay:
     def restore(self, carried: Mapping[str, Any]) -> None:
         """Restore the state of the previous run."""
         self.sender = Sender.from_json_object(carried["sender"])
-        self._parent = carried["parent"]
+        self._parent, self._follows = carried["parent"], carried["follows"]
         self._completed.clear()
         self._complete(carried["completed"])
         self._tool_calls.extend(ToolCall.from_json_object(call) for call in carried["tool_calls"])
@@ -350,13 +369,12 @@ class Relay:
         )
 
     def _step(self, stage_input: StageInput) -> dict[str, JsonValue]:
-        follows = self._follows if self._parent == self._parent_before else None
-        return stage_input.step() | ({} if follows is None else {FOLLOWS: follows})
+        return stage_input.step() | ({} if self._follows is None else {FOLLOWS: self._follows})
 
     def complete_stage(self, spec: StageSpec, returned: StageReturn, handoff_id: str, at: datetime) -> None:
         """Note that a stage has finished; it hands on next."""
-        self.sender = Sender(agent_id=spec.name, agent_version=spec.version, execution_id=handoff_id)
-        self._parent = handoff_id
+        sender = Sender(agent_id=spec.name, agent_version=spec.version, execution_id=handoff_id)
+        self._take_up(sender, handoff_id)
         if returned.personal_data is not None:
             self.personal_data = merge_payloads(self.personal_data, returned.personal_data)
         self._tool_calls.extend(ToolCall.from_json_object(call) for call in returned.tool_calls)

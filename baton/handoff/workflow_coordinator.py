@@ -13,6 +13,7 @@ from uuid import UUID
 
 from pydantic import Field, JsonValue, ValidationError
 from temporalio import workflow
+from temporalio.exceptions import ChildWorkflowError
 
 from baton.budget.workflow import BudgetAccount
 from baton.contract.validation import is_expired
@@ -20,7 +21,7 @@ from baton.contract.workflow import ContractIssuer
 from baton.core.baton import Baton
 from baton.core.budget import OnExhaustion
 from baton.core.history import Outcome, Spend, StepKind
-from baton.core.messages import PipelineInput, PipelineResult, StageInput, StageReturn
+from baton.core.messages import PipelineInput, PipelineResult, SpanId, StageInput, StageReturn
 from baton.core.past import ChildHandoff
 from baton.core.patching import patch_effect
 from baton.core.pending import HandoffDecision
@@ -35,13 +36,14 @@ from baton.handoff.workflow_attempt import (
     OutgoingHandoff,
     StageExecutionError,
     execute_stage,
+    reason_of,
     wait_for_other_clock,
     wait_for_storage,
 )
 from baton.handoff.workflow_compression import Conversation
 from baton.handoff.workflow_escalation import Escalation
 from baton.ledger.chain import STAGE_FAILED
-from baton.ledger.records import Kind
+from baton.ledger.records import FAILED, Kind
 from baton.personal.records import merge_payloads, payload_changes
 from baton.runtime.workflow_handlers import RunHandlers
 from baton.telemetry.metrics import RECEIVER_FAILED, ROLLBACKS
@@ -84,6 +86,7 @@ def nth_id(number: int) -> str:
 class _RelayState(Record):
     sender: Sender
     parent: str | None
+    follows: SpanId | None
     completed: list[CompletedSubtask]
     tool_calls: list[ToolCall]
     personal_data: dict[str, JsonValue]
@@ -170,14 +173,14 @@ class HandoffCoordinator:
 
     async def receive_child(self, kind: str, seq: int, result: PipelineResult, task_id: str) -> None:
         """Record a child's result, and let the next handoff follow the child's last one."""
-        await self.escalation.record_result(
-            result,
+        await self.escalation.record_completion(
             task_id=task_id,
             event_id=self.new_id(),
             status="RETURNED",
             seq=seq,
             sender=kind,
             receiver=workflow.info().workflow_type,
+            result=result,
         )
         if self._relay is None or result.handoff is None:
             return
@@ -189,17 +192,33 @@ class HandoffCoordinator:
             ) from None
         self._sender = None  # no stage of this run can correct what the child hands on
 
+    async def receive_failure(self, kind: str, seq: int, step: str, error: ChildWorkflowError, task_id: str) -> None:
+        """Record that a child failed, and let the next handoff follow that: the child has handed nothing on."""
+        event_id = self.new_id()
+        await self.escalation.record_completion(
+            task_id=task_id,
+            event_id=event_id,
+            status=f"{FAILED}_1",
+            seq=seq,
+            sender=kind,
+            receiver=workflow.info().workflow_type,
+            details=reason_of(error),
+        )
+        if self._relay is not None:
+            self._relay.follow_failure(event_id, seq, step, workflow.now())
+        self._sender = None  # the pipeline itself hands on next
+
     async def complete_task(self, result: PipelineResult) -> None:
         """Record the run's own result as the task's, if a child's would be the last otherwise."""
         has_children = any(outcome.kind is StepKind.CHILD for outcome in self._state.outcomes)
         if has_children and workflow.info().parent is None:
-            await self.escalation.record_result(
-                result,
+            await self.escalation.record_completion(
                 task_id=result.task_id,
                 event_id=self.new_id(),
                 status="COMPLETED",
                 seq=result.steps,
                 sender=workflow.info().workflow_type,
+                result=result,
             )
 
     def merge_personal_data(self, result: PipelineResult) -> PipelineResult:

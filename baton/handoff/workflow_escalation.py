@@ -228,9 +228,8 @@ class Escalation:
         )
         await self._record_entry(entry, seq)
 
-    async def record_result(
+    async def record_completion(
         self,
-        result: PipelineResult,
         *,
         task_id: str,
         event_id: str,
@@ -238,11 +237,13 @@ class Escalation:
         seq: int,
         sender: str,
         receiver: str | None = None,
+        result: PipelineResult | None = None,
+        details: str = "",
     ) -> None:
-        """Record the result of a child, or of the whole task, before anything follows from it."""
+        """Record how a child or the whole task ended, before anything follows from it."""
         if self.on_record is False:
             return
-        message = {"output": result.output, "steps": result.steps}
+        message = {} if result is None else {"output": result.output, "steps": result.steps}
         if faults := find_unwritable(message):
             raise StageFailedError(
                 f"the result of {sender!r} cannot be recorded: {'; '.join(shorten_findings(faults))}"
@@ -252,7 +253,7 @@ class Escalation:
             task_id=task_id,
             event_id=event_id,
             status=status,
-            details="",
+            details=details,
             from_agent=usable_name(sender),
             to_agent=usable_name(receiver),
             message=message,

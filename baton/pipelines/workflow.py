@@ -38,9 +38,9 @@ from baton.pipelines.workflow_dispatch import (
     StepLimit,
     Takes,
     child_patch,
-    refund_on_failure,
     run_child,
     run_stage,
+    settle_failure,
 )
 from baton.pipelines.workflow_steps import (
     LONG_ENOUGH,
@@ -437,12 +437,11 @@ class Pipeline:
                 carried={CHAIN: chain} if (chain := self.carries[CHAIN]()) else {},
                 **self._handoffs.for_child(),
             )
-            async with self._limit.slot():
-                with refund_on_failure(self._account, seq, step):
-                    await self._limit.admit(start.goal, start.baton, start.params, start.inputs, start.personal_data)
-                    result = await run_child(
-                        kind, seq, step, start, task_queue, searchable=self._handlers.visibility.enabled
-                    )
+            async with self._limit.slot(), settle_failure(self._handoffs, kind, seq, step, self.task_id):
+                await self._limit.admit(start.goal, start.baton, start.params, start.inputs, start.personal_data)
+                result = await run_child(
+                    kind, seq, step, start, task_queue, searchable=self._handlers.visibility.enabled
+                )
             self._account.settle_child_result(seq, step, result)
             await self._handoffs.receive_child(kind, seq, result, self.task_id)
             self._handlers.visibility.add_seconds(LONG_ENOUGH)

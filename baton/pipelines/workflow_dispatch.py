@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TypeVar
 
@@ -16,7 +16,6 @@ from temporalio.exceptions import (
     is_cancelled_exception,
 )
 
-from baton.budget.workflow import BudgetAccount
 from baton.core.baton import Baton
 from baton.core.history import Spend, find_top_up
 from baton.core.messages import PipelineInput, PipelineResult, StageInput, StageReturn
@@ -188,16 +187,20 @@ def _child_id(seq: int, step: str) -> str:
     return names[: MAX_SERVER_NAME_BYTES - len(suffix)].decode(errors="ignore") + suffix
 
 
-@contextmanager
-def refund_on_failure(account: BudgetAccount, seq: int, step: str) -> Iterator[None]:
-    """If a child fails or is canceled in the block, charge its reported cost and release the rest."""
+@asynccontextmanager
+async def settle_failure(
+    handoffs: HandoffCoordinator, kind: str, seq: int, step: str, task_id: str
+) -> AsyncIterator[None]:
+    """If a child fails or is canceled in the block, charge its reported cost, release the rest, and record its end."""
     try:
         yield
     except (StageFailedError, asyncio.CancelledError) as error:
         spend, topped_up = Spend(), 0
         if isinstance(error, StageExecutionError):
             spend, topped_up = error.spend, error.topped_up_micro_usd
-        account.settle_child(seq, step, spend, topped_up_micro_usd=topped_up)
+        handoffs.account.settle_child(seq, step, spend, topped_up_micro_usd=topped_up)
+        if isinstance(error.__cause__, ChildWorkflowError):  # else no child was started
+            await handoffs.receive_failure(kind, seq, step, error.__cause__, task_id)
         raise
 
 

@@ -1,5 +1,6 @@
 """The pipelines of the handoff tests."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -76,6 +77,43 @@ class Supervises:
         await self.pipeline.child(Works.run, "Review one half", name="one")
         await self.pipeline.child(Works.run, "Review the other", name="other")
         return self.pipeline.result("both halves are reviewed")
+
+
+@workflow.defn
+class WorksInPart:
+    """A worker whose first agent works; then it raises, or waits for a person with the parameter `waits`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.stage(extract)
+        if not self.pipeline.params.get("waits"):
+            raise ValueError("the annex is missing")
+        await self.pipeline.approve("release manager", within=IN_TIME)
+        return self.pipeline.result()
+
+
+@workflow.defn
+class Replaces:
+    """A supervisor whose worker fails; with the parameter `anyway` it has its own agents do the work."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        try:
+            await self.pipeline.child(WorksInPart.run, "Review it", name="worker", params=self.pipeline.params)
+        except (StageFailedError, asyncio.CancelledError):
+            if not self.pipeline.params.get("anyway"):
+                raise
+        await self.pipeline.stage(analyse)
+        await self.pipeline.stage(score)
+        return self.pipeline.result("reviewed by its own agents")
 
 
 @workflow.defn
@@ -345,6 +383,8 @@ class Pays:
 PIPELINES: list[type] = [
     Supervises,
     Works,
+    WorksInPart,
+    Replaces,
     Pays,
     Undoes,
     Talks,

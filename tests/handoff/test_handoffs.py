@@ -1,7 +1,7 @@
 """Handoffs between stages on a real server: sealed, judged, put on record, and what becomes of those refused."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -38,13 +38,14 @@ from tests.handoff.handoff_pipelines import (
     Forgets,
     FourAgents,
     Pays,
+    Replaces,
     Spends,
     Supervises,
     Undoes,
 )
 from tests.handoff.handoff_stages import INJECTION, STAGES
 from tests.pipelines.stages import EXECUTED
-from tests.support import LIMIT, Handle, failure, overview, sealing_worker, start, until
+from tests.support import LIMIT, Handle, failure, overview, sealing_worker, start, until, until_waiting
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +123,72 @@ class TestSupervisor:
         assert task.cost.micro_usd == run.result.spend.micro_usd
         head = ChainHead.from_anchor("baton", run.result.task_id, run.record.anchors[-1])
         assert head.sequence == len(task.records), "the history holds the head of the last record"
+
+
+async def fail_by_itself(client: Client, supervisor: Handle) -> str:
+    """Let the worker raise, and return what its supervisor learns."""
+    return "ValueError: the annex is missing"
+
+
+async def cancel(client: Client, supervisor: Handle) -> str:
+    await (await worker_of(client, supervisor)).cancel()
+    return "CancelledError: "
+
+
+async def terminate(client: Client, supervisor: Handle) -> str:
+    await (await worker_of(client, supervisor)).terminate()
+    return "TerminatedError: "
+
+
+async def worker_of(client: Client, supervisor: Handle) -> Handle:
+    """Return the worker of a supervisor, once it waits for a person after its first agent."""
+    await until_waiting(supervisor, "worker")
+    [(child_id, *_)] = (await read_run(client, supervisor.id)).children
+    child = client.get_workflow_handle(child_id)
+    await until_waiting(child, "release manager")
+    return child
+
+
+@pytest.mark.parametrize("end", [fail_by_itself, cancel, terminate])
+class TestFailedWorker:
+    async def test_its_way_back_is_on_record_and_the_next_handoff_follows(
+        self, worker: Worker, safeguards: Safeguards, end: Callable[[Client, Handle], Awaitable[str]]
+    ) -> None:
+        """The task does not begin again: the supervisor hands on what its worker brought back."""
+        supervisor = await start(worker, Replaces.run, anyway=True, waits=end is not fail_by_itself)
+        why = await end(worker.client, supervisor)
+        await supervisor.result()
+        run = await check_read_back(worker, supervisor, safeguards)
+        task = await trace(safeguards, run.start.task_id or "")
+
+        first, _, back, second, _, third, *_ = task.records
+        assert (back.fields.kind, back.fields.status) == ("completion", "FAILED_1")
+        assert (back.fields.from_agent, back.fields.to_agent) == ("WorksInPart", "Replaces")
+        assert (back.fields.details or "").startswith(why)
+        assert [record.fields.kind for record in (first, second, third)] == ["start", "handoff", "handoff"]
+        assert (second.body["parentHandoffId"], second.fields.from_agent) == (back.fields.event_id, "Replaces")
+        assert [subtask["description"] for subtask in second.body["completedSubtasks"]] == ["failed: worker"]
+        assert (third.body["parentHandoffId"], third.fields.from_agent) == (second.fields.event_id, "analyse")
+        assert task.output["output"] == "reviewed by its own agents"
+        assert task.report.verdict == "valid, completeness not checked"
+
+    async def test_a_supervisor_that_fails_too_has_recorded_it(
+        self, worker: Worker, safeguards: Safeguards, end: Callable[[Client, Handle], Awaitable[str]]
+    ) -> None:
+        """It is the last record of the task, which has no output."""
+        supervisor = await start(worker, Replaces.run, waits=end is not fail_by_itself)
+        why = await end(worker.client, supervisor)
+        await failure(supervisor)
+        run = await read_run(worker.client, supervisor.id)
+        task = await trace(safeguards, run.start.task_id or "")
+
+        back = task.records[-1].fields
+        assert (back.status, back.from_agent, back.to_agent) == ("FAILED_1", "WorksInPart", "Replaces")
+        assert (back.details or "").startswith(why)
+        assert task.output is None
+        head = ChainHead.from_anchor("baton", task.task_id, run.anchors[-1])
+        assert head.sequence == len(task.records), "the history holds the head of the last record"
+        await assert_replays(supervisor, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))
 
 
 class TestFourAgents:
