@@ -333,21 +333,6 @@ class StageInput(CompactRecord):
         members: dict[str, JsonValue] = self.model_dump(mode="json", exclude=elsewhere)
         return members
 
-    @classmethod
-    def from_handoff(cls, message: Mapping[str, Any]) -> Self:
-        """Return the stage input in a handoff."""
-        members = {
-            "stage": message["toAgent"]["agentType"],
-            "task_id": message["taskId"],
-            "baton": message["currentState"],
-            "personal_data": message.get("personalDataPayload", {}),
-            "turns": message["conversationHistoryVerbatim"],
-            "summary": message["conversationHistorySummary"],
-            "handoff_id": message["handoffId"],
-        }
-        step = {name: value for name, value in message.get("step", {}).items() if name in cls.model_fields}
-        return cls.model_validate({**step, **members})
-
 
 class Missing(CompactRecord):
     """The input of the activity that waits for a worker with a missing part.

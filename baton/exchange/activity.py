@@ -12,7 +12,6 @@ from baton.artifacts.store import ArtifactStore
 from baton.core.verdict import HandoffStatus
 from baton.exchange.records import ADMIT, OPEN, AcceptRequest, Admission, OpenedMessage, message_digest
 from baton.handoff.activity_receive import current_run_name, find_run_chain, require_gate
-from baton.handoff.records import reply_to_of
 from baton.handoff.sealed import SealError
 from baton.handoff.store_gate import MAX_BYTES_ON_LOOP, REPLAY, audience_check
 from baton.handoff.store_signing import open_sealed
@@ -36,7 +35,7 @@ async def admit(request: AcceptRequest) -> Admission:
     gate = require_gate(current_parts().gate)
     here, run_chain = activity.info(), await find_run_chain(request.run_chain)
     audience_findings = audience_check(here.workflow_id or "", here.workflow_namespace or "", run_chain)
-    receipt, message = await gate.accept(
+    receipt, judgement = await gate.accept(
         request.message,
         request.receiver,
         run_id=current_run_name(),
@@ -44,17 +43,16 @@ async def admit(request: AcceptRequest) -> Admission:
         extra_checks=[audience_findings],
     )
     record_verdict(receipt.verdict.reason.value if receipt.verdict.reason else HandoffStatus.ACCEPTED.value)
+    message, outline = judgement.message, judgement.outline
     if not message:
         return Admission(receipt=receipt)
-    sender = message.get("fromAgent")
-    agent = sender.get("agentId") if isinstance(sender, Mapping) else None
-    is_replay = audience_findings(message) or any(finding.rule == REPLAY for finding in receipt.verdict.findings)
+    is_replay = audience_findings(outline) or any(finding.rule == REPLAY for finding in receipt.verdict.findings)
     return Admission(
         receipt=receipt,
         digest=message_digest(message),
-        sender=agent if isinstance(agent, str) else "",
+        sender=outline.from_agent.agent_id or "",
         # Anyone can forward a copy without a key; our rejection must not reach the sender before the real answer.
-        reply_to=None if is_replay else reply_to_of(message),
+        reply_to=None if is_replay else outline.step.reply_to,
         message=dict(message) if receipt.verdict else None,
     )
 

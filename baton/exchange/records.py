@@ -14,9 +14,11 @@ from pydantic import Field, JsonValue
 
 from baton.core.baton import Baton
 from baton.core.costs import CostTracking
+from baton.core.outline import Outline
 from baton.core.patching import unknown_decisions
 from baton.core.receivers import ReceiverRequirements
 from baton.core.verdict import Code, Receipt, Verdict
+from baton.handoff.records import Handoff
 from baton.handoff.sealed import KEY_ID, NAMESPACE, SIGNATURE
 from baton.wire.json_values import digest
 from baton.wire.records import CompactRecord, Digest, Instant, Integer, Name, OpenRecord, Timestamp, Uuid4
@@ -261,37 +263,17 @@ class ProcessedHandoffs:
         return [answer.to_json_object() for answer in self._answers.values()]
 
 
-class QueueKey(CompactRecord):
-    """A message's claimed position in its chain, from bytes that are not yet verified."""
-
-    handoff_id: str = ""
-    parent: str = ""
-    task_id: str = ""
-    hops: int = -1
-
-    @classmethod
-    def of(cls, message: Any) -> "QueueKey":
-        """Return a message's position without its invalid members; it never raises."""
-        if not isinstance(message, Mapping):
-            return cls()
-        trail = message.get("trail")
-        hops = trail.get("hops") if isinstance(trail, Mapping) else None
-        texts = (message.get(name) for name in ("handoffId", "parentHandoffId", "taskId"))
-        handoff, parent, task = (text if isinstance(text, str) else "" for text in texts)
-        return cls(handoff_id=handoff, parent=parent, task_id=task, hops=hops if type(hops) is int else -1)
-
-
-def next_in_line(waiting: Sequence[QueueKey]) -> int:
+def next_in_line(waiting: Sequence[Outline]) -> int:
     """Return the index of the next message: in order of arrival, but parents before their children."""
     known_ids = {key.handoff_id for key in waiting if key.handoff_id}
     first = 0
     for index, key in enumerate(waiting):
-        if not key.parent or key.parent not in known_ids or key.parent == key.handoff_id:
+        if key.parent_handoff_id not in known_ids or key.parent_handoff_id == key.handoff_id:
             first = index
             break
     best = waiting[first]
     for index, key in enumerate(waiting):
-        if key.task_id and key.task_id == best.task_id and -1 < key.hops < best.hops:
+        if key.task_id and key.task_id == best.task_id and -1 < key.trail.hops < best.trail.hops:
             first, best = index, key
     return first
 
@@ -380,23 +362,22 @@ class ReceivedHandoff(CompactRecord):
     seconds: float = 0.0
 
     @classmethod
-    def of(cls, admission: Admission, seconds: float) -> "ReceivedHandoff":
+    def of(cls, admission: Admission, handoff: Handoff, seconds: float) -> "ReceivedHandoff":
         """Return the received handoff of an admission that accepted it."""
-        message: Mapping[str, Any] | None = admission.message
-        if message is None or admission.digest is None:
+        if admission.digest is None:
             raise ValueError("only an accepted handoff is received")
         return cls(
-            handoff_id=message["handoffId"],
-            task_id=message["taskId"],
+            handoff_id=handoff.handoff_id,
+            task_id=handoff.task_id,
             digest=admission.digest,
             sender=admission.sender,
             reply_to=admission.reply_to,
-            description=message["taskDescription"],
-            constraints=message["constraints"],
-            state=message["currentState"],
-            trail=message.get("trail"),
-            step=message.get("step") or {},
-            cost=CostTracking.model_validate(message["costTracking"], strict=False),
+            description=handoff.task_description,
+            constraints=handoff.constraints,
+            state=handoff.current_state,
+            trail=None if handoff.trail is None else handoff.trail.to_json_object(),
+            step=handoff.step or {},
+            cost=handoff.cost_tracking,
             flags=admission.receipt.flags,
             anchor=admission.receipt.anchor,
             seconds=round(seconds, 6),

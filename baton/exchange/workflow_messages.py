@@ -20,6 +20,7 @@ from temporalio.common import RetryPolicy, TypedSearchAttributes
 from temporalio.exceptions import ActivityError, FailureError, WorkflowAlreadyStartedError, is_cancelled_exception
 
 from baton.core.messages import PipelineInput
+from baton.core.outline import Outline
 from baton.core.receivers import ReceiverRequirements
 from baton.core.verdict import HandoffStatus
 from baton.errors import HandoffError, StageFailedError
@@ -33,7 +34,6 @@ from baton.exchange.records import (
     Admission,
     OpenedMessage,
     ProcessedHandoffs,
-    QueueKey,
     ReceivedHandoff,
     next_in_line,
 )
@@ -249,12 +249,12 @@ class _Queued:
     raw: bytes
 
     @cached_property
-    def key(self) -> QueueKey:
+    def key(self) -> Outline:
         """Its claimed position in its chain, which only decides the order."""
         try:
-            return QueueKey.of(loads_strict(self.raw))
+            return Outline.of(loads_strict(self.raw))
         except HandoffError:
-            return QueueKey()
+            return Outline()
 
 
 class Arrivals:
@@ -341,19 +341,18 @@ class Arrivals:
             self._note(f"{ack.answer.value}: handoff {ack.handoff_id} of {admission.sender!r}: {ack.reason}")
         received = None
         if earlier is None and ack.accepted:
-            received = self._measure(ReceivedHandoff.of(admission, 0.0), admission.message or {}, ack)
+            received = self._receive_measured(admission, Handoff.from_json_object(admission.message or {}), ack)
         await self._reply(admission.reply_to, ack)
         return received
 
-    def _measure(self, received: ReceivedHandoff, message: Mapping[str, Any], ack: Acknowledgement) -> ReceivedHandoff:
-        """Measure a handoff from dispatch to acceptance, and note it if it took too long."""
-        sent_at = Handoff.from_json_object(message).timestamp
-        seconds = max((ack.at - sent_at).total_seconds(), 0.0)
-        self._handlers.metrics.measure(LATENCY, seconds, Transport.SIGNAL, received.sender, ack.by)
+    def _receive_measured(self, admission: Admission, handoff: Handoff, ack: Acknowledgement) -> ReceivedHandoff:
+        """Measure a handoff from dispatch to acceptance, note it if it took too long, and return it."""
+        seconds = max((ack.at - handoff.timestamp).total_seconds(), 0.0)
+        self._handlers.metrics.measure(LATENCY, seconds, Transport.SIGNAL, admission.sender, ack.by)
         breach = slo_breach(Transport.SIGNAL, seconds)
         if breach:
-            self._note(f"{received.sender!r} to {ack.by!r}: {breach}")
-        return received.model_copy(update={"seconds": round(seconds, 6)})
+            self._note(f"{admission.sender!r} to {ack.by!r}: {breach}")
+        return ReceivedHandoff.of(admission, handoff, seconds)
 
     def _count(self, verdict: str, sender: str, receiver: str) -> None:
         self._handlers.metrics.handoff(verdict, sender, receiver)

@@ -2,10 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
 
 from pydantic import ValidationError
 from temporalio import activity
@@ -14,17 +13,19 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from baton.contract.records import TOOL_DENIED
 from baton.core.history import Spend, find_spend
 from baton.core.messages import StageInput, StageReturn
+from baton.core.outline import Outline
 from baton.core.receivers import ReceiverRequirements
 from baton.core.stages import StageSpec
 from baton.core.verdict import Code, Finding, Receipt, Verdict
 from baton.errors import ConfigurationError
+from baton.handoff.records import Handoff
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.handoff.store_gate import AUDIENCE_RUN, Gate, audience_check, contract_check
 from baton.handoff.validation import Check
 from baton.keys.store_keyring import KeyringError
 from baton.ledger.chain import CANCELED
-from baton.ledger.entries import cost_after, run_name
-from baton.ledger.records import AuditEntry, Kind, LedgerError, LedgerUnavailableError
+from baton.ledger.entries import run_name
+from baton.ledger.records import AuditCost, AuditEntry, Kind, LedgerError, LedgerUnavailableError
 from baton.telemetry.metrics import Metrics, Transport
 from baton.telemetry.verdicts import record_answer
 from baton.wire.json_values import canonical_json
@@ -60,8 +61,12 @@ async def answer_handoff(
     sealed: UnverifiedHandoff,
     spec: StageSpec,
     clock: Callable[[], datetime] = now_utc,
-) -> tuple[Receipt, StageInput | None, Mapping[str, Any]]:
-    """Answer a stage's handoff: the recorded receipt, the stage's input if accepted, and the message."""
+) -> tuple[Receipt, Handoff, StageInput]:
+    """Answer a stage's handoff: return the recorded receipt, the handoff, and the stage's input in it.
+
+    Raises:
+        ApplicationError: It is rejected; the error carries the stage's answer.
+    """
     stage_inputs: list[StageInput] = []  # filled by its check, so that the input is parsed once
     run_chain = await find_run_chain(_claimed_chain(sealed)) if activity.in_activity() else None
     checks = [
@@ -72,7 +77,7 @@ async def answer_handoff(
     # A short outage must not use up the stage's own retries.
     for pause in (*_ANSWER_PAUSES, None):
         try:
-            receipt, message = await gate.accept(
+            receipt, judgement = await gate.accept(
                 sealed.raw, requirements(spec), run_id=current_run_name(), run_chain=run_chain, extra_checks=checks
             )
             break
@@ -81,8 +86,10 @@ async def answer_handoff(
                 raise _outage_failure(error) from error
             _log.warning("a handoff to %s waits for the ledger: %s", spec.name, error)
             await asyncio.sleep(pause)
-    record_answer(metrics, receipt, message, spec.name, Transport.QUEUE)
-    return receipt, stage_inputs[0] if receipt.verdict else None, message
+    record_answer(metrics, receipt, judgement.outline, spec.name, Transport.QUEUE)
+    if judgement.handoff is None or not receipt.verdict:
+        raise refusal_error(_refused_return(receipt, spec, judgement.outline))
+    return receipt, judgement.handoff, stage_inputs[0]
 
 
 def _outage_failure(error: LedgerUnavailableError) -> Exception:
@@ -141,9 +148,9 @@ async def find_run_chain(claimed: str | None) -> str:
 def _input_check(stage_inputs: list[StageInput]) -> Check:
     """Return the check that `step` holds a stage's input, which it leaves in ``stage_inputs``."""
 
-    def check(message: Mapping[str, Any]) -> list[Finding]:
+    def check(handoff: Handoff) -> list[Finding]:
         try:
-            stage_inputs[:] = [StageInput.from_handoff(message)]
+            stage_inputs[:] = [handoff.stage_input()]
         except ValidationError as error:
             paths = ", ".join(sorted({".".join(map(str, fault["loc"])) for fault in list_faults(error)}))
             text = f"'step' is not a stage's input; see {paths}"
@@ -153,11 +160,9 @@ def _input_check(stage_inputs: list[StageInput]) -> Check:
     return check
 
 
-def refused_return(receipt: Receipt, spec: StageSpec, message: Mapping[str, Any]) -> StageReturn:
+def _refused_return(receipt: Receipt, spec: StageSpec, outline: Outline) -> StageReturn:
     """Return the stage's answer to a handoff that it rejected."""
-    step = message.get("step")
-    seq = step.get("seq", 1) if isinstance(step, Mapping) else 1
-    seq = seq if isinstance(seq, int) and seq > 0 else 1
+    seq = outline.step.seq or 1
     # A forged message, or one of another task, is recorded in the chain that it names, not in this run's.
     anchor = None if receipt.verdict.reason is Code.SIGNATURE_INVALID else receipt.anchor
     return StageReturn(stage=spec.name, seq=seq, attempt=receipt.attempt, verdict=receipt.verdict, anchor=anchor)
@@ -176,21 +181,20 @@ def expired_return(stage_input: StageInput, findings: list[Finding]) -> StageRet
 
 def refusal_error(answer: StageReturn) -> ApplicationError:
     """Return the activity failure that carries a stage's rejection."""
-    assert answer.verdict is not None  # noqa: S101 - `refused_return` and `expired_return` set it
+    assert answer.verdict is not None  # noqa: S101 - `_refused_return` and `expired_return` set it
     text = f"{answer.verdict.reason}: {answer.verdict.details}"[:_MAX_REFUSAL_LENGTH]
     return ApplicationError(
         text, answer, type=HANDOFF_REFUSED, non_retryable=True, category=ApplicationErrorCategory.BENIGN
     )
 
 
-async def record_return(
-    gate: Gate, message: Mapping[str, Any], returned: StageReturn, anchor: str | None
-) -> str | None:
+async def record_return(gate: Gate, handoff: Handoff, returned: StageReturn, anchor: str | None) -> str | None:
     """Record what a stage returned, and return the new head of the chain."""
     answer = {"baton_patch": returned.baton_patch, "output": returned.output, "findings": returned.findings}
 
     async def record() -> str:
-        return (await gate.record_return(message, answer, returned.spend, run_id=current_run_name())).anchor
+        run_id = current_run_name()
+        return (await gate.record_return(handoff, returned.attempt, answer, returned.spend, run_id=run_id)).anchor
 
     return await record_or_warn(record, f"what {returned.stage} returned") or anchor
 
@@ -217,17 +221,19 @@ def _warn_if_unrecorded(description: str) -> Iterator[None]:
         _log.warning("%s is not on record: %s", description, error)
 
 
-async def record_failure(gate: Gate, message: Mapping[str, Any], error: Exception) -> None:
+async def record_failure(gate: Gate, handoff: Handoff, attempt: int, error: Exception) -> None:
     """Record that a stage failed after accepting; log it if the ledger is down."""
     info = activity.info() if activity.in_activity() else None
-    attempt, activity_id = (info.attempt, info.activity_id) if info else (1, None)
+    execution, activity_id = (info.attempt, info.activity_id) if info else (1, None)
     spend = find_spend(error.details) if isinstance(error, ApplicationError) else Spend()
     details, run_id = f"{type(error).__name__}: {error}", current_run_name()
     with _warn_if_unrecorded("that a stage failed"):
-        await gate.record_failure(message, details, attempt, spend=spend, run_id=run_id, activity_id=activity_id)
+        await gate.record_failure(
+            handoff, attempt, details, execution=execution, spend=spend, run_id=run_id, activity_id=activity_id
+        )
 
 
-async def record_cancellation(gate: Gate, message: Mapping[str, Any], stage_input: StageInput, spend: Spend) -> None:
+async def record_cancellation(gate: Gate, handoff: Handoff, stage_input: StageInput, spend: Spend) -> None:
     """Record what a canceled stage had charged, because its run will not."""
     details = activity.cancellation_details() if activity.in_activity() else None
     if not spend or details is None or not (details.cancel_requested or details.not_found):
@@ -240,7 +246,7 @@ async def record_cancellation(gate: Gate, message: Mapping[str, Any], stage_inpu
         timestamp=now_utc(),
         to_agent=stage_input.stage,
         run_id=current_run_name(),
-        cost=cost_after(message, spend),
+        cost=AuditCost.of(handoff.cost_tracking).after(spend),
         message={"charged": spend.model_dump(mode="json")},
     )
     with _warn_if_unrecorded(f"what {stage_input.stage} had charged when it was canceled"):

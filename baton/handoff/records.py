@@ -6,13 +6,13 @@ received JSON, never over this record serialized again.
 """
 
 import copy
-from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar
 
 from pydantic import JsonValue
 
 from baton.core.costs import CostTracking
+from baton.core.messages import StageInput
 from baton.core.receivers import CURRENT
 from baton.core.turns import Turn
 from baton.wire.records import (
@@ -39,14 +39,6 @@ from baton.wire.text import quantity
 
 REPLY_TO = "replyTo"
 """Member of a handoff's `step`: the workflow that waits for the answer."""
-
-
-def reply_to_of(message: Mapping[str, Any]) -> str | None:
-    """Return the workflow that waits for the answer to a handoff; None if no pipeline sent it."""
-    step = message.get("step")
-    workflow_id = step.get(REPLY_TO) if isinstance(step, Mapping) else None
-    return workflow_id if isinstance(workflow_id, str) else None
-
 
 MAX_HOPS = 256
 """The maximum number of handoffs of a task."""
@@ -265,11 +257,28 @@ class Handoff(OpenRecord):
     trail: Annotated[Trail | None, NOT_NULL] = None
     step: Annotated[dict[str, JsonValue] | None, NOT_NULL] = None
 
+    @property
+    def begins_task(self) -> bool:
+        """Whether it begins a task, and so needs no completed subtasks."""
+        return (self.initial is True or self.task_description == INITIAL) and self.parent_handoff_id is None
 
-def begins_task(message: Mapping[str, Any]) -> bool:
-    """Return whether a message begins a task, and so needs no completed subtasks."""
-    claims_initial = message.get("initial") is True or message["taskDescription"] == INITIAL
-    return claims_initial and message["parentHandoffId"] is None
+    def stage_input(self) -> StageInput:
+        """Return the stage's input in it.
+
+        Raises:
+            ValidationError: `step` is not a stage's input.
+        """
+        step = {name: value for name, value in (self.step or {}).items() if name in StageInput.model_fields}
+        members = {
+            "stage": self.to_agent.agent_type,
+            "task_id": self.task_id,
+            "baton": self.current_state,
+            "personal_data": self.personal_data_payload or {},
+            "turns": [turn.to_json_object() for turn in self.conversation_history_verbatim],
+            "summary": self.conversation_history_summary,
+            "handoff_id": self.handoff_id,
+        }
+        return StageInput.model_validate({**step, **members})
 
 
 def handoff_schema() -> dict[str, Any]:

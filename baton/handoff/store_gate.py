@@ -12,23 +12,24 @@ import hmac
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from baton.contract.validation import expiry_findings, validate_contract
 from baton.core.history import Spend
+from baton.core.outline import Outline
 from baton.core.receivers import ReceiverRequirements
 from baton.core.store_schemas import SchemaGate
 from baton.core.verdict import TOLERANCE, Code, Finding, HandoffStatus, Receipt, Verdict, rejected
 from baton.errors import HandoffError
-from baton.handoff.records import handoff_schema, reply_to_of
+from baton.handoff.records import Handoff, handoff_schema
 from baton.handoff.sealed import NAMESPACE, SealError
 from baton.handoff.store_signing import open_sealed
 from baton.handoff.validation import Check, Scan, staleness_finding, validate_handoff
 from baton.keys.store_keyring import Key, Keyring, Purpose
 from baton.ledger.chain import ChainHead
-from baton.ledger.entries import AGAIN, MAX_NAME_LENGTH, RedactionPolicy, cost_after, handoff_entry, redact, usable_name
-from baton.ledger.records import FAILED, AuditEntry, Kind, LedgerConflictError
+from baton.ledger.entries import AGAIN, MAX_NAME_LENGTH, RedactionPolicy, handoff_entry, redact, usable_name
+from baton.ledger.records import FAILED, AuditCost, AuditEntry, Kind, LedgerConflictError
 from baton.ledger.store import Ledger
 from baton.ledger.store_writer import Appended
 from baton.personal.records import commit_unsealed, is_payload
@@ -60,7 +61,7 @@ AUDIENCE_RUN = "audienceRun"
 """The member that names the first run of the chain that may accept a message."""
 
 
-def audience_check(audience: str, namespace: str, run_chain: str) -> Check:
+def audience_check(audience: str, namespace: str, run_chain: str) -> Callable[[Handoff | Outline], list[Finding]]:
     """Return the check that a message names this receiver; a message for another one is a replay.
 
     Args:
@@ -69,17 +70,21 @@ def audience_check(audience: str, namespace: str, run_chain: str) -> Check:
         run_chain: The first run of the receiver's chain; a message need not name it.
     """
 
-    def check(message: Mapping[str, Any]) -> list[Finding]:
-        expected = {"audience": audience, NAMESPACE: namespace, AUDIENCE_RUN: message.get(AUDIENCE_RUN) and run_chain}
+    def check(message: Handoff | Outline) -> list[Finding]:
+        addresses = {
+            "audience": (message.audience, audience),
+            NAMESPACE: (message.namespace, namespace),
+            AUDIENCE_RUN: (message.audience_run, message.audience_run and run_chain),
+        }
         return [
             Finding(
                 code=Code.SIGNATURE_INVALID,
-                text=f"its member {name!r} does not name {value!r}, where it arrived; a copy is not accepted",
+                text=f"its member {name!r} does not name {expected!r}, where it arrived; a copy is not accepted",
                 at=f"/{name}",
                 rule=REPLAY,
             )
-            for name, value in expected.items()
-            if message.get(name) != value
+            for name, (named, expected) in addresses.items()
+            if named != expected
         ]
 
     return check
@@ -88,8 +93,8 @@ def audience_check(audience: str, namespace: str, run_chain: str) -> Check:
 def contract_check(clock: Callable[[], datetime], tolerance: timedelta) -> Check:
     """Return the check that a received contract is valid, and has not expired; `tolerance` as in `Freshness`."""
 
-    def check(message: Mapping[str, Any]) -> list[Finding]:
-        contract = message.get("step", {}).get("contract")
+    def check(handoff: Handoff) -> list[Finding]:
+        contract: Any = (handoff.step or {}).get("contract")
         if contract is None:
             return []
         now = clock()
@@ -120,12 +125,19 @@ class Judgement:
     Attributes:
         verdict: The verdict, before people's releases.
         message: The parsed message; empty if its seal does not hold.
+        handoff: The handoff in it; None if its seal or its schema does not hold.
         flags: What the safety scan noticed and let pass.
     """
 
     verdict: Verdict
-    message: Mapping[str, Any]
+    message: Mapping[str, Any] = field(default_factory=dict)
+    handoff: Handoff | None = None
     flags: Sequence[str] = ()
+
+    @cached_property
+    def outline(self) -> Outline:
+        """What the message says of itself."""
+        return Outline.of(self.message)
 
 
 @dataclass(frozen=True)
@@ -159,8 +171,8 @@ class Gate:
         run_chain: str | None = None,
         task_id: str | None = None,
         extra_checks: Iterable[Check] = (),
-    ) -> tuple[Receipt, Mapping[str, Any]]:
-        """Answer a handoff: return the receipt once it is recorded, and the message.
+    ) -> tuple[Receipt, Judgement]:
+        """Answer a handoff: return the receipt once it is recorded, and what it is about.
 
         Args:
             raw: The message as received.
@@ -170,29 +182,32 @@ class Gate:
             task_id: The task that the message must belong to, if it is known.
             extra_checks: Further checks of a message whose schema holds.
 
+        Returns:
+            The receipt, and the message as it was judged; of an accepted one `handoff` is never None.
+
         Raises:
             LedgerUnavailableError: The answer could not be recorded; nothing was accepted.
         """
         judge = functools.partial(self.judge, raw, receiver, task_id=task_id, extra_checks=extra_checks)
         is_quick = self.detector is detect and len(raw) <= MAX_BYTES_ON_LOOP  # another detector may ask a service
         judgement = judge() if is_quick else await asyncio.to_thread(judge)
-        message = judgement.message
+        message, handoff = judgement.message, judgement.handoff
         at, digest = self.clock(), format_digest(sha256(raw))
         readable = message or _read_unverified(raw)
-        attempt = _attempt(readable)
+        outline = judgement.outline if message else Outline.of(readable)
         verdict, released_by = apply_waivers(judgement.verdict, message)
-        chain = task_id or usable_name(readable.get("taskId")) or "unknown"
-        find_replay = functools.partial(self._find_replay, message, chain, run_chain)
+        chain = task_id or usable_name(outline.task_id) or "unknown"
+        find_replay = functools.partial(self._find_replay, handoff, chain, run_chain)
         if verdict and (refusal := await find_replay()) is not None:
             verdict = refusal
-        begins = verdict and message.get("initial") is True and reply_to_of(message) is None
+        begins = verdict and outline.initial and outline.step.reply_to is None
         entry = handoff_entry(
             self._recordable(readable),
             task_id=chain,
             kind=START if begins else Kind.HANDOFF,
             status=verdict.answer,
             timestamp=at,
-            attempt=attempt,
+            attempt=outline.step.attempt,
             reason=None if verdict.reason is None else verdict.reason.value,
             details=verdict.details,
             actor=released_by,
@@ -215,23 +230,23 @@ class Gate:
             conflict |= {"status": HandoffStatus.REJECTED, "reason": Code.SIGNATURE_INVALID, "details": verdict.details}
             head, repeated = await self.ledger.append_once(entry.model_copy(update=conflict))
         receipt = Receipt(
-            handoff_id=usable_name(readable.get("handoffId")) or "",
+            handoff_id=usable_name(outline.handoff_id) or "",
             task_id=chain,
             digest=digest,
-            attempt=attempt,
+            attempt=outline.step.attempt,
             verdict=verdict,
             flags=[*judgement.flags] if verdict.valid else [],
             anchor=head.anchor,
             at=at,
             again=repeated,
         )
-        return receipt, message
+        return receipt, judgement
 
-    async def _find_replay(self, message: Mapping[str, Any], chain: str, run_chain: str | None) -> Verdict | None:
-        """Return the rejection of a message that a run accepted which the receiver's does not continue, or None."""
-        if run_chain is None or AUDIENCE_RUN in message:  # the audience names the only chain that may accept it
+    async def _find_replay(self, handoff: Handoff | None, chain: str, run_chain: str | None) -> Verdict | None:
+        """Return the rejection of a handoff that a run accepted which the receiver's does not continue, or None."""
+        if handoff is None or run_chain is None or handoff.audience_run:  # it names the only chain that may accept it
             return None
-        for header in await self.ledger.acceptances(chain, message["handoffId"]):
+        for header in await self.ledger.acceptances(chain, handoff.handoff_id):
             if header.run_chain != run_chain:
                 text = (
                     f"{header.run_id!r} accepted it before, and the receiver's run does not continue that one; make a "
@@ -252,15 +267,15 @@ class Gate:
         try:
             message = open_sealed(raw, self.keyring).message
         except SealError as error:
-            return Judgement(rejected(Code.SIGNATURE_INVALID, str(error)), {})
+            return Judgement(rejected(Code.SIGNATURE_INVALID, str(error)))
         checks: list[Check] = [self._check_freshness, _check_personal_data, *extra_checks]
         if task_id is not None:
             checks.append(_task_check(task_id))
         flags: list[str] = []
-        verdict = validate_handoff(
+        verdict, handoff = validate_handoff(
             message, receiver, self._scanner(flags), check_schema=handoff_gate(), extra_checks=checks
         )
-        return Judgement(verdict, message, flags)
+        return Judgement(verdict, message, handoff, flags)
 
     def unsafe(self, message: Any) -> list[str]:
         """Return the safety scan's violations in a message that is not a handoff, without quoting it."""
@@ -270,46 +285,47 @@ class Gate:
         ]
 
     async def record_return(
-        self, message: Mapping[str, Any], answer: Mapping[str, Any], spend: Spend, *, run_id: str | None = None
+        self, handoff: Handoff, attempt: int, answer: Mapping[str, Any], spend: Spend, *, run_id: str | None = None
     ) -> ChainHead:
         """Record a receiver's result of a handoff, with its cost."""
         entry = AuditEntry(
             kind="completion",
-            task_id=message["taskId"],
-            event_id=message["handoffId"],
-            attempt=_attempt(message),
+            task_id=handoff.task_id,
+            event_id=handoff.handoff_id,
+            attempt=attempt,
             status="RETURNED",
             timestamp=self.clock(),
-            from_agent=message["toAgent"]["agentType"],
+            from_agent=handoff.to_agent.agent_type,
             run_id=run_id,
-            cost=cost_after(message, spend),
-            message=self._redact(dict(answer), message["handoffId"]),
+            cost=AuditCost.of(handoff.cost_tracking).after(spend),
+            message=self._redact(dict(answer), handoff.handoff_id),
         )
         return await self._append(entry)
 
     async def record_failure(
         self,
-        message: Mapping[str, Any],
-        error: str,
+        handoff: Handoff,
         attempt: int,
+        error: str,
         *,
+        execution: int = 1,
         spend: Spend | None = None,
         run_id: str | None = None,
         activity_id: str | None = None,
     ) -> None:
-        """Record that a receiver failed after accepting, and what it had spent."""
+        """Record that an execution of a receiver failed after accepting, and what it had spent."""
         await self._append(
             AuditEntry(
                 kind="completion",
-                task_id=message["taskId"],
-                event_id=message["handoffId"],
-                attempt=attempt,
-                status=f"{FAILED}_{_attempt(message)}",
+                task_id=handoff.task_id,
+                event_id=handoff.handoff_id,
+                attempt=execution,
+                status=f"{FAILED}_{attempt}",
                 timestamp=self.clock(),
-                from_agent=message["toAgent"]["agentType"],
+                from_agent=handoff.to_agent.agent_type,
                 details=error[:MAX_ERROR_LENGTH],
                 run_id=run_id,
-                cost=cost_after(message, spend) if spend else None,
+                cost=AuditCost.of(handoff.cost_tracking).after(spend) if spend else None,
                 message={"activity": activity_id} if activity_id else {},
             )
         )
@@ -368,16 +384,16 @@ class Gate:
 
         return scan_message
 
-    def _check_freshness(self, message: Mapping[str, Any]) -> list[Finding]:
-        finding = staleness_finding(message, self.clock(), self.freshness.max_age, self.freshness.tolerance)
+    def _check_freshness(self, handoff: Handoff) -> list[Finding]:
+        finding = staleness_finding(handoff, self.clock(), self.freshness.max_age, self.freshness.tolerance)
         return [finding] if finding else []
 
 
 def _task_check(task_id: str) -> Check:
     """Return the check that a message belongs to the receiver's task; a message of another one is a replay."""
 
-    def check(message: Mapping[str, Any]) -> list[Finding]:
-        if message["taskId"] == task_id:
+    def check(handoff: Handoff) -> list[Finding]:
+        if handoff.task_id == task_id:
             return []
         return [Finding(code=Code.SIGNATURE_INVALID, text="the message is of another task", at="/taskId")]
 
@@ -400,15 +416,9 @@ def _read_unverified(raw: bytes) -> dict[str, Any]:
     return {"raw": raw[:MAX_RAW_BYTES].decode("utf-8", "backslashreplace")}
 
 
-def _check_personal_data(message: Mapping[str, Any]) -> list[Finding]:
+def _check_personal_data(handoff: Handoff) -> list[Finding]:
     """Return a finding if personal data is not encrypted: it must never be recorded."""
-    if is_payload(message.get("personalDataPayload", {})):
+    if is_payload(handoff.personal_data_payload or {}):
         return []
     text = "personalDataPayload is not sealed; seal it with the vault before handing it on"
     return [Finding(code=Code.SCHEMA_INVALID, text=text, at="/personalDataPayload")]
-
-
-def _attempt(message: Mapping[str, Any]) -> int:
-    step = message.get("step")
-    attempt = step.get("attempt", 1) if isinstance(step, Mapping) else 1
-    return attempt if isinstance(attempt, int) and 0 < attempt < 1_000_000 else 1

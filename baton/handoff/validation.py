@@ -7,39 +7,30 @@ reports all findings at once. Safety is scanned even in a message that breaks th
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from decimal import Decimal
 from typing import Any
 
 from baton.core.receivers import ReceiverRequirements, misdelivery
 from baton.core.verdict import CLOCK, EXPIRES_AT, Code, Finding, Verdict
-from baton.handoff.records import begins_task
-from baton.wire.money import to_micro_usd
-from baton.wire.records import parse_instant
+from baton.handoff.records import Handoff
 from baton.wire.schemas import parse_pointer, parse_version, version_mismatch
 
 
 def staleness_finding(
-    message: Mapping[str, Any], now: datetime, max_age: timedelta | None, tolerance: timedelta
+    handoff: Handoff, now: datetime, max_age: timedelta | None, tolerance: timedelta
 ) -> Finding | None:
-    """Return the finding of a message that is too old, expired or from the future, or None."""
-    if "expiresAt" in message:
-        expires = parse_instant(message["expiresAt"])
-        if expires is None:
-            return _stale("its expiresAt is not a time with an offset from UTC")
-        if now >= expires:
-            return _stale(f"it expired at {message['expiresAt']}, {now - expires} ago", EXPIRES_AT)
-    sent_at = parse_instant(message.get("timestamp"))
-    if sent_at is None:
-        return _stale("its timestamp is missing, or is not a time with an offset from UTC")
+    """Return the finding of a handoff that is too old, expired or from the future, or None."""
+    sent_at, expires = handoff.timestamp, handoff.expires_at
+    if expires is not None and now >= expires:
+        return _stale(f"it expired at {expires.isoformat()}, {now - expires} ago", EXPIRES_AT)
     if sent_at - now > tolerance:
         return _stale(
-            f"its timestamp {message['timestamp']} is {sent_at - now} in the future, and clocks may differ by "
+            f"its timestamp {sent_at.isoformat()} is {sent_at - now} in the future, and clocks may differ by "
             f"{tolerance}; have a time service set both",
             rule=CLOCK,
         )
     if max_age is not None and now - sent_at > max_age:
         return _stale(
-            f"it was written at {message['timestamp']}, {now - sent_at} ago, and the receiver takes nothing older "
+            f"it was written at {sent_at.isoformat()}, {now - sent_at} ago, and the receiver takes nothing older "
             f"than {max_age}"
         )
     return None
@@ -58,8 +49,8 @@ _INDEX = re.compile("0|[1-9][0-9]{0,8}")
 
 Scan = Callable[[Any], Iterable[Finding]]
 """A safety scan of a whole message."""
-Check = Callable[[Mapping[str, Any]], Iterable[Finding]]
-"""A further check of a message whose schema holds, for example of its contract."""
+Check = Callable[[Handoff], Iterable[Finding]]
+"""A further check of a handoff, for example of its contract."""
 SchemaCheck = Callable[[Any], list[Finding]]
 """A check against a schema, such as `baton.handoff.store_gate.handoff_gate()`."""
 
@@ -71,24 +62,23 @@ def validate_handoff(
     *,
     check_schema: SchemaCheck,
     extra_checks: Iterable[Check] = (),
-) -> Verdict:
-    """Return a receiver's verdict on a message, with all findings."""
+) -> tuple[Verdict, Handoff | None]:
+    """Return a receiver's verdict on a message, with all findings, and the handoff, None if it breaks the schema."""
     findings = _version_findings(message, receiver) or check_schema(message)
-    schema_holds = not findings
+    handoff = None if findings else Handoff.from_json_object(message)
     findings = [*findings, *scan(message)]
-    if schema_holds:
-        findings += _routing_findings(message, receiver)
-        findings += _completeness_findings(message, receiver)
-        findings += budget_findings(message)
+    if handoff is not None:
+        findings += _routing_findings(handoff, receiver)
+        findings += _completeness_findings(handoff, receiver)
+        findings += _budget_findings(handoff)
         for check in extra_checks:
-            findings += check(message)
-    return Verdict.of(findings)
+            findings += check(handoff)
+    return Verdict.of(findings), handoff
 
 
-def budget_findings(message: Mapping[str, Any]) -> list[Finding]:
-    """Return a finding if a message has no budget left."""
-    remaining = message["costTracking"]["costBudgetRemainingUSD"]
-    if to_micro_usd(Decimal(repr(remaining))) > 0:
+def _budget_findings(handoff: Handoff) -> list[Finding]:
+    """Return a finding if a handoff has no budget left."""
+    if handoff.cost_tracking.remaining_micro_usd > 0:
         return []
     return [Finding(code=Code.BUDGET_EXHAUSTED, text=NO_BUDGET, at="/costTracking/costBudgetRemainingUSD")]
 
@@ -104,18 +94,18 @@ def _version_findings(message: Any, receiver: ReceiverRequirements) -> list[Find
     return [Finding(code=Code.SCHEMA_INVALID, text=reason, at="/schemaVersion")] if reason else []
 
 
-def _routing_findings(message: Mapping[str, Any], receiver: ReceiverRequirements) -> list[Finding]:
-    target = message["toAgent"]
-    reason = misdelivery(target["agentType"], target["agentVersion"], message.get("receiverList", ()), receiver)
+def _routing_findings(handoff: Handoff, receiver: ReceiverRequirements) -> list[Finding]:
+    target = handoff.to_agent
+    reason = misdelivery(target.agent_type, target.agent_version, handoff.receiver_list or (), receiver)
     return [Finding(code=Code.ROUTING_ERROR, text=reason, at="/toAgent")] if reason else []
 
 
-def _completeness_findings(message: Mapping[str, Any], receiver: ReceiverRequirements) -> list[Finding]:
+def _completeness_findings(handoff: Handoff, receiver: ReceiverRequirements) -> list[Finding]:
     findings = []
-    if receiver.expects_work and not message["completedSubtasks"] and not begins_task(message):
+    if receiver.expects_work and not handoff.completed_subtasks and not handoff.begins_task:
         findings.append(Finding(code=Code.INCOMPLETE_CONTEXT, text=NO_WORK, at="/completedSubtasks"))
     for name, path in receiver.state_paths:
-        value = _value_at(message["currentState"], path)
+        value = _value_at(handoff.current_state, path)
         if value in (None, "", [], {}):  # not False or 0, which say something
             problem, remedy = ("lacks", "send") if value is None else ("has an empty", "fill")
             text = f"currentState {problem} {name!r}, which {receiver.agent_type!r} requires; {remedy} it"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from temporalio import activity, client, worker
 
 from baton.core.messages import PipelineInput, StageReturn
+from baton.core.outline import Outline
 from baton.errors import BatonError
 from baton.exchange.records import AcceptRequest
 from baton.handoff.records import Handoff
@@ -117,20 +118,16 @@ class _TracedActivity(worker.ActivityInboundInterceptor):
 
 def extract_trace(argument: object) -> HandoffTrace | None:
     """Return the trace data of an activity's argument, or None if it is not a readable handoff."""
-    message: Mapping[str, Any]
     match argument:
         case UnverifiedHandoff(raw=raw) | AcceptRequest(message=raw):
             try:
-                parsed = loads_strict(raw)
+                message = loads_strict(raw)
             except BatonError:
                 return None
-            if not isinstance(parsed, dict):
-                return None
-            message = parsed
-        case VerifiedHandoff(message=verified):
-            message = verified
+        case VerifiedHandoff():
+            message = argument.message
         case Handoff():
             message = argument.to_json_object()
         case _:
             return None
-    return HandoffTrace.of(message)
+    return HandoffTrace.of(Outline.of(message))

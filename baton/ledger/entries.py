@@ -21,10 +21,9 @@ from functools import cached_property
 from typing import Any
 
 import rfc8785
-from pydantic import ValidationError
 
-from baton.core.costs import CostTracking
 from baton.core.history import Spend
+from baton.core.outline import Outline
 from baton.core.pending import HandoffAction
 from baton.core.verdict import HandoffStatus
 from baton.ledger.chain import ChainReport
@@ -156,20 +155,21 @@ def handoff_entry(
     run_id: str | None = None,
 ) -> AuditEntry:
     """Return the entry for a receiver's answer to a handoff (EAAPL-MAG006 §6.2, §7.2)."""
+    outline = Outline.of(message)
     return AuditEntry(
         kind=kind,
         task_id=task_id,
-        event_id=usable_name(message.get("handoffId")) or digest(message),
+        event_id=usable_name(outline.handoff_id) or digest(message),
         attempt=attempt,
         status=status,
         timestamp=timestamp,
-        from_agent=usable_name(_get_member(message, "fromAgent", "agentId")),
-        to_agent=usable_name(_get_member(message, "toAgent", "agentType")),
+        from_agent=usable_name(outline.from_agent.agent_id),
+        to_agent=usable_name(outline.to_agent.agent_type),
         reason=reason,
         details=details if details is None else details[:MAX_DETAILS_LENGTH],
         actor=actor,
         run_id=run_id,
-        cost=cost_of(message),
+        cost=None if outline.cost_tracking is None else AuditCost.of(outline.cost_tracking),
         message=message,
     )
 
@@ -195,35 +195,15 @@ def erasure_entry(
     )
 
 
-def cost_of(message: Mapping[str, Any]) -> AuditCost | None:
-    """Return the `costTracking` of a handoff message, or None if it is missing or malformed."""
-    try:
-        return AuditCost.of(CostTracking.model_validate(message.get("costTracking")))
-    except ValidationError:
-        return None
-
-
-def cost_after(message: Mapping[str, Any], spend: Spend) -> AuditCost | None:
-    """Return a handoff's cost plus what its receiver spent, or None if the handoff states no valid cost."""
-    cost = cost_of(message)
-    return None if cost is None else cost.after(spend)
-
-
-def _get_member(message: Mapping[str, Any], name: str, member: str) -> Any:
-    value = message.get(name)
-    return value.get(member) if isinstance(value, dict) else None
-
-
 def run_name(workflow_id: str, run_id: str | None = None) -> str:
     """Return the name of a workflow, and of its run, for a header: shortened, without control characters."""
     name = _CONTROL.sub("\ufffd", workflow_id[:_MAX_WORKFLOW_ID_LENGTH])
     return name if run_id is None else f"{name}/{run_id}"
 
 
-def usable_name(value: Any) -> str | None:
-    """Return a sender's value if it is a valid name for a header, or None."""
-    usable = isinstance(value, str) and 0 < len(value) <= MAX_NAME_LENGTH and value.isprintable()
-    return value if usable else None
+def usable_name(name: str | None) -> str | None:
+    """Return a sender's name if it is a valid one for a header, or None."""
+    return name if name and len(name) <= MAX_NAME_LENGTH and name.isprintable() else None
 
 
 @dataclass(frozen=True)

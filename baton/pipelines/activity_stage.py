@@ -36,7 +36,6 @@ from baton.handoff.activity_receive import (
     record_failure,
     record_return,
     refusal_error,
-    refused_return,
     require_gate,
 )
 from baton.handoff.records import ToolCall
@@ -167,9 +166,7 @@ class Stage(Generic[ArgumentT, AnswerT]):
         beat = resend_heartbeat
         # The ledger may take longer than the heartbeat timeout, and a run considered lost would still continue.
         with heartbeats(self.spec.heartbeat, lambda: beat()):
-            receipt, stage_input, message = await answer_handoff(gate, parts.metrics, sealed, self.spec, parts.clock)
-            if stage_input is None:
-                raise refusal_error(refused_return(receipt, self.spec, message))
+            receipt, handoff, stage_input = await answer_handoff(gate, parts.metrics, sealed, self.spec, parts.clock)
             try:
                 context = self._context(stage_input)
                 beat = context.resend_heartbeat  # it carries the cost, also while the ledger records the result
@@ -177,13 +174,13 @@ class Stage(Generic[ArgumentT, AnswerT]):
             except Exception as error:
                 # A stage that misses a part and spent nothing did not begin.
                 if missing_part(error) is None or find_spend(getattr(error, "details", ())):
-                    await record_failure(gate, message, error)
+                    await record_failure(gate, handoff, stage_input.attempt, error)
                 raise
             except asyncio.CancelledError as error:
-                await record_cancellation(gate, message, stage_input, find_spend(error.args))
+                await record_cancellation(gate, handoff, stage_input, find_spend(error.args))
                 raise
             # Shielded, so that paid work is recorded even if the run has given up this attempt.
-            anchor = await asyncio.shield(record_return(gate, message, returned, receipt.anchor))
+            anchor = await asyncio.shield(record_return(gate, handoff, returned, receipt.anchor))
         return returned.model_copy(update={"anchor": anchor})
 
     def _context(self, stage_input: StageInput) -> StageContext[Any]:

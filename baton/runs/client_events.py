@@ -17,6 +17,7 @@ from temporalio.converter import DataConverter
 from baton.compression.rules import COMPRESS
 from baton.core.messages import StageInput
 from baton.errors import ConfigurationError, HistoryError
+from baton.handoff.records import Handoff
 from baton.wire.names import (
     HANDOFF_REFUSED,
     MEMO_FIELDS,
@@ -184,9 +185,10 @@ def parse_stage_input(text: bytes | None) -> StageInput | None:
     plain = parse_record(StageInput, text)
     if plain is not None or text is None:
         return plain
+    handoff = parse_record(Handoff, text)
     try:
-        return StageInput.from_handoff(json.loads(text))
-    except (AttributeError, KeyError, TypeError, ValueError):
+        return None if handoff is None else handoff.stage_input()
+    except ValidationError:
         return None
 
 

@@ -7,13 +7,12 @@ handoff's span id is computed from its id and receiver, so `parentHandoffId` is 
 
 import hashlib
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self
+from typing import Self
 
+from baton.core.outline import Outline
 from baton.errors import BatonError
-from baton.wire.records import parse_instant
 
 MAX_LENGTH = 512
 """The maximum length of a traceparent of a later version, and of a tracestate."""
@@ -125,35 +124,29 @@ class HandoffTrace:
     hands_back: bool = False
 
     @classmethod
-    def of(cls, message: Mapping[str, Any]) -> "HandoffTrace | None":
+    def of(cls, outline: Outline) -> "HandoffTrace | None":
         """Return a message's trace, or None if it does not name its handoff, task or agents."""
-        agents = [message.get("fromAgent"), message.get("toAgent")]
-        sender, receiver = (agent if isinstance(agent, Mapping) else {} for agent in agents)
-        names = message.get("handoffId"), message.get("taskId"), sender.get("agentId"), receiver.get("agentType")
-        if not all(isinstance(name, str) and name for name in names):
+        names = outline.handoff_id, outline.task_id, outline.from_agent.agent_id, outline.to_agent.agent_type
+        if not all(names):
             return None
-        handoff_id, task_id, agent_id, agent_type = (str(name)[:MAX_LENGTH] for name in names)
-        state, parent_id = message.get("tracestate"), message.get("parentHandoffId")
-        copies, raw_step = message.get("receiverList"), message.get("step")
-        step: Mapping[str, Any] = raw_step if isinstance(raw_step, Mapping) else {}
-        attempt, seq, execution = step.get("attempt"), step.get("seq"), sender.get("executionId")
-        parent_id = parent_id if isinstance(parent_id, str) else None
+        handoff_id, task_id, sender, receiver = (str(name)[:MAX_LENGTH] for name in names)
+        parent_id, step, execution = outline.parent_handoff_id, outline.step, outline.from_agent.execution_id
         # `executionId` is the handoff that the sender accepted, or, if it hands back, the one it rejected.
-        hands_back = parent_id is not None and isinstance(seq, int) and execution != parent_id
+        hands_back = parent_id is not None and step.seq is not None and execution != parent_id
         return cls(
-            parent=_parse_parent(message.get("traceparent")),
-            tracestate=state if isinstance(state, str) and len(state) <= MAX_LENGTH else "",
+            parent=_parse_parent(outline.traceparent),
+            tracestate=(outline.tracestate or "") if len(outline.tracestate or "") <= MAX_LENGTH else "",
             handoff_id=handoff_id,
             task_id=task_id,
-            sender=agent_id,
-            receiver=agent_type,
+            sender=sender,
+            receiver=receiver,
             previous_id=parent_id,
-            previous_span_id=_previous_span_id(execution if hands_back else parent_id, agent_id, step),
-            sent_at=parse_instant(message.get("timestamp")),
-            attempt=attempt if isinstance(attempt, int) and attempt > 0 else 1,
-            is_first=message.get("initial") is True
-            and seq in (None, 1)
-            and (not (isinstance(copies, list) and copies) or copies[0] == agent_type),
+            previous_span_id=_previous_span_id(execution if hands_back else parent_id, sender, step.follows),
+            sent_at=outline.timestamp,
+            attempt=step.attempt,
+            is_first=outline.initial
+            and step.seq in (None, 1)
+            and (not outline.receiver_list or outline.receiver_list[0] == receiver),
             hands_back=hands_back,
         )
 
@@ -183,16 +176,15 @@ def span_after(handoff_id: str, receivers: str) -> str:
     return handoff_span_id(handoff_id, receivers.rpartition("+")[2])
 
 
-def _previous_span_id(handoff_id: object, sender: str, step: Mapping[str, Any]) -> str | None:
-    """Return the previous handoff's span id, read from `step`, as in a child's first one, or computed from its id."""
-    follows = step.get(FOLLOWS)
-    if isinstance(follows, str) and _SPAN_ID.fullmatch(follows):
+def _previous_span_id(handoff_id: str | None, sender: str, follows: str | None) -> str | None:
+    """Return the previous handoff's span id: the one that `step` names, or computed from the handoff's id."""
+    if follows is not None and _SPAN_ID.fullmatch(follows):
         return follows
-    return span_after(handoff_id, sender) if isinstance(handoff_id, str) else None
+    return None if handoff_id is None else span_after(handoff_id, sender)
 
 
-def _parse_parent(value: object) -> TraceContext | None:
+def _parse_parent(text: str | None) -> TraceContext | None:
     try:
-        return TraceContext.parse(value) if isinstance(value, str) else None
+        return None if text is None else TraceContext.parse(text)
     except TraceparentError:
         return None

@@ -334,7 +334,7 @@ class TestDeduction:
         """It checks before it begins (S3-9-b, S3-9-c)."""
         budget = Budget(initial_micro_usd=400_000).charge_unreserved("extract", bill_of(spent))
         message = {**EXAMPLE, "costTracking": budget.cost_tracking().to_json_object()}
-        verdict = validate_handoff(message, RECEIVER, scan=lambda _: [], check_schema=handoff_gate())
+        verdict, _ = validate_handoff(message, RECEIVER, scan=lambda _: [], check_schema=handoff_gate())
 
         assert verdict.reason == reason
         assert verdict.valid is (reason is None)

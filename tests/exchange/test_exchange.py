@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from baton.core.outline import Outline
 from baton.core.verdict import Code, Finding, Verdict, rejected
 from baton.exchange import records as exchange
 from baton.exchange.records import (
@@ -15,7 +16,6 @@ from baton.exchange.records import (
     Acknowledgement,
     Outbox,
     ProcessedHandoffs,
-    QueueKey,
     Reply,
     SentHandoff,
     message_digest,
@@ -227,7 +227,7 @@ class TestNextInLine:
     def test_parents_come_before_their_children(self, waiting: list[Any], first: int) -> None:
         """Nothing in a message can stop the queue."""
         places = [
-            QueueKey.of({"handoffId": handoff[0], "parentHandoffId": handoff[1]} if handoff else None)
+            Outline.of({"handoffId": handoff[0], "parentHandoffId": handoff[1]} if handoff else None)
             for handoff in waiting
         ]
 
@@ -236,8 +236,8 @@ class TestNextInLine:
     def test_fewer_hops_of_the_same_task_go_first(self) -> None:
         """If messages state their hops."""
 
-        def place(task: str, hops: int) -> QueueKey:
-            return QueueKey.of({"taskId": task, "trail": {"hops": hops}})
+        def place(task: str, hops: int) -> Outline:
+            return Outline.of({"taskId": task, "trail": {"hops": hops}})
 
         assert next_in_line([place("t", 3), place("u", 1), place("t", 2)]) == 2
 
@@ -252,7 +252,7 @@ class TestNextInLine:
     )
     def test_no_message_raises(self, message: Any) -> None:
         """Unverified bytes can contain anything."""
-        assert next_in_line([QueueKey.of(message), QueueKey.of(message)]) in (0, 1)
+        assert next_in_line([Outline.of(message), Outline.of(message)]) in (0, 1)
 
 
 class Network:

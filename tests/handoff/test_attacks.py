@@ -18,7 +18,7 @@ from baton.client import AuditRecord
 from baton.core.history import Spend
 from baton.core.verdict import Code, Disposition, Receipt
 from baton.handoff.sealed import ED25519, HMAC_SHA256
-from baton.handoff.store_gate import Gate, audience_check
+from baton.handoff.store_gate import Gate, Judgement, audience_check
 from baton.handoff.store_signing import seal
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_keys import Key, Purpose
@@ -73,7 +73,7 @@ class Desk:
 
     async def answer(
         self, raw: bytes, task_id: str | None = TASK_ID, *, run_chain: str = FIRST_RUN
-    ) -> tuple[Receipt, Mapping[str, Any]]:
+    ) -> tuple[Receipt, Judgement]:
         checks = [audience_check(ADDRESS, NAMESPACE, run_chain)]
         run_id = f"{ADDRESS}/{run_chain}"
         return await self.gate.accept(
@@ -288,11 +288,11 @@ SEALED_AND_WRONG: list[Any] = [
 
 async def refused(desk: Desk, raw: bytes, code: Code) -> None:
     """Check that a message is rejected with a code, and that only the rejection is recorded."""
-    receipt, message = await desk.answer(raw)
+    receipt, judgement = await desk.answer(raw)
 
     assert not receipt.verdict
     assert (receipt.verdict.reason, receipt.verdict.disposition()) == (code, FATES[code])
-    assert message == {} or code is not SIGNATURE or receipt.verdict.findings[0].at
+    assert not judgement.message or code is not SIGNATURE or receipt.verdict.findings[0].at
     [record] = await desk.on_record()
     header = header_members(record.header)
     assert (header["kind"], header["status"], header["reason"]) == ("handoff", "REJECTED", code)
@@ -304,10 +304,11 @@ async def refused(desk: Desk, raw: bytes, code: Code) -> None:
 class TestAccept:
     async def test_the_message_itself_is_accepted(self, desk: Desk) -> None:
         """So each row below is rejected only for its change (S3-6.1-a, S3-6.2-a)."""
-        receipt, message = await desk.answer(sealed())
+        receipt, judgement = await desk.answer(sealed())
 
         assert receipt.verdict, receipt.verdict.details
-        assert message["handoffId"] == MESSAGE["handoffId"]
+        assert judgement.handoff is not None
+        assert judgement.handoff.handoff_id == MESSAGE["handoffId"]
         [record] = await desk.on_record()
         assert header_members(record.header)["status"] == "ACCEPTED"
         assert record.body["handoffId"] == MESSAGE["handoffId"]
@@ -442,9 +443,10 @@ class TestReplay:
 class TestReturned:
     async def test_a_second_run_that_answers_otherwise_is_on_record_as_well(self, desk: Desk) -> None:
         """A run whose answer was lost after recording is repeated, and may answer differently."""
-        _, message = await desk.answer(sealed())
+        _, judgement = await desk.answer(sealed())
+        assert judgement.handoff is not None
         for answer in ("A", "B", "B", "A"):
-            await desk.gate.record_return(message, {"output": answer}, Spend(micro_usd=10))
+            await desk.gate.record_return(judgement.handoff, 1, {"output": answer}, Spend(micro_usd=10))
 
         records = (await desk.on_record())[1:]
         assert [record.body["output"] for record in records] == ["A", "B"]

@@ -5,14 +5,18 @@ from typing import Any
 
 import pytest
 
+from baton.core.outline import Outline
 from baton.core.verdict import EXPIRES_AT, Code
+from baton.handoff.records import Handoff
 from baton.handoff.store_gate import REPLAY, audience_check
 from baton.handoff.validation import staleness_finding
+from tests.handoff.material import EXAMPLE
 
 NOW = datetime(2026, 6, 12, 10, tzinfo=UTC)
 HERE = "contract_review/score"
 NAMESPACE, RUN = "default", "01a224c1-f1d5-70ca-a432-1b2515988176"
 FRESH: dict[str, Any] = {
+    **EXAMPLE,
     "timestamp": "2026-06-12T09:30:00Z",
     "expiresAt": "2026-06-12T11:00:00Z",
     "audience": HERE,
@@ -22,7 +26,7 @@ FRESH: dict[str, Any] = {
 
 
 def find_staleness(message: dict[str, Any], *, max_age: timedelta | None = timedelta(hours=1)) -> str | None:
-    finding = staleness_finding(message, NOW, max_age, timedelta(seconds=60))
+    finding = staleness_finding(Handoff.from_json_object(message), NOW, max_age, timedelta(seconds=60))
     if finding is None:
         return None
     assert finding.code is Code.SIGNATURE_INVALID
@@ -36,12 +40,8 @@ class TestStaleness:
         [
             pytest.param({"expiresAt": "2026-06-12T10:00:00Z"}, "expired at 2026-06-12T10", id="it expires just now"),
             pytest.param({"expiresAt": "2026-06-12T12:00:00+02:30"}, "expired", id="it expired in its own time zone"),
-            pytest.param({"expiresAt": "tomorrow"}, "expiresAt is not a time", id="its end is no time"),
-            pytest.param({"expiresAt": None}, "expiresAt is not a time", id="its end is null"),
             pytest.param({"timestamp": "2026-06-12T10:01:01Z"}, "0:01:01 in the future", id="it is from the future"),
             pytest.param({"timestamp": "2026-06-12T08:59:59Z"}, "nothing older than 1:00:00", id="it is too old"),
-            pytest.param({"timestamp": "2026-06-12T09:30:00"}, "timestamp is missing", id="its time has no offset"),
-            pytest.param({"timestamp": 1781256600}, "timestamp is missing", id="its time is a number"),
         ],
     )
     def test_a_stale_message_is_refused_with_the_reason(self, changes: dict[str, Any], reason: str) -> None:
@@ -66,7 +66,7 @@ class TestStaleness:
 
     def test_without_a_maximum_any_age_is_accepted(self) -> None:
         """A run may sleep for a year; then only `expiresAt` decides."""
-        old = {"timestamp": "2020-01-01T00:00:00Z"}
+        old = {**EXAMPLE, "timestamp": "2020-01-01T00:00:00Z"}
 
         assert find_staleness(old, max_age=None) is None
 
@@ -87,14 +87,14 @@ class TestAudienceCheck:
     def test_a_message_for_another_receiver_is_a_replay(self, member: str, value: object) -> None:
         """A sealed message for another receiver, namespace or run, or for none, is rejected."""
         check = audience_check(HERE, NAMESPACE, RUN)
-        [finding] = check(FRESH | {member: value})
+        [finding] = check(Outline.of(FRESH | {member: value}))
 
         assert (finding.code, finding.at, finding.rule) == (Code.SIGNATURE_INVALID, f"/{member}", REPLAY)
-        assert [missing.at for missing in check({})] == ["/audience", "/namespace"]
-        assert check(FRESH) == []
+        assert [missing.at for missing in check(Outline())] == ["/audience", "/namespace"]
+        assert check(Outline.of(FRESH)) == check(Handoff.from_json_object(FRESH)) == []
 
     def test_a_sender_need_not_know_the_receiver_s_run(self) -> None:
         """Then the gate looks for an acceptance by another run."""
         message = {name: value for name, value in FRESH.items() if name != "audienceRun"}
 
-        assert audience_check(HERE, NAMESPACE, RUN)(message) == []
+        assert audience_check(HERE, NAMESPACE, RUN)(Outline.of(message)) == []

@@ -47,7 +47,8 @@ def scan(message: Any) -> Iterable[Finding]:
 
 
 def verdict(message: Any, receiver: ReceiverRequirements = RECEIVER, **options: Any) -> Verdict:
-    return validate_handoff(message, receiver, options.pop("scan", scan), check_schema=handoff_gate(), **options)
+    options = {"scan": scan, **options}
+    return validate_handoff(message, receiver, check_schema=handoff_gate(), **options)[0]
 
 
 class TestSchema:
@@ -298,7 +299,7 @@ class TestTogether:
 
     def test_further_checks_are_reported_with_the_others(self) -> None:
         """A contract's findings stand beside the protocol's own."""
-        checks = [lambda message: [Finding(code=Code.INCOMPLETE_CONTEXT, text=f"about {message['taskId'][:4]}")]]
+        checks = [lambda handoff: [Finding(code=Code.INCOMPLETE_CONTEXT, text=f"about {handoff.task_id[:4]}")]]
 
         answer = verdict({**EXAMPLE, **FAULTS}, extra_checks=checks)
 
@@ -306,7 +307,7 @@ class TestTogether:
 
     def test_further_checks_see_only_messages_whose_schema_holds(self) -> None:
         """They may rely on every required member."""
-        checks = [lambda message: [Finding(code=Code.INCOMPLETE_CONTEXT, text=message["taskId"])]]
+        checks = [lambda handoff: [Finding(code=Code.INCOMPLETE_CONTEXT, text=handoff.task_id)]]
 
         answer = verdict(without("taskId"), extra_checks=checks)
 

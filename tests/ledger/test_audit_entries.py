@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from baton.core.costs import CostTracking
 from baton.core.history import Spend
 from baton.core.verdict import HandoffStatus
-from baton.ledger.entries import cost_of, erasure_entry, handoff_entry
-from baton.ledger.records import Kind
+from baton.ledger.entries import erasure_entry, handoff_entry
+from baton.ledger.records import AuditCost, Kind
 from baton.wire.json_values import digest, loads_strict
 from tests.ledger.material import NOW, TASK, chain, message
 
@@ -78,6 +78,11 @@ class TestErasureEntry:
         assert event.message == {"removed": {"keys": 1}, "subject": "s-93f1"}
 
 
+def cost_of(tracking: Any) -> AuditCost | None:
+    """Return the cost in the entry of a message that states it."""
+    return handoff_entry({"costTracking": tracking}, task_id=TASK, status=HandoffStatus.ACCEPTED, timestamp=NOW).cost
+
+
 class TestCostOf:
     @pytest.mark.parametrize(
         "tracking",
@@ -94,13 +99,13 @@ class TestCostOf:
     )
     def test_a_malformed_cost_is_none(self, tracking: Any) -> None:
         """A malformed amount never becomes a number on record (C-48)."""
-        assert cost_of({"costTracking": tracking}) is None
+        assert cost_of(tracking) is None
 
     @given(st.builds(Spend, micro_usd=AMOUNTS, prompt_tokens=AMOUNTS, completion_tokens=AMOUNTS), AMOUNTS)
     def test_a_message_and_its_record_state_the_same_spend(self, spent: Spend, own: int) -> None:
         """The record of a handoff repeats what the message says, to the millionth (C-12, S3-9-c)."""
         tracking = CostTracking.of(spent, 400_000)
-        cost = cost_of({"costTracking": loads_strict(tracking.model_dump_json())})
+        cost = cost_of(loads_strict(tracking.model_dump_json()))
 
         assert cost is not None
         assert tracking.spent == cost.spent == spent
@@ -111,7 +116,7 @@ class TestCostOf:
         """The remaining budget can be negative (S3-6.1-m)."""
         tracking = message()["costTracking"] | {"costBudgetRemainingUSD": -0.05}
 
-        cost = cost_of({"costTracking": tracking})
+        cost = cost_of(tracking)
 
         assert cost is not None
         assert cost.remaining_micro_usd == -50_000

@@ -40,12 +40,13 @@ async def test_a_finished_stage_does_not_fail_without_a_signing_key(
     write_file(file, KeyFile(tuple(keys)), replace=False)
     returned = StageReturn(stage="score", seq=1, attempt=1)
     async with Safeguards(Keyring.from_file(file), tmp_path / "ledger.db").opened() as guarded:
-        receipt, message = await guarded.gate.accept(seal(EXAMPLE, guarded.gate.keyring), RECEIVER)
+        receipt, judgement = await guarded.gate.accept(seal(EXAMPLE, guarded.gate.keyring), RECEIVER)
         write_file(file, KeyFile(tuple(key for key in keys if key.purpose is not Purpose.SIGN)), replace=True)
         monkeypatch.setattr(keyring, "_RELOAD_SECONDS", -1.0)
 
-        assert await record_return(guarded.gate, message, returned, receipt.anchor) == receipt.anchor
-        await record_failure(guarded.gate, message, ValueError("down"))
+        assert judgement.handoff is not None
+        assert await record_return(guarded.gate, judgement.handoff, returned, receipt.anchor) == receipt.anchor
+        await record_failure(guarded.gate, judgement.handoff, 1, ValueError("down"))
 
     assert "what score returned is not on record: the keyring has no current key to sign" in caplog.text
     assert "that a stage failed is not on record: the keyring has no current key to sign" in caplog.text

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from baton.core.history import Spend
+from baton.handoff.records import Handoff
 from baton.handoff.store_gate import Gate
 from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import seal
@@ -44,14 +45,15 @@ async def on_record(gate: Gate) -> list[dict[str, Any]]:
 class TestRedact:
     async def test_redacted_members_reach_the_receiver_but_not_the_ledger(self, gate: Gate) -> None:
         """The record is the full message without the fields that the data policy redacts (S3-6.2-b)."""
-        receipt, message = await gate.accept(seal(MESSAGE, KEYS), RECEIVER)
+        receipt, judgement = await gate.accept(seal(MESSAGE, KEYS), RECEIVER)
         [recorded] = await on_record(gate)
 
         assert receipt.verdict
-        assert message["currentState"]["parties"][0]["name"] == NAME
+        assert judgement.handoff is not None
+        assert judgement.handoff.to_json_object()["currentState"]["parties"][0]["name"] == NAME
         [party] = recorded["currentState"].pop("parties")
         assert (is_commitment(party["name"]), party["role"]) == (True, "x")
-        assert recorded | {"currentState": 0} == {**message, "currentState": 0}
+        assert recorded | {"currentState": 0} == {**judgement.message, "currentState": 0}
 
     async def test_the_same_message_has_one_record(self, gate: Gate) -> None:
         """A second delivery has the same commitments; another value has others (C-20, C-25)."""
@@ -80,7 +82,9 @@ class TestRedact:
 
     async def test_answers_and_decisions_are_redacted(self, gate: Gate) -> None:
         """This covers a stage's completion, and the patch of a person's edit (S3-6.2-b)."""
-        await gate.record_return(MESSAGE, {"baton_patch": {}, "output": {"name": NAME, "n": 1}}, Spend())
+        await gate.record_return(
+            Handoff.from_json_object(MESSAGE), 1, {"baton_patch": {}, "output": {"name": NAME, "n": 1}}, Spend()
+        )
         timestamp = datetime(2026, 11, 21, tzinfo=UTC)
         edit = {"patch": {"work_scope": [NAME]}}
         entry = AuditEntry(
@@ -96,8 +100,8 @@ class TestRedact:
     async def test_without_a_policy_the_whole_message_is_on_record(self, tmp_path: Path) -> None:
         """Nothing is redacted by default (S3-6.2-b)."""
         async with Safeguards(KEYS, tmp_path / "ledger.db").opened() as guarded:
-            _, message = await guarded.gate.accept(seal(MESSAGE, KEYS), RECEIVER)
-            assert await on_record(guarded.gate) == [message]
+            _, judgement = await guarded.gate.accept(seal(MESSAGE, KEYS), RECEIVER)
+            assert await on_record(guarded.gate) == [judgement.message]
 
     def test_a_malformed_pointer_is_refused(self, tmp_path: Path) -> None:
         """It would silently redact nothing."""

@@ -20,7 +20,7 @@ def judged(message: Any, detector: Detector = detect) -> Any:
     """Return the verdict on a message that is scanned."""
     return validate_handoff(
         message, RECEIVER, lambda received: scan(received, detector).violations, check_schema=handoff_gate()
-    )
+    )[0]
 
 
 class TestVerdict:

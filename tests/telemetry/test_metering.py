@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
+from baton.core.outline import Outline
 from baton.core.verdict import Code, Receipt, Verdict, rejected
 from baton.telemetry.metrics import Metrics, Transport
 from baton.telemetry.verdicts import UNKNOWN, record_answer
@@ -29,7 +30,7 @@ class TestTellAnswer:
             at=SENT + timedelta(seconds=0.25),
             again=again,
         )
-        record_answer(Metrics(self.RUNTIME.metric_meter), receipt, message, "score", Transport.SIGNAL)
+        record_answer(Metrics(self.RUNTIME.metric_meter), receipt, Outline.of(message), "score", Transport.SIGNAL)
         matches: dict[str, list[Any]] = {}
         for update in self.BUFFER.retrieve_updates():
             labels = {name: value for name, value in update.attributes.items() if name != "service_name"}

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from baton.core.outline import Outline
 from baton.telemetry.trace import (
     MAX_LENGTH,
     HandoffTrace,
@@ -163,10 +164,14 @@ class TestTaskTraceparent:
             task_traceparent("my task")
 
 
+def trace_of(message: dict[str, Any]) -> HandoffTrace | None:
+    return HandoffTrace.of(Outline.of(message))
+
+
 class TestHandoffTrace:
     def test_it_reads_the_documents_own_members(self) -> None:
         """Nothing beyond the document's members is needed for a trace."""
-        trace = HandoffTrace.of({**EXAMPLE, "tracestate": "vendor=1"})
+        trace = trace_of({**EXAMPLE, "tracestate": "vendor=1"})
 
         assert trace is not None
         assert str(trace.parent) == TRACEPARENT
@@ -182,11 +187,9 @@ class TestHandoffTrace:
     )
     def test_the_next_handoff_links_to_the_span_of_this_one(self, name: str) -> None:
         """The receiver, once it is the sender, names this handoff as the parent: both work out the same span."""
-        first = HandoffTrace.of(EXAMPLE)
+        first = trace_of(EXAMPLE)
         sender = {**EXAMPLE["fromAgent"], "agentId": name}
-        second = HandoffTrace.of(
-            {**EXAMPLE, "handoffId": PARENT_ID, "parentHandoffId": HANDOFF_ID, "fromAgent": sender}
-        )
+        second = trace_of({**EXAMPLE, "handoffId": PARENT_ID, "parentHandoffId": HANDOFF_ID, "fromAgent": sender})
 
         assert first is not None
         assert second is not None
@@ -196,8 +199,8 @@ class TestHandoffTrace:
         """Its sender's execution is named by the handoff that it refused, and not by the one before."""
         refused = str(uuid4())
         sender = {**EXAMPLE["fromAgent"], "agentId": "scoring", "executionId": refused}
-        trace = HandoffTrace.of({**EXAMPLE, "fromAgent": sender, "step": {"seq": 2, "attempt": 2}})
-        usual = HandoffTrace.of({**EXAMPLE, "fromAgent": {**sender, "executionId": PARENT_ID}, "step": {"seq": 2}})
+        trace = trace_of({**EXAMPLE, "fromAgent": sender, "step": {"seq": 2, "attempt": 2}})
+        usual = trace_of({**EXAMPLE, "fromAgent": {**sender, "executionId": PARENT_ID}, "step": {"seq": 2}})
 
         assert trace is not None
         assert trace.hands_back
@@ -207,7 +210,7 @@ class TestHandoffTrace:
 
     def test_the_first_handoff_links_to_nothing(self) -> None:
         """A handoff without a parent has no span before its own."""
-        trace = HandoffTrace.of({**EXAMPLE, "parentHandoffId": None})
+        trace = trace_of({**EXAMPLE, "parentHandoffId": None})
 
         assert trace is not None
         assert trace.previous_span_id is None
@@ -236,7 +239,7 @@ class TestHandoffTrace:
     def test_only_the_first_handoff_begins_a_trace(self, members: dict[str, Any], begins: bool) -> None:
         """And only if the start of the pipeline was not recorded."""
         first = {**EXAMPLE, "initial": True, "parentHandoffId": None, "traceparent": task_traceparent(TASK_ID)}
-        trace = HandoffTrace.of({**first, **members})
+        trace = trace_of({**first, **members})
 
         assert trace is not None
         assert trace.begins_trace is begins
@@ -244,12 +247,12 @@ class TestHandoffTrace:
     @pytest.mark.parametrize("missing", ["handoffId", "taskId", "fromAgent", "toAgent"])
     def test_a_message_that_names_no_handoff_has_no_trace(self, missing: str) -> None:
         """Without ids or names there is nothing to show; the gate says what is wrong."""
-        assert HandoffTrace.of({name: value for name, value in EXAMPLE.items() if name != missing}) is None
+        assert trace_of({name: value for name, value in EXAMPLE.items() if name != missing}) is None
 
     @pytest.mark.parametrize("value", [None, 7, "rubbish", f"00-{'0' * 32}-{SPAN}-01"])
     def test_a_broken_traceparent_leaves_a_trace_without_a_parent(self, value: object) -> None:
         """The stage is still shown, in a trace of its own."""
-        trace = HandoffTrace.of({**EXAMPLE, "traceparent": value})
+        trace = trace_of({**EXAMPLE, "traceparent": value})
 
         assert trace is not None
         assert trace.parent is None
@@ -257,7 +260,7 @@ class TestHandoffTrace:
     @given(json_objects, st.sampled_from(sorted(EXAMPLE)))
     def test_it_never_raises(self, hostile: dict[str, Any], member: str) -> None:
         """A trace must not decide what becomes of a handoff, whatever a hostile message holds."""
-        trace = [HandoffTrace.of(hostile), HandoffTrace.of({**EXAMPLE, member: hostile})]
+        trace = [trace_of(hostile), trace_of({**EXAMPLE, member: hostile})]
 
         for item in trace:
             assert item is None or int(item.span_id, 16) > 0

@@ -19,6 +19,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from baton.core.history import Spend
 from baton.core.messages import StageReturn
+from baton.core.outline import Outline
 from baton.exchange.records import AcceptRequest
 from baton.handoff.records import Handoff
 from baton.handoff.sealed import UnverifiedHandoff
@@ -46,7 +47,7 @@ def recording(collector: Collector, **environment: str) -> Iterator[OpenTelemetr
 
 def told(**members: Any) -> HandoffTrace:
     """Return what the example says for a trace, with other members."""
-    trace = HandoffTrace.of({**EXAMPLE, "timestamp": datetime.now(UTC).isoformat(), **members})
+    trace = HandoffTrace.of(Outline.of({**EXAMPLE, "timestamp": datetime.now(UTC).isoformat(), **members}))
     assert trace is not None
     return trace
 
@@ -393,7 +394,7 @@ class TestTraceOf:
             Handoff.from_json_object(EXAMPLE),
         )
 
-        assert [extract_trace(form) for form in forms] == [HandoffTrace.of(EXAMPLE)] * 3
+        assert [extract_trace(form) for form in forms] == [HandoffTrace.of(Outline.of(EXAMPLE))] * 3
 
     @pytest.mark.parametrize(
         "argument",
