@@ -12,13 +12,16 @@ from pydantic import ValidationError
 from baton.core.budget import Budget
 from baton.core.costs import CostTracking
 from baton.core.history import Spend
+from baton.core.messages import StageInput, StageReturn
+from baton.core.stages import StageSpec
 from baton.core.turns import Turn
 from baton.errors import RoutingError
 from baton.handoff.records import CompletedSubtask, ContextItem, Handoff, Sender, Subtask, Target, ToolCall, Trail
-from baton.handoff.relay import AgentState, Delivery, build_handoff, hop_of
+from baton.handoff.relay import AgentState, Delivery, HandoffTerms, Relay, build_handoff, hop_of
 from baton.handoff.sealed import SealError
 from baton.handoff.store_gate import handoff_gate
 from baton.handoff.validation import validate_handoff
+from baton.telemetry.trace import handoff_span_id
 from tests.handoff.material import (
     AT,
     EXAMPLE,
@@ -89,7 +92,7 @@ class TestBuildHandoff:
         """Sender and receiver use the same schema (S3-3.1-b, S3-2-g)."""
         handoff = build(state(history=[Turn(content="x", role="user")], trail=Trail(hops=0, recent=[])), EVERYTHING)
 
-        assert validate_handoff(handoff.to_json_object(), RECEIVER, lambda message: [], check_schema=handoff_gate())
+        assert validate_handoff(handoff.to_json_object(), RECEIVER, lambda message: [], check_schema=handoff_gate())[0]
 
     def test_the_same_arguments_build_the_same_message(self) -> None:
         """A replay builds the same message, because ids and times are arguments."""
@@ -213,3 +216,25 @@ class TestAddSpend:
             Budget(initial_micro_usd=50_000).cost_tracking().after(Spend(micro_usd=80_000)).remaining_micro_usd
             == -30_000
         )
+
+
+class TestFailedChild:
+    def test_a_continued_run_and_its_parent_follow_the_way_back(self) -> None:
+        """The pipeline hands on by itself, linked to the last span that it knows."""
+        before, after = (
+            Relay("Delivery", TASK_ID, EXECUTION_ID, HandoffTerms(), follows="b7ad6b7169203331") for _ in range(2)
+        )
+        before.follow_failure(HANDOFF_ID, 3, "worker", AT)
+        after.restore(before.carried())
+        stage_input = StageInput(stage="test", seq=4, task_id=TASK_ID, baton={"goal": "g"})
+        cost = Budget(initial_micro_usd=400_000).cost_tracking()
+        handoff = after.message(StageSpec("test"), stage_input, cost, handoff_id=PARENT_ID, now=AT)
+
+        assert handoff.parent_handoff_id == handoff.from_agent.execution_id == HANDOFF_ID
+        assert handoff.from_agent.agent_id == "Delivery"
+        assert (handoff.step or {})["follows"] == after.last_span == "b7ad6b7169203331"
+        assert [subtask.subtask_id for subtask in handoff.completed_subtasks] == ["3:worker"]
+        assert after.handoff_for_parent is not None
+        assert after.handoff_for_parent.handoff_id == HANDOFF_ID
+        after.complete_stage(StageSpec("test"), StageReturn(stage="test", seq=4), PARENT_ID, AT)
+        assert after.last_span == handoff_span_id(PARENT_ID, "test")
