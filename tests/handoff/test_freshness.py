@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from baton.core.outline import Outline
-from baton.core.verdict import EXPIRES_AT, Code
+from baton.core.verdict import Code
 from baton.handoff.records import Handoff
 from baton.handoff.store_gate import REPLAY, audience_check
 from baton.handoff.validation import staleness_finding
@@ -30,7 +30,7 @@ def find_staleness(message: dict[str, Any], *, max_age: timedelta | None = timed
     if finding is None:
         return None
     assert finding.code is Code.SIGNATURE_INVALID
-    assert finding.at == (EXPIRES_AT if "it expired" in finding.text else "/timestamp")
+    assert finding.at == ("/expiresAt" if "it expired" in finding.text else "/timestamp")
     return finding.text
 
 
