@@ -14,9 +14,8 @@ class ContractReview:
     """Review a contract in text, Markdown or PDF with four agents.
 
     Parameters: `source`, the contract's file, and `output`, the folder for the report, both on the worker's machine.
-    Optional are `policy`, the side that the review is for and what it accepts, and `prices`, the cost of tokens if no
-    model sends a bill. Without a configured model, and without a side, clauses are found and quoted, and nothing is
-    judged.
+    Optional is `policy`, the side that the review is for and what it accepts. Without a configured model, and without a
+    side, clauses are found and quoted, and nothing is judged.
     """
 
     @workflow.init

@@ -19,7 +19,6 @@ from activities.contract_review.records import (
     Finding,
     Grade,
     Policy,
-    Prices,
     Report,
     ReviewError,
     RiskFlag,
@@ -29,7 +28,7 @@ from activities.contract_review.report import DATA, MARKS, REPORT, locate_topics
 from activities.contract_review.rules import locate
 from activities.models import ask_model
 from activities.pages import check_folder
-from baton import Spend, estimate_tokens
+from baton import estimate_tokens
 from baton.agents.answers import AgentAnswer
 from baton.agents.port import AgentWork
 from baton.wire.records import Record
@@ -42,9 +41,8 @@ _USAGE = "baton run contract_review --goal … --param source=FILE --param outpu
 
 
 class Claim(BaseModel):
-    """A finding of a model; the quote must be in the clause."""
+    """A finding of a model; the quote must be in the contract."""
 
-    clause: str
     quote: str
     title: str = Field(min_length=1, max_length=80)
     why: str = Field(min_length=1, max_length=300)
@@ -86,20 +84,21 @@ class Extractor:
         document = await asyncio.to_thread(read_document, source)
         await asyncio.to_thread(check_contract, document)
         report = await asyncio.to_thread(extract, document)
+        names = ", ".join(dict.fromkeys(repr(name.quote) for name in report.names)) or "none"
         if policy.party and not re.search(rf"\b{re.escape(policy.party)}\b", " ".join(c.text for c in report.clauses)):
-            sides = ", ".join(map(repr, report.sides)) or "no side in quotation marks"
-            raise ReviewError(f"the contract has no party {policy.party!r}; it has {sides}: set `party` in the policy")
+            raise ReviewError(
+                f"the contract has no party {policy.party!r}; names in it: {names}: set the policy's `party`"
+            )
         report = report.model_copy(update={"party": policy.party or ""})
-        await _write_report_artifact(work, "clauses", report, "\n".join(line.text for line in document.lines))
-        titled = [clause for clause in report.clauses[1:] if clause.topic]
+        await _write_report_artifact(work, "clauses", report)
+        titled = [clause for clause in report.clauses if clause.topic]
         baton = work.context.baton
         questions = [f"Is this complete? {note}" for note in report.notes]
         if policy.party is None:
-            sides = ", ".join(report.sides) or "none in quotation marks"
-            questions.append(f"""For which side is the review ({sides})? --param policy='{{"party": "…"}}'""")
+            questions.append(f"""For which side is the review? Names: {names}. --param policy='{{"party": "…"}}'""")
         patch = ContractPatch(
             current_state=[
-                f"Extracted {len(report.clauses) - 1} clauses, {len(titled)} of them with a title of a known topic",
+                f"Extracted {len(report.clauses)} clauses, {len(titled)} of them with a title of a known topic",
                 f"For the side: {policy.party or 'not named'} (pages: {report.pages})",
                 "Nothing is located yet",
                 *report.notes[:4],
@@ -111,7 +110,7 @@ class Extractor:
                 ClauseKey(id=clause.id, topic=clause.topic, title=clause.title[:60]) for clause in titled[:_MAX_CLAUSES]
             ],
         )
-        return AgentAnswer(patch=patch, output={"clauses": len(report.clauses) - 1}, claimed=False)
+        return AgentAnswer(patch=patch, output={"clauses": len(report.clauses)}, claimed=False)
 
 
 class Analyst:
@@ -194,7 +193,6 @@ class Writer:
         markdown, data = await asyncio.to_thread(write_report, report, document, out)
         await work.context.artifacts.write("report", markdown, type="report", path=REPORT, summary="The report")
         await work.context.artifacts.write("report-data", data, type="report", path=DATA, summary="The report as JSON")
-        _charge(work, data, markdown)
         questions = [f"{item.id} (score {item.score}): {item.action}" for item in report.above[:_MAX_QUESTIONS]]
         patch = ContractPatch(
             current_state=[
@@ -241,17 +239,16 @@ def _model_input(report: Report, policy: Policy, *, clauses: bool = True) -> Jso
 
 def _add_claims(report: Report, answer: Claims) -> Report:
     """Add a model's findings whose quote is in the contract, with the line where it begins."""
-    clauses = {clause.id: clause for clause in report.clauses}
     findings: list[Finding] = []
     for claim in answer.findings:
-        quote, clause = squeeze(claim.quote), clauses.get(claim.clause)
-        offset = clause.text.find(quote) if clause else -1
-        if clause is None or offset < 0 or len(quote) < _MIN_QUOTE_LENGTH:
-            continue
-        place = clause.place(offset)
-        words = {name: squeeze(getattr(claim, name)) for name in ("title", "why", "action")}
-        new = {"id": f"F-{len(findings) + 1:02d}", "quote": quote, "page": place.page, "line": place.line, **words}
-        findings.append(Finding.model_validate(claim.model_dump() | new))
+        quote = squeeze(claim.quote)
+        clause = next((clause for clause in report.clauses if quote in clause.text), None)
+        if clause is not None and len(quote) >= _MIN_QUOTE_LENGTH:
+            words = {name: squeeze(getattr(claim, name)) for name in ("title", "why", "action")}
+            place = clause.place(clause.text.find(quote))
+            id = f"F-{len(findings) + 1:02d}"
+            new = {"id": id, "clause": clause.id, "place": place, "quote": quote, **words}
+            findings.append(Finding.model_validate(claim.model_dump() | new))
     rejected = len(answer.findings) - len(findings)
     return report.model_copy(update={"judged": True, "findings": tuple(findings), "rejected": rejected})
 
@@ -271,26 +268,16 @@ def _add_sentences(report: Report, answer: Sentences) -> Report:
     return report.model_copy(update={"summary": (*report.summary, *added[:_MAX_SENTENCES])})
 
 
-async def _write_report_artifact(work: AgentWork, id: str, report: Report, input: str = "") -> None:
-    """Write the report as an artifact for the next agent, and charge the tokens."""
-    data = report.model_dump_json()
+async def _write_report_artifact(work: AgentWork, id: str, report: Report) -> None:
+    """Write the report as an artifact for the next agent."""
     summary = f"{len(report.clauses)} clauses, {len(report.passages)} passages, {len(report.findings)} risks"
-    await work.context.artifacts.write(id, data, type="review", summary=summary)
-    _charge(work, input or data, data)
+    await work.context.artifacts.write(id, report.model_dump_json(), type="review", summary=summary)
 
 
 async def _read_report_artifact(work: AgentWork, id: str) -> Report:
     """Return the report of the previous agent."""
     data = await work.context.artifacts.read(id)
     return await asyncio.to_thread(Report.model_validate_json, data)
-
-
-def _charge(work: AgentWork, input: str, output: str) -> None:
-    """Charge the tokens at the prices of the parameter `prices`, by default nothing."""
-    prices, count = _record_parameter(work, "prices", Prices), work.context.parts.counter
-    tokens = count(input), count(output)
-    cost = tokens[0] * prices.prompt_per_million + tokens[1] * prices.completion_per_million  # micro-dollars
-    work.charge(Spend(micro_usd=round(cost), prompt_tokens=tokens[0], completion_tokens=tokens[1]))
 
 
 def _record_parameter(work: AgentWork, name: str, record_type: type[RecordT]) -> RecordT:

@@ -11,7 +11,6 @@ import re
 import tomllib
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -20,7 +19,8 @@ from typing import Any
 from pypdf import PdfReader
 from pypdf.errors import PyPdfError
 
-from activities.contract_review.records import Clause, Document, Line, Place, Report, ReviewError
+from activities.citations import join_lines
+from activities.contract_review.records import Clause, Document, Line, Passage, Place, Report, ReviewError
 
 _MAX_BYTES, _MAX_CHARACTERS, _MAX_PAGES = 32_000_000, 8_000_000, 2_000
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
@@ -104,8 +104,9 @@ def _split_lines(text: str) -> list[Line]:
 
 
 def _strip_markdown(text: str) -> tuple[str, int]:
-    """Remove mark-up and comments from Markdown, line by line; return the text and the number of comments."""
+    """Remove mark-up, tags and comments from Markdown, line by line; return the text and the number of comments."""
     text, comments = re.subn(r"(?s)<!--.*?(?:-->|\Z)", lambda match: "\n" * match[0].count("\n"), text)
+    text = re.sub(r"</?[a-zA-Z][^<>\n]*>", "", text)
     text = re.sub(r"(?m)^[ >]*#{1,6} +|^[ >]*\|?[ :|-]{3,}$|^ *\||\| *$|\*\*|__|`", "", text)
     return re.sub(r"!?\[([^\]\n]*)\]\([^)\s]*\)", r"\1", text), comments
 
@@ -156,17 +157,15 @@ def _mask_numbers(text: str) -> str:
     return re.sub(r"\d+", "#", text)
 
 
-PREAMBLE = "Preamble"
-_NUMBER = re.compile(r"(?:§ ?|[Cc]lause )?(?P<path>\d{1,3}(?:\.\d{1,3}){0,4})(?P<end>[.):]?) +(?P<rest>\S.*)$")
-_NAMED = re.compile(
-    r"(?P<word>Article|ARTICLE|Section|SECTION|Schedule|SCHEDULE|Annex|ANNEX|Appendix|APPENDIX|Exhibit|EXHIBIT) "
-    r"(?P<path>\d{1,3}(?:\.\d{1,3}){0,4}|[IVXL]{1,7}|[A-H])(?P<end>[.:]?)(?: *[-–—:.]? *(?P<rest>\S.*))?$"
+_NAMED = (
+    r"(?:article|section|schedule|annex|appendix|exhibit|clause|§) ?(?:\d{1,3}(?:\.\d{1,3}){0,4}|[IVXL]{1,7}|[A-H])\b"
 )
-_TITLE = re.compile(r"(?P<title>[A-Z][^.;:!?]{1,70}?)(?:[.:] (?P<rest>\S.*)|[.:]?)$")
-_ROLE = re.compile(
-    r"[^\W_][^()“”\";]*\(\s*(?:hereinafter |together |each )?(?:the )?[“\"](?P<role>[A-Z][\w \-]{1,40})[”\"]\s*\)"
-)
-_NOT_A_ROLE = re.compile(r"(?i)agreement|date|services?|term|parties|fees?|purpose|platform|order|software|terms")
+_NUMBERED = r"(?:\d{1,3}(?:\.\d{1,3}){1,4}[.):]?|\d{1,3}[.):])(?= [A-Z(“\"])"
+_OPENING = re.compile(rf"(?i:{_NAMED})[.:]?(?=$| *[-–—:]? *[A-Z(“\"])|{_NUMBERED}")
+_TITLE = re.compile(r"[A-Z][^.;:!?]{1,70}?(?=[.:] |[.:]?$)")
+_VERB = re.compile(r"\b(?:shall|may|is|are|will|must|has|have)\b", re.IGNORECASE)
+_BRACKETS, _NAME = re.compile(r"\([^()]{3,200}\)"), re.compile(r"[“\"]([A-Z][\w \-]{1,40})[”\"]")
+_MAX_NAMED = 3  # names of the sides are in the first clauses
 _SMALL_WORD = re.compile(r"\b(?:the|and|to|of|any|by|for|this|that|with|or|is|be|in|a|an|it|you|are|on|not)\b")
 _MIN_WORDS, _MIN_SMALL_WORD_SHARE, _MIN_LATIN_SHARE = 30, 0.12, 0.8
 _MAX_CLAUSES = 20_000
@@ -189,7 +188,10 @@ def check_contract(document: Document) -> None:
     if len(words) < _MIN_WORDS:
         raise ReviewError(f"{document.name!r} is not a contract: it has {len(words)} words; {remedy}")
     if len(_SMALL_WORD.findall(text.lower())) < _MIN_SMALL_WORD_SHARE * len(words):
-        raise ReviewError(f"{document.name!r} does not seem to be in English; translate it first: {remedy}")
+        raise ReviewError(
+            f"the text of {document.name!r} does not read as English: translate it, or, if it is English on its pages, "
+            f"the PDF's fonts hide its letters: run text recognition; {remedy}"
+        )
     missing = [
         name
         for name, mark in rulebook()["contract"].items()
@@ -203,71 +205,58 @@ def check_contract(document: Document) -> None:
 
 
 def extract(document: Document) -> Report:
-    """Return a report with the clauses of a document, its sides and its title."""
-    clauses: list[Clause] = [Clause(id=PREAMBLE, title=PREAMBLE, topic="parties")]
-    parts: list[list[Line]] = [[]]
-    numbers: tuple[int, ...] = ()
-    prefix, headings, used_ids = "", 0, {PREAMBLE}
-    topics: dict[str, str] = {}
-    for line in document.lines:
-        if not line.text:
-            continue
-        is_first = len(clauses) == 1 and not parts[0]  # the title of the contract
-        opening = None if is_first else _parse_opening(line.text, numbers, restarted=bool(prefix), headings=headings)
-        if opening is None:
-            parts[-1].append(line)
-            continue
-        label, path, title, rest = opening
-        if not path and label:  # a new article or schedule: its sections may restart at 1
-            prefix, numbers = f"{label} ", ()
-            id = label
-        elif path:
-            numbers = path
-            id = label if label[0].isalpha() or not prefix.startswith(("Sch", "Ann", "App", "Exh")) else prefix + label
-        else:
-            headings, numbers = headings + 1, ()
-            id = f"H{headings}"
-        number, unique = 1, id
-        while unique in used_ids:
-            number, unique = number + 1, f"{id} ({number + 1})"
-        used_ids.add(unique)
-        if len(clauses) >= _MAX_CLAUSES:
-            raise ReviewError(f"{document.name!r} has more than {_MAX_CLAUSES:,} clauses; give one contract alone")
-        topics[unique] = find_topic(title) or topics.get(unique.rpartition(".")[0], "")
-        clauses.append(Clause(id=unique, title=title or label, topic=topics[unique], page=line.page, line=line.number))
-        parts.append([line.model_copy(update={"text": rest})] if rest else [])
-    complete = []
-    for clause, lines in zip(clauses, parts, strict=True):
-        text, places = join_lines(lines)
-        complete.append(clause.model_copy(update={"text": text, "places": places}))
+    """Return a report with the clauses of a document, and the names that its first ones define.
+
+    A line opens a clause if it begins with a number or a name such as `Article II`, or is a title of a known topic, and
+    does not continue the sentence of the line before.
+    """
+    parts: list[tuple[str, list[Line]]] = [("", [])]
+    last: Line | None = None  # the first line is the contract's own title
+    for line in filter(lambda line: line.text, document.lines):
+        title = _read_title(line.text) if last and _may_open(line, last) else None
+        if title is not None:
+            parts.append((title, []))
+        parts[-1][1].append(line)
+        last = line
+    if len(parts) > _MAX_CLAUSES:
+        raise ReviewError(f"{document.name!r} has more than {_MAX_CLAUSES:,} clauses; give one contract alone")
+    clauses = tuple(_make_clause(title, lines) for title, lines in parts)
     return Report(
         document=document.name,
         sha256=document.sha256,
         pages=document.pages,
         notes=document.notes,
-        title=next((line.text for line in document.lines if line.text), "")[:200],
-        sides=_find_sides(" ".join(clause.text for clause in complete[:3])),
-        clauses=tuple(complete),
+        names=tuple(
+            Passage(clause=clause.id, place=clause.place(match.start(1)), quote=match[1])
+            for clause in clauses[:_MAX_NAMED]
+            for brackets in _BRACKETS.finditer(clause.text)
+            for match in _NAME.finditer(clause.text, *brackets.span())
+        ),
+        clauses=clauses,
     )
 
 
-def join_lines(lines: Sequence[Line]) -> tuple[str, tuple[Place, ...]]:
-    """Return lines as one text, a word that a line's end parted in one piece, and where each of them begins in it.
+def _make_clause(title: str, lines: list[Line]) -> Clause:
+    text, starts = join_lines(line.text for line in lines)
+    places = (Place(start=start, page=line.page, line=line.number) for start, line in zip(starts, lines, strict=True))
+    return Clause(title=title, topic=find_topic(title), text=text, places=tuple(places))
 
-    Example:
-        >>> join_lines([Line(text="a fixed-", number=1), Line(text="price offer", number=2)])[0]
-        'a fixed-price offer'
-    """
-    parts, places, length = list[str](), list[Place](), 0
-    for line in lines:
-        is_parted = parts and re.search(r"[a-z]-$", parts[-1]) and re.match(r"[a-z]", line.text)
-        if parts and not is_parted:
-            parts.append(" ")
-            length += 1
-        places.append(Place(start=length, page=line.page, line=line.number))
-        parts.append(line.text)
-        length += len(line.text)
-    return "".join(parts), tuple(places)
+
+def _may_open(line: Line, last: Line) -> bool:
+    is_apart = last.page == line.page and last.number < line.number - 1
+    return is_apart or last.text[-1] in '.;:)!?”"' or _read_title(last.text) is not None
+
+
+def _read_title(line: str) -> str | None:
+    """Return the title of the clause that a line opens, empty if it has none; None if it opens no clause."""
+    opening = _OPENING.match(line)
+    if opening is None:
+        is_title = len(line.split()) <= 6 and line[0].isupper() and line[-1] not in ".,;"
+        return line.rstrip(":") if is_title and find_topic(line.rstrip(":")) else None
+    rest = line[opening.end() :].lstrip(" -–—:")
+    match = _TITLE.match(rest)
+    is_sentence = match is None or len(match[0].split()) > 8 or _VERB.search(match[0])
+    return "" if match is None or is_sentence else match[0]
 
 
 def find_topic(title: str) -> str:
@@ -284,62 +273,3 @@ def find_topic(title: str) -> str:
 @cache
 def _title_patterns(title: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     return re.compile(rf"(?i)(?:{title})$"), re.compile(rf"(?i)\b(?:{title.replace('.*', '')})\b")
-
-
-def _parse_opening(
-    text: str, numbers: tuple[int, ...], *, restarted: bool, headings: int
-) -> tuple[str, tuple[int, ...], str, str] | None:
-    """Return label, number, title and remaining text if the line opens a clause, else None."""
-    if match := _NAMED.match(text):
-        rest = match["rest"] or ""
-        label = f"{match['word'].title()} {match['path']}"
-        if match["word"].title() == "Section" and match["path"][0].isdecimal():
-            path = tuple(map(int, match["path"].split(".")))
-            return (match["path"], path, *_split_title(rest)) if _follows(path, numbers, restarted=True) else None
-        is_title = not rest or match["end"] or rest[0] in "-–—" or rest == rest.title() or rest.isupper()
-        return (
-            (label, (), *_split_title(rest.lstrip("-–— ")))
-            if is_title or (len(rest) < 60 and rest[-1] != ".")
-            else None
-        )
-    if match := _NUMBER.match(text):
-        path = tuple(map(int, match["path"].split(".")))
-        is_marked = len(path) > 1 or bool(match["end"]) or text[0] in "§Cc"
-        if is_marked and _follows(path, numbers, restarted=restarted):
-            return (match["path"], path, *_split_title(match["rest"]))
-        return None
-    is_title = len(text.split()) <= 6 and text[0].isupper() and text[-1] not in ".,;"
-    is_known_kind = is_title and find_topic(text.rstrip(":")) != ""
-    # Unnumbered titles open clauses only if the contract's first ones are unnumbered.
-    return ("", (), text.rstrip(":"), "") if is_known_kind and (not numbers or headings) else None
-
-
-def _split_title(rest: str) -> tuple[str, str]:
-    """Split the text after a number into title and remaining text."""
-    match = _TITLE.match(rest)
-    is_sentence = match is not None and match["rest"] is None and rest.endswith(".") and len(rest.split()) > 4
-    if match is None or is_sentence or (match["rest"] is None and len(rest.split()) > 8):
-        return "", rest
-    is_title = rest.isupper() or len(match["title"].split()) <= 8
-    has_verb = re.search(r"\b(?:shall|may|is|are|will|must|has|have)\b", match["title"]) is not None
-    return (match["title"], match["rest"] or "") if is_title and not has_verb else ("", rest)
-
-
-def _follows(path: tuple[int, ...], previous: tuple[int, ...], *, restarted: bool) -> bool:
-    """Return whether a number can follow another: the next, the first below it, or the next above it."""
-    if not previous:
-        return path[0] == 1 or len(path) > 1 or restarted
-    if path[:-1] == previous and path[-1] == 1:
-        return True
-    depth = len(path)
-    if depth > len(previous):  # 2.1 right after 1, without a 2 of its own
-        return depth == len(previous) + 1 and path[0] in (previous[0], previous[0] + 1) and path[-1] == 1
-    return (
-        path[: depth - 1] == previous[: depth - 1] and previous[depth - 1] < path[depth - 1] <= previous[depth - 1] + 3
-    ) or (depth > 1 and path[-1] == 1 and path[0] == previous[0] + 1)
-
-
-def _find_sides(text: str) -> tuple[str, ...]:
-    """Return the names that the preamble defines for the parties, such as `Supplier`."""
-    roles = (match["role"] for match in _ROLE.finditer(text[:6_000]))
-    return tuple(dict.fromkeys(role for role in roles if not _NOT_A_ROLE.fullmatch(role)))

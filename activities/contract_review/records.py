@@ -4,14 +4,12 @@ The baton carries ids and scores; the clauses and findings themselves travel as 
 """
 
 from bisect import bisect_right
-from decimal import Decimal
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from baton import Baton, BatonPatch
 from baton.errors import BatonError
-from baton.wire.money import UsdSpent
 from baton.wire.records import Record
 
 Level = Literal["low", "moderate", "high", "extreme"]
@@ -44,28 +42,32 @@ class Document(Record):
 
 
 class Place(Record):
-    """Where a line begins in a clause's text, and its page and number in the document."""
+    """A line of the document, by page and number, and where it begins in a clause's text."""
 
-    start: int
+    start: int = 0
     page: int
     line: int
 
+    def __str__(self) -> str:
+        return f"line {self.line}" if self.page == 1 else f"page {self.page}, line {self.line}"
+
 
 class Clause(Record):
-    """A clause: its number in the contract (made unique), own title, topic by title, text on one line, and place."""
+    """A clause: the lines from one that opens it to the next; its title is empty if that line has none."""
 
-    id: str
-    title: str
+    title: str = ""
     topic: str = ""
     text: str = ""
-    page: int = 1
-    line: int = 1
-    places: tuple[Place, ...] = ()
+    places: tuple[Place, ...]
+
+    @property
+    def id(self) -> str:
+        """The line that opens it: numbers of a contract may repeat, and a rule cannot know what they belong to."""
+        return str(self.places[0])
 
     def place(self, offset: int) -> Place:
         """Return the page and the line of an offset in the text."""
-        number = bisect_right(self.places, offset, key=lambda place: place.start)
-        return self.places[number - 1] if number else Place(start=0, page=self.page, line=self.line)
+        return self.places[bisect_right(self.places, offset, key=lambda place: place.start) - 1]
 
 
 class Policy(Record):
@@ -82,13 +84,6 @@ class Policy(Record):
     terms: tuple[str, ...] = ()
 
 
-class Prices(Record):
-    """The prices in US dollars per million tokens: the parameter `prices`."""
-
-    prompt_per_million: UsdSpent = Decimal(0)
-    completion_per_million: UsdSpent = Decimal(0)
-
-
 class Mark(Record):
     """Words in a passage, by the topic or the sort of words of `rules.toml` that they belong to."""
 
@@ -97,23 +92,18 @@ class Mark(Record):
 
 
 class Passage(Record):
-    """A sentence of a clause, quoted, with its place in the document and the words that were found in it."""
+    """Words of a clause, quoted, with the line in which they begin; `marks` are those that were found in them."""
 
     clause: str
-    page: int
-    line: int
+    place: Place
     quote: str
-    marks: tuple[Mark, ...]
+    marks: tuple[Mark, ...] = ()
 
 
-class Finding(Record):
+class Finding(Passage):
     """A risk that a model sees for the side, with the passage that it rests on (ISO 31000:2018, 6.4.2 to 6.5)."""
 
     id: str = "F-00"
-    clause: str
-    page: int
-    line: int
-    quote: str
     title: str
     why: str
     action: str
@@ -132,7 +122,7 @@ class Finding(Record):
 
 
 class Statement(Record):
-    """A sentence of the summary and the clauses and findings it cites; `by` names a model as author."""
+    """A sentence of the summary; a model's has the clauses and findings that it cites."""
 
     text: str
     clauses: tuple[str, ...] = ()
@@ -148,8 +138,7 @@ class Report(Record):
     sha256: str
     pages: int
     notes: tuple[str, ...] = ()
-    title: str
-    sides: tuple[str, ...] = ()
+    names: tuple[Passage, ...] = ()
     party: str = ""
     clauses: tuple[Clause, ...]
     passages: tuple[Passage, ...] = ()

@@ -36,8 +36,7 @@ def locate(report: Report) -> Report:
     for clause in report.clauses:
         for start, quote in sentences(clause.text):
             if marks := tuple(mark for mark in find_marks(quote) if mark.name != clause.topic):
-                place = clause.place(start)
-                passages.append(Passage(clause=clause.id, page=place.page, line=place.line, quote=quote, marks=marks))
+                passages.append(Passage(clause=clause.id, place=clause.place(start), quote=quote, marks=marks))
     found = {clause.topic for clause in report.clauses} | {mark.name for item in passages for mark in item.marks}
     not_found = tuple(topic for topic in rulebook()["topics"] if topic not in found)
     return report.model_copy(update={"passages": tuple(passages), "not_found": not_found})
@@ -50,13 +49,18 @@ def find_marks(quote: str) -> Iterator[Mark]:
         >>> [*find_marks("It will survive, including, without limitation, rights of any sort.")]
         [Mark(name='open list', words='including, without limitation')]
     """
-    text = unicodedata.normalize("NFKC", quote).translate(_DASHES)
+    text = normalize(quote)
     for name, regex in _regexes():
         match = regex.search(text)
         if match is not None and match[0].strip():
             yield Mark(name=name, words=match[0].strip()[:_MAX_WORDS_LENGTH])
         if name == "open list":
             text = regex.sub(lambda list_words: "." * len(list_words[0]), text)
+
+
+def normalize(quote: str) -> str:
+    """Return the form of a sentence that patterns read: NFKC, and one kind of dash."""
+    return unicodedata.normalize("NFKC", quote).translate(_DASHES)
 
 
 @cache

@@ -5,7 +5,7 @@ from pathlib import Path
 from fpdf import FPDF
 
 from activities.contract_review.clauses import extract, read_document
-from activities.contract_review.records import Mark, Report
+from activities.contract_review.records import Passage, Report
 from activities.contract_review.report import find_untraceable, score, summarise
 from activities.contract_review.rules import locate
 
@@ -26,10 +26,15 @@ def reviewed_text(folder: Path, text: str, name: str = "contract.txt") -> Report
     return reviewed(folder / name)
 
 
-def words_of(report: Report, clause: str) -> set[tuple[str, str]]:
+def passages_of(report: Report, number: str) -> list[Passage]:
+    """Return the passages of the clauses that begin with a number or name."""
+    clauses = {clause.id for clause in report.clauses if clause.text.startswith(number)}
+    return [item for item in report.passages if item.clause in clauses]
+
+
+def words_of(report: Report, number: str) -> set[tuple[str, str]]:
     """Return what was found in a clause: topic or sort of words, and the words."""
-    marks: list[Mark] = [mark for item in report.passages if item.clause == clause for mark in item.marks]
-    return {(mark.name, mark.words) for mark in marks}
+    return {(mark.name, mark.words) for item in passages_of(report, number) for mark in item.marks}
 
 
 def pdf_of(text: str, place: Path) -> Path:

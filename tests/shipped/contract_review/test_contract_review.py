@@ -14,7 +14,7 @@ from activities.contract_review.clauses import read_document
 from activities.contract_review.records import ContractBaton, Report
 from activities.contract_review.report import find_untraceable
 from activities.contract_review.stages import STAGES
-from baton import Budget, PipelineInput, Spend, StepKind, WorkerParts
+from baton import Budget, PipelineInput, WorkerParts
 from baton.artifacts.store import ArtifactStore
 from baton.client import read_run
 from baton.plugin import BatonPlugin
@@ -82,16 +82,7 @@ class TestContractReview:
             id=f"side-{tmp_path.name}",
             task_queue=reviewer.task_queue,
         )
-        assert "it has 'Supplier', 'Customer'" in await failure(handle)
-
-    async def test_adds_up_what_the_agents_cost(self, reviewer: Worker, tmp_path: Path) -> None:
-        """The run's spend is the sum of its four agents', each with a share of its own."""
-        prices: JsonValue = {"prompt_per_million": 2.5, "completion_per_million": 10}
-        run = await review(reviewer, SAAS, tmp_path, prices=prices)
-        spends = [entry.spend for entry, _ in run.record.history if entry.kind is StepKind.STAGE]
-        assert len(spends) == 4
-        assert all(spend.micro_usd > 0 and spend.prompt_tokens > 0 for spend in spends)
-        assert sum(spends, Spend()) == run.result.spend
+        assert "names in it: 'Agreement', 'Supplier', 'Customer'" in await failure(handle)
 
     @pytest.mark.parametrize(
         ("content", "message"),
@@ -142,7 +133,6 @@ class TestWithAModel:
     ) -> None:
         """Each answer is charged; findings carry the contract's words; clauses and risks travel (S3-5.2-n)."""
         claim = {
-            "clause": "3.2",
             "quote": "Support answers requests within 2 business days.",
             "title": "Support is slow",
             "why": "A stop of the plant costs more than the service.",
@@ -151,7 +141,7 @@ class TestWithAModel:
             "consequence": 4,
         }
         claims = {"findings": [claim, {**claim, "quote": "The Provider pays everything."}]}
-        sentences = {"sentences": [{"text": "The Provider keeps all the freedom.", "clauses": ["2.3"]}]}
+        sentences = {"sentences": [{"text": "The Provider keeps all the freedom.", "clauses": ["line 19"]}]}
         with chat_server(answer(claims), answer(sentences)) as server:
             configure(monkeypatch, server, **PRICES)
             run = await review(reviewer, SAAS, tmp_path, policy=SIDE)
@@ -159,12 +149,12 @@ class TestWithAModel:
         assert run.result.spend.micro_usd == 2 * 3_500
         assert by_rules.micro_usd == 0
         report = Report.model_validate_json((tmp_path / "report.json").read_bytes())
-        assert [(finding.clause, finding.score) for finding in report.findings] == [("3.2", 16)]
+        assert [(finding.clause, finding.score) for finding in report.findings] == [("line 25", 16)]
         assert (report.rejected, report.verdict, report.party) == (1, "do not sign", "Customer")
         assert report.summary[-1].by == "model"
         baton = run.result.final_baton(ContractBaton)
-        assert {key.id: key.topic for key in baton.extracted_clauses}["9.1"] == "liability"
-        assert [(flag.clause, flag.score) for flag in baton.risk_flags] == [("3.2", 16)]
+        assert {key.id: key.topic for key in baton.extracted_clauses}["line 57"] == "liability"
+        assert [(flag.clause, flag.score) for flag in baton.risk_flags] == [("line 25", 16)]
         assert "scoringFramework:iso31000" in baton.constraints
         prompts = [request.body["messages"][1]["content"] for request in server.asked]
         assert all("CONTEXT FROM PREVIOUS AGENT" in prompt for prompt in prompts)

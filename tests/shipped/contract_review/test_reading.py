@@ -35,10 +35,10 @@ def test_words_are_the_same_whatever_wrote_the_file(tmp_path: Path) -> None:
 def test_markdown_is_read_as_it_is_shown(tmp_path: Path) -> None:
     """Emphasis and links give their words, and comments are noted."""
     text = (
-        "# A **b** [c](http://d)\n\n1. First\n2. Second\n\n<!-- hidden\n-->\n\nOne <!-- too --> two\n\n"
+        '# A **b** [c](http://d) <a id="1">e</a>\n\n1. First\n2. Second\n\n<!-- hidden\n-->\n\nOne <!-- too --> two\n\n'
         "| a | b |\n|---|---|\n| c | d |\n"
     )
-    assert read(tmp_path, text, "a.md") == "A b c 1. First 2. Second One two a | b c | d"
+    assert read(tmp_path, text, "a.md") == "A b c e 1. First 2. Second One two a | b c | d"
     document = read_document(tmp_path / "a.md")
     assert [line.number for line in document.lines if line.text.startswith("One")] == [9]
     assert any("2 comments" in note for note in document.notes)
@@ -99,7 +99,7 @@ def test_what_is_no_contract_is_not_reviewed(tmp_path: Path) -> None:
         ("readme.md", readme, "does not read as a contract"),
         ("form.txt", form, "does not read as a contract"),
         ("letter.txt", letter, "does not read as a contract"),
-        ("german.txt", german, "in English"),
+        ("german.txt", german, "does not read as English"),
         ("arabic.txt", "عقد", "not in Latin letters"),
         ("word.txt", "Agreement", "it has 1 words"),
     ):
@@ -111,24 +111,25 @@ def test_what_is_no_contract_is_not_reviewed(tmp_path: Path) -> None:
 
 
 def test_clauses_keep_number_title_and_place(tmp_path: Path) -> None:
-    """Only consecutive numbers open a clause; schedules restart; a wrapped line stays in its sentence."""
+    """A clause is cited by its line; its number stays as it is written, and may repeat."""
     text = (
-        "SUPPLY AGREEMENT\n\nBetween two.\n\n1. Fees\n1.1 They are due within\n30 days of receipt, or\n12. August at "
-        "the latest.\n1.2 Nothing else.\n2. LIABILITY. Each party is liable.\n\nSCHEDULE A - PRICES\n1. One\n2. Two\n"
+        "SUPPLY AGREEMENT\n\nBetween two.\n\n1. Fees\n1.1 They are due within\n30 days of receipt, or\n"
+        "5.2 Times that at the latest.\n1.2 Nothing else.\n2. LIABILITY. Each party is liable.\n\nSCHEDULE A - PRICES\n"
+        "1. One\n2. Two\n"
     )
     (tmp_path / "a.txt").write_text(text)
     clauses = {clause.id: clause for clause in extract(read_document(tmp_path / "a.txt")).clauses}
-    assert list(clauses) == ["Preamble", "1", "1.1", "1.2", "2", "Schedule A", "Schedule A 1", "Schedule A 2"]
-    assert clauses["1.1"].text == "They are due within 30 days of receipt, or 12. August at the latest."
-    assert (clauses["2"].title, clauses["2"].topic, clauses["2"].line) == ("LIABILITY", "liability", 10)
-    nda = {clause.id for clause in extract(read_document(NDA)).clauses}
-    assert {"Article I", "1.1", "2.2", "Article V", "5.2"} <= nda
+    assert list(clauses) == [f"line {number}" for number in (1, 5, 6, 9, 10, 12, 13, 14)]
+    assert clauses["line 6"].text == "1.1 They are due within 30 days of receipt, or 5.2 Times that at the latest."
+    assert (clauses["line 10"].title, clauses["line 10"].topic) == ("LIABILITY", "liability")
+    titles = {clause.title for clause in extract(read_document(NDA)).clauses}
+    assert {"PURPOSE", "Confidential Information", "Exclusions", "TERM"} <= titles
     for path, sides in (
-        (NDA, ("Calder", "Ostrava")),
-        (SERVICES, ("Supplier", "Customer")),
-        (SAAS, ("Provider", "Customer")),
+        (NDA, {"Calder", "Ostrava"}),
+        (SERVICES, {"Supplier", "Customer"}),
+        (SAAS, {"Provider", "Customer"}),
     ):
-        assert extract(read_document(path)).sides == sides
+        assert sides <= {name.quote for name in extract(read_document(path)).names}
 
 
 def test_titles_without_numbers_part_a_contract(tmp_path: Path) -> None:

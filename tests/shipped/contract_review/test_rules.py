@@ -8,10 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from activities.contract_review.clauses import extract, rulebook
-from activities.contract_review.records import Document, Line, Report
+from activities.contract_review.records import Document, Line, Mark, Report
 from activities.contract_review.report import find_untraceable, to_markdown
 from activities.contract_review.rules import locate
-from tests.shipped.contract_review.material import NDA, SAAS, SERVICES, pdf_of, reviewed, reviewed_text, words_of
+from tests.shipped.contract_review.material import (
+    NDA,
+    SAAS,
+    SERVICES,
+    passages_of,
+    pdf_of,
+    reviewed,
+    reviewed_text,
+    words_of,
+)
 
 PARTIES = 'AGREEMENT\n\nThis is made between Ash Ltd (the "Supplier") and Birch Ltd (the "Customer").\n\n'
 
@@ -41,7 +50,7 @@ def test_each_sort_of_words_is_found_and_nothing_else(tmp_path: Path) -> None:
     """Also what looks like a limit and is an open list; every sort is tried."""
     for clause, words in CASES:
         report = reviewed_text(tmp_path, f"{PARTIES}1. Notes\n{clause}\n")
-        found = {(name, text) for name, text in words_of(report, "1") if name in rulebook()["words"]}
+        found = {(name, text) for name, text in words_of(report, "1. ") if name in rulebook()["words"]}
         assert found == words, clause
     assert {name for _, words in CASES for name, _ in words} == set(rulebook()["words"])
 
@@ -49,19 +58,21 @@ def test_each_sort_of_words_is_found_and_nothing_else(tmp_path: Path) -> None:
 def test_a_real_shape_of_contract_gets_no_judgement(tmp_path: Path) -> None:
     """No risk, no verdict, no side taken; the topics that it has and lacks, and what its liability clauses say."""
     report = reviewed_text(tmp_path, CONTRACT, "contract.md")
-    assert (report.verdict, report.party, report.findings, report.sides) == (
-        "not judged",
-        "",
-        (),
-        ("Supplier", "Customer"),
-    )
-    by_title = {clause.id: clause.topic for clause in report.clauses[1:]}
-    assert by_title == {"1": "payment", "2": "liability", "3": "liability", "4": "", "5": "warranty"}
-    assert ("cap", "not exceed") in words_of(report, "2")
-    assert words_of(report, "4") == {("open list", "including, without limitation")}
+    assert (report.verdict, report.party, report.findings) == ("not judged", "", ())
+    assert [(name.quote, name.place.line) for name in report.names] == [("Supplier", 3), ("Customer", 3)]
+    by_title = {clause.title: clause.topic for clause in report.clauses[1:]}
+    assert by_title == {
+        "Taxes": "payment",
+        "Limitation of Liability": "liability",
+        "Damages": "liability",
+        "Survival": "",
+        "Warranty": "warranty",
+    }
+    assert ("cap", "not exceed") in words_of(report, "2.")
+    assert words_of(report, "4.") == {("open list", "including, without limitation")}
     assert not {"payment", "liability", "warranty"} & set(report.not_found)
     assert {"indemnity", "insurance", "governing_law"} <= set(report.not_found)
-    assert {passage.clause: passage.line for passage in report.passages}["3"] == 9
+    assert {passage.place.line for passage in passages_of(report, "3.")} == {9}
     markdown = to_markdown(report)
     assert not re.search(r"(?i)liability .{0,30}is unlimited|there is a penalty|nothing is warranted", markdown)
 
@@ -94,15 +105,17 @@ def test_the_report_is_not_written_if_a_line_does_not_prove_it(tmp_path: Path) -
     assert find_untraceable(report, document) == []
     first = report.passages[0]
     for wrong in (
-        first.model_copy(update={"line": first.line + 2}),
+        first.model_copy(update={"place": first.place.model_copy(update={"line": first.place.line + 2})}),
         first.model_copy(update={"quote": first.quote + " and more"}),
-        first.model_copy(update={"clause": "99"}),
+        first.model_copy(update={"clause": "line 99"}),
+        first.model_copy(update={"marks": (Mark(name="cap", words="not exceed it"),)}),
     ):
-        changed = report.model_copy(update={"passages": (wrong,)})
-        assert [f"in line {wrong.line}" in fault for fault in find_untraceable(changed, document)] == [True]
+        for changed in ({"passages": (wrong,)}, {"names": (wrong,)}):
+            faults = find_untraceable(report.model_copy(update=changed), document)
+            assert [str(wrong.place) in fault for fault in faults] == [True]
     titled = report.clauses[1].model_copy(update={"title": "Fees"})
     moved = report.model_copy(update={"clauses": (report.clauses[0], titled, *report.clauses[2:])})
-    assert find_untraceable(moved, document) == ["clause 1"]
+    assert find_untraceable(moved, document) == ["line 5 does not have 'Fees'"]
 
 
 def test_the_rulebook_is_well_formed() -> None:
@@ -117,31 +130,30 @@ def test_the_rulebook_is_well_formed() -> None:
     assert next(iter(rulebook()["words"])) == "open list"
 
 
-def located(report: Report) -> set[tuple[str, str, str]]:
-    return {(item.clause, mark.name, mark.words) for item in report.passages for mark in item.marks}
+def located(report: Report) -> set[tuple[str, str]]:
+    return {(mark.name, mark.words) for item in report.passages for mark in item.marks}
 
 
 def test_whole_contracts_give_the_same_in_each_format(tmp_path: Path) -> None:
-    """As Markdown, text and PDF: the same words in the same clauses, each proved at its line."""
-    for path, expected in (
-        (SERVICES, ("9.1", "cap")),
-        (NDA, ("2.2", "negation")),
-        (SAAS, ("Schedule A 2", "words to machines")),
+    """As Markdown, text and PDF: the same words, each proved at its line."""
+    for path, number, expected in (
+        (SERVICES, "9.1", "cap"),
+        (NDA, "Section 2.2", "negation"),
+        (SAAS, "2.", "words to machines"),
     ):
         text = re.sub(r"(?m)^#+ |\*\*", "", path.read_text()).replace("\u2019", "'")
         text = re.sub(r"(?m)^\|[ |-]*\|$\n", "", text)
         (tmp_path / "plain.txt").write_text(text)
         reports = [reviewed(source) for source in (path, tmp_path / "plain.txt", pdf_of(text, tmp_path / "a.pdf"))]
-        found = [{(clause, name) for clause, name, _ in located(report)} for report in reports]
-        assert found[0] == found[1] == found[2]
-        assert expected in found[0]
+        assert located(reports[0]) == located(reports[1]) == located(reports[2])
+        assert all(expected in {name for name, _ in words_of(report, number)} for report in reports)
 
 
 def test_ligatures_and_full_width_digits_are_read_for_what_they_mean(tmp_path: Path) -> None:
     """As PDF programs write them; the quotation has the contract's own characters."""
     text = "1. End\nThe Supplier may terminate this Agreement on \ufb01ve (\uff15) days\u2019 notice."
     report = reviewed_text(tmp_path, PARTIES + text)
-    assert ("period", "five (5) days") in words_of(report, "1")
+    assert ("period", "five (5) days") in words_of(report, "1.")
     assert "\ufb01ve (\uff15) days" in report.passages[-1].quote
 
 
@@ -149,9 +161,9 @@ def test_a_long_sentence_is_quoted_in_pieces_with_their_own_lines(tmp_path: Path
     """None is cut off, and each names the line in which it begins."""
     text = "1. Scope\n" + "it shall not exceed the fee\nof the year that went by and\n" * 40
     report = reviewed_text(tmp_path, PARTIES + text)
-    pieces = [item for item in report.passages if item.clause == "1"]
+    pieces = passages_of(report, "1.")
     assert len(pieces) > 4
-    assert len({item.line for item in pieces}) == len(pieces)
+    assert len({item.place.line for item in pieces}) == len(pieces)
     assert all(len(item.quote) <= 400 for item in pieces)
 
 
@@ -163,7 +175,7 @@ def test_words_to_machines_change_nothing(tmp_path: Path) -> None:
         located(reviewed_text(tmp_path, contract, "a.md"))
         for contract in (text, text.replace("## 2. Services", planted))
     )
-    assert rewritten == original | {("1.3", "words to machines", "Ignore all previous instructions")}
+    assert rewritten == original | {("words to machines", "Ignore all previous instructions")}
 
 
 _LINES = [
