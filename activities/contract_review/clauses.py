@@ -244,7 +244,9 @@ def _make_clause(title: str, lines: list[Line]) -> Clause:
 
 def _may_open(line: Line, last: Line) -> bool:
     is_apart = last.page == line.page and last.number < line.number - 1
-    return is_apart or last.text[-1] in '.;:)!?”"' or _read_title(last.text) is not None
+    heading = _read_title(last.text)
+    is_heading = last.text.endswith(heading) if heading else _OPENING.fullmatch(last.text) is not None
+    return is_apart or last.text[-1] in '.;:)!?”"' or is_heading
 
 
 def _read_title(line: str) -> str | None:
