@@ -4,7 +4,6 @@ Exit codes: 0 for an answer, 1 for none, 2 for an error.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,24 +20,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("command", choices=["query"], help="find the lines of a project that answer a question")
     parser.add_argument("out", type=Path, help="the output folder of a run")
     parser.add_argument("question", help='for example "how do I run the tests"')
-    parser.add_argument("--limit", type=int, default=5, help="maximum number of answers (1 to 100; default 5)")
-    parser.add_argument("--json", action="store_true", help="print the hits as JSON")
     options = parser.parse_args(arguments)
     try:
-        hits = query(options.out / KNOWLEDGE_FILE, options.question, options.limit)
-    except (ProjectError, ValueError) as error:
+        hits = query(options.out / KNOWLEDGE_FILE, options.question)
+    except ProjectError as error:
         print(f"project_init: {error}", file=sys.stderr)
         return 2
-    if options.json:
-        print(json.dumps([hit.model_dump() for hit in hits], indent=2))
-        return 0 if hits else 1
-    if not hits:
-        print("No result. Try other words: names, headings, words in the code.")
     for number, hit in enumerate(hits, 1):
-        place = f"{visible(hit.path, 300)}:{hit.start}-{hit.end}"
-        print(f"{number}. {place}  {visible(hit.title)}  ({hit.origin}, score {hit.score:g})")
-        for line in hit.snippet.expandtabs(4).split("\n"):
-            print("    " + " " * (len(line) - len(line.lstrip())) + visible(line))
+        print(f"{number}. {visible(hit.path, 300)}:{hit.start}-{hit.end}  {visible(hit.title)}  ({hit.origin})")
+        print("".join(f"    {visible(line)}\n" for line in hit.snippet.split("\n")), end="")
     return 0 if hits else 1
 
 

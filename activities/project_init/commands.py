@@ -185,10 +185,10 @@ def _as_line(value: object) -> str:
 _PURPOSE_WORDS: dict[Purpose, str] = {
     "install": "install setup deps dependencies bootstrap sync init",
     "test": "test tests spec e2e integration unit coverage cov acceptance",
-    "lint": "lint linter typecheck types tsc mypy ruff eslint clippy vet audit check verify ci",
+    "lint": "lint linter typecheck types tsc mypy ruff eslint clippy vet audit",
     "format": "fmt format prettier black fix",
     "build": "build compile bundle dist package all wheel generate",
-    "run": "run start serve server dev up watch worker demo preview",
+    "run": "run start serve server dev up worker demo preview",
     "release": "release publish deploy version push upload",
 }
 _PURPOSE_ORDER: tuple[Purpose, ...] = ("install", "run", "test", "lint", "format", "build", "release", "other")
@@ -207,7 +207,7 @@ _NPM_HOOK = re.compile(r"(pre|post)(install|publish|pack|version|test|start|buil
 _CI = re.compile(r"\.(github|forgejo|gitea)/workflows/[^/]+\.ya?ml|\.gitlab-ci\.yml|\.circleci/config\.yml|\.ci/[^/]+")
 _MANAGERS = {
     "python": {"pants.toml": "pants", "uv.lock": "uv", "poetry.lock": "poetry", "": "pip"},
-    "node": {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "": "npm"},
+    "node": {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "bun.lock": "bun", "bun.lockb": "bun", "": "npm"},
 }
 """The package managers of an ecosystem by the file that shows them."""
 _CONVENTIONS: dict[str, dict[Purpose, str]] = {
@@ -218,6 +218,7 @@ _CONVENTIONS: dict[str, dict[Purpose, str]] = {
     "npm": {"install": "npm install"},
     "pnpm": {"install": "pnpm install"},
     "yarn": {"install": "yarn install"},
+    "bun": {"install": "bun install"},
     "rust": {"build": "cargo build", "test": "cargo test"},
     "go": {"build": "go build ./...", "test": "go test ./..."},
 }
@@ -228,14 +229,14 @@ def find_purpose(name: str, body: str = "") -> Purpose:
     words = re.split(r"[:._/\- ]+", name.lower())
     known = {word: purpose for purpose, names in _PURPOSE_WORDS.items() for word in reversed(names.split())}
     purpose = next((known[word] for word in words if word in known), None)
+    if name.lower() in ("check", "verify", "ci"):  # a part of other names, these words mean many things
+        return "test" if _RUNNER.search(body) else "lint"
     runs = [part for part in re.split(r"&&|\|\||[;|\n]", body) if part.strip()]
     checks = {*words} & {"lint", "types", "typecheck", "tsc", "eslint", "mypy"} and not _RUNNER.search(body)
     if purpose == "test" and _NO_TEST.search(body):
         return "other"
     if purpose == "test" and (checks or (runs and all(map(_CHECKER.match, runs)))):
         return "lint"  # a type check is no test
-    if purpose == "lint" and set(words) & {"check", "verify", "ci"} and _RUNNER.search(body):
-        return "test"
     return purpose or "other"
 
 

@@ -27,14 +27,11 @@ _NOTE = re.compile(r"(?:#|//|/\*|--|<!--)\s*(TODO|FIXME|XXX|HACK)\b[:(]?\s*(.{0,
 
 @dataclass
 class Module:
-    """A source file."""
+    """A source file: of Python also the first line of its docstring, or why it cannot be parsed."""
 
     path: str
-    language: str
     lines: int
     about: str = ""
-    imports: set[str] = field(default_factory=set)
-    importers: set[str] = field(default_factory=set)
     problem: str = ""
 
 
@@ -52,79 +49,39 @@ class Structure:
 
 
 def read_structure(tree: SourceTree, progress: Progress | None = None) -> Structure:
-    """Read every source file once and connect the Python modules by their imports."""
+    """Read every source file once."""
     report, structure = progress or (lambda _: None), Structure()
     code = [
-        (file, detected[0])
+        (file, language[0])
         for file in tree.listing.files
-        if file.kind == "text"
-        and (detected := language_of(file.path)) is not None
-        and detected[1] == "programming"
-        and find_role(file.path) not in ("generated", "vendored")
+        if file.kind == "text" and (language := language_of(file.path)) and language[1] == "programming"
+        if find_role(file.path) not in ("generated", "vendored")
     ]
-    names = _map_import_names([file.path for file, language in code if language == "Python"])
-    for number, (file, language) in enumerate(code[:_MAX_MODULES]):
+    for number, (file, name) in enumerate(code[:_MAX_MODULES]):
         if number % 100 == 0:
             report(f"structure: {number} of {len(code)} modules")
         text = tree.text(file.path)
         if text is None:
             continue
-        module = structure.modules[file.path] = Module(file.path, language, file.lines)
+        module = structure.modules[file.path] = Module(file.path, file.lines)
         for line, content in enumerate(text.split("\n"), 1):
             if note := _NOTE.search(content[:1000]):
                 structure.notes.append(f"{file.path}:{line} {note[1]}: {note[2].strip()}")
-        if language == "Python":
-            _read_python(module, text, names)
-    for module in structure.modules.values():
-        for target in module.imports & structure.modules.keys():
-            structure.modules[target].importers.add(module.path)
+        if name == "Python":
+            _read_python(module, text)
     return structure
 
 
-def parse_python(text: str) -> ast.Module:
-    """Parse Python source."""
+def _read_python(module: Module, text: str) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.parse(text)
+            syntax_tree = ast.parse(text)
+        module.about = (ast.get_docstring(syntax_tree) or "").strip().split("\n")[0]
     except SyntaxError as error:
-        raise ValueError(f"line {error.lineno}: {error.msg}") from None
-    except (RecursionError, MemoryError):
-        raise ValueError("nested too deeply") from None
-
-
-def _map_import_names(paths: list[str]) -> dict[str, str]:
-    """Map import names to Python files, from the top folder and from `src`."""
-    names: dict[str, str] = {}
-    for path in paths:
-        stem = path.removesuffix(".pyi").removesuffix(".py").removesuffix("/__init__")
-        names.setdefault(stem.replace("/", "."), path)
-        if "src/" in f"/{stem}".rpartition("/")[0] + "/":
-            names.setdefault(stem.rpartition("src/")[2].replace("/", "."), path)
-    return names
-
-
-def _read_python(module: Module, text: str, names: dict[str, str]) -> None:
-    try:
-        syntax_tree = parse_python(text)
-    except ValueError as error:
-        module.problem = str(error)
-        return
-    module.about = (ast.get_docstring(syntax_tree) or "").strip().split("\n")[0]
-    module.imports = {names[name] for name in _list_imports(module.path, syntax_tree) if name in names} - {module.path}
-
-
-def _list_imports(path: str, syntax_tree: ast.Module) -> Iterator[str]:
-    """Yield every name that a module may import: modules and their members."""
-    package = path.split("/")[:-1]
-    for node in ast.walk(syntax_tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            parent = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
-            base = ".".join(filter(None, (parent, node.module)))
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+        module.problem = f"line {error.lineno}: {error.msg}"
+    except (RecursionError, MemoryError, ValueError):
+        module.problem = "nested too deeply"
 
 
 _LICENSE_FILE = re.compile(r"(?i)(licen[cs]e|copying|unlicense)([.-][\w.-]+)?")
@@ -134,6 +91,7 @@ LOCKS = {
     "rust": ("Cargo.lock",),
     "go": ("go.sum",),
 }
+_OTHER_LOCK = re.compile(r"(?:3rdparty/(?:\w+/)*)?[\w-]+\.lock(?:file)?")  # Pants lets projects name them
 _ECOSYSTEM_NAMES = {"python": "Python", "node": "Node", "rust": "Rust", "go": "Go"}
 _RUST_TEST = re.compile(r"#\[(\w+::)*test\b|#\[cfg\(test\)\]")
 _KINDS = ("programming", "markup", "data", "prose")
@@ -185,7 +143,13 @@ def has_lock(tree: SourceTree, stack: TechStack, ecosystem: str) -> bool:
     exact = all(
         dependency.requirement.startswith("==") for manifest in own_manifests for dependency in manifest.dependencies
     )
-    return exact or any(manifest.pinned for manifest in own_manifests) or bool(tree.named(*LOCKS[ecosystem]))
+    return exact or any(manifest.pinned for manifest in own_manifests) or bool(_find_locks(tree, ecosystem))
+
+
+def _find_locks(tree: SourceTree, *ecosystems: str) -> list[str]:
+    names = {name for ecosystem in ecosystems for name in LOCKS[ecosystem]}
+    named = {path for path in tree.named(*names) if "/" not in path}
+    return [path for path in tree.by_path if path in named or ("python" in ecosystems and _OTHER_LOCK.fullmatch(path))]
 
 
 def _count_languages(tree: SourceTree) -> tuple[Language, ...]:
@@ -264,20 +228,19 @@ def _summarise(tree: SourceTree, stack: TechStack) -> Iterator[str]:
         yield f"{len(packages)} packages: {_join_first(packages)}"
     dependencies = [dependency for manifest in stack.manifests for dependency in manifest.dependencies]
     if dependencies:
-        locks = [path for names in LOCKS.values() for path in tree.named(*names) if "/" not in path]
-        pinned = f"pinned by {', '.join(locks)}" if locks else "no lock file"
+        locks = _find_locks(tree, *{manifest.ecosystem: None for manifest in stack.manifests})
+        pinned = f"lock files: {_join_first(locks)}" if locks else "no lock file found"
         own = {manifest.name for manifest in stack.manifests}
         runtime = (dependency.name for dependency in dependencies if dependency.group == "runtime")
         names = [name for name in dict.fromkeys(runtime) if name not in own]
         yield f"{len(dependencies)} dependencies declared, {pinned}" + (f": {_join_first(names)}" if names else "")
     command = best_command(stack, "test")
-    run = f"run with `{command.line}`" if command else "no command known to run them"
-    yield f"{len(stack.tests)} test files, {run}" if stack.tests else "No tests found"
+    run = f"`{command.line}` tests ({command.origin})" if command else "no command found that runs them"
+    yield f"{len(stack.tests)} test files, {run}" if stack.tests else "No test files found"
     ci = ci_files(tree)
-    yield f"Continuous integration: {_join_first(ci)}" if ci else "No continuous integration found"
-    yield (
-        f"Licence: {stack.license}" if stack.license else f"Licence: {_join_first(license_files(tree)) or 'none found'}"
-    )
+    yield f"Workflows: {_join_first(ci)}" if ci else "No workflows found"
+    texts = _join_first(license_files(tree))
+    yield f"Licence: {stack.license or (f'its text is in {texts}' if texts else 'no file or manifest names it')}"
 
 
 def _list_decisions(tree: SourceTree, stack: TechStack) -> Iterator[str]:
@@ -288,7 +251,7 @@ def _list_decisions(tree: SourceTree, stack: TechStack) -> Iterator[str]:
     if code:
         yield f"Most lines of code are {code[0].name}"
     if command := best_command(stack, "test"):
-        yield f"Tests are run with `{command.line}` ({command.origin}, {command.evidence})"
+        yield f"Tests: `{command.line}` ({command.origin}, {command.evidence})"
     left_out = sum(omission.count for omission in tree.listing.left_out)
     files = f"{len(tree.listing.files)} files, {left_out} entries left out"
     yield f"Restricted analysis to what git lists of the {tree.listing.method}: {files}"
@@ -309,25 +272,25 @@ def _list_constraints(tree: SourceTree, stack: TechStack) -> Iterator[str]:
 
 def _list_open_questions(tree: SourceTree, stack: TechStack) -> Iterator[str]:
     if not license_files(tree):
-        declared = f"The licence is {stack.license}, but there is no text of it: add one?"
-        yield declared if stack.license else "No licence is stated: under which terms may others use this?"
+        declared = f"The manifest says {stack.license}, and no file has the text of the licence: add one?"
+        yield declared if stack.license else "No file or manifest for a licence: under which terms may others use this?"
     has_code = any(language.kind == "programming" for language in stack.languages)
     if not stack.tests and has_code:
-        yield "There are no tests: how is a change known to be right?"
+        yield "No test files were found: how is a change known to be right?"
     elif stack.tests and best_command(stack, "test") is None:
-        yield "There are tests, but no command is known to run them: which is it?"
+        yield "There are tests, and no command was found that runs them: which is it?"
     if not ci_files(tree) and has_code:
-        yield "There is no continuous integration: where are tests run before a release?"
+        yield "No workflows were found: where are tests run before a release?"
     if not any(path.lower().startswith("readme") for path in tree.by_path):
-        yield "There is no README: what is the project for?"
+        yield "No README was found at the top: what is the project for?"
     for ecosystem in dict.fromkeys(manifest.ecosystem for manifest in stack.manifests if manifest.dependencies):
         if not has_lock(tree, stack, ecosystem):
-            yield f"No lock file pins the {_ECOSYSTEM_NAMES[ecosystem]} dependencies: is that intended?"
+            yield f"No lock file was found for the {_ECOSYSTEM_NAMES[ecosystem]} dependencies: is that intended?"
     for manifest in stack.manifests:
         if manifest.problem:
             yield f"{manifest.path} cannot be read ({manifest.problem}): is it in use?"
     if not stack.manifests and has_code:
-        yield "There is no manifest: which packages, and which versions, does the code need?"
+        yield "No manifest that is read here was found (Python, Node, Rust, Go): what does the code need?"
     for omission in tree.listing.left_out:
         if "limit" in omission.reason:
             yield f"{omission.count} entries left out ({omission.reason}): is anything missed?"

@@ -55,10 +55,11 @@ _GENERATED = re.compile(
     r"|package-lock\.json|npm-shrinkwrap\.json|pnpm-lock\.yaml|pylock\.toml"
 )
 _TEST_FOLDERS = "test tests __tests__ spec specs e2e cypress testdata test-data fixtures snapshots"
+_EXAMPLE_FOLDERS = "example examples sample samples demo demos bench benches benchmark benchmarks"
 _ROLES: dict[Role, frozenset[str]] = {
     "vendored": frozenset(("vendor", "third_party", "_vendor", "node_modules", "site-packages")),
     "test": frozenset(_TEST_FOLDERS.split()),
-    "example": frozenset(("example", "examples", "sample", "samples", "demo", "demos")),
+    "example": frozenset(_EXAMPLE_FOLDERS.split()),
     "docs": frozenset(("doc", "docs", "documentation", "website")),
 }
 

@@ -4,7 +4,6 @@ A chunk is a range of whole lines of one file, so that it can be checked against
 and in parts: "build index" finds both `buildIndex` and `build_index`.
 """
 
-import ast
 import hashlib
 import re
 import sqlite3
@@ -14,21 +13,15 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from markdown_it import MarkdownIt
-
-from activities.project_init.detect import parse_python
 from activities.project_init.files import Omissions, Progress, SourceTree, find_role, write_bytes
 from activities.project_init.pages import KNOWLEDGE_FILE
 from activities.project_init.records import Documents, Hit, KnowledgeIndex, ProjectError
 from activities.source_files import decode_text, language_of
 from baton import estimate_tokens
 
-WINDOW = 60
-"""Lines per chunk of an unstructured text; neighbours share `OVERLAP` lines."""
-
+WINDOW = 80
 OVERLAP = 10
-MAX_CHUNK_LINES = 150
-"""Longer sections and definitions are split into windows."""
+"""The most lines of a chunk; of a longer section or definition, neighbours share some."""
 
 _SCHEMA = """
 CREATE TABLE files (
@@ -52,9 +45,11 @@ should so that the their them then there these they this to was we what when whe
 """
 _COMMON = frozenset(_COMMON_WORDS.split())
 _CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_BLOCKS = MarkdownIt().disable("inline")
+_MODIFIERS = r"(?:(?:export|default|pub(?:\(\w+\))?|async|abstract) )*"
+_OPENING = re.compile(rf"#{{1,6}} +\S|{_MODIFIERS}(?:def|class|func|fn|function|interface|struct) ")
+"""What opens a section of Markdown or a top-level definition."""
 _MAX_CHUNKS = 100_000
-_MAX_HEADINGS = 2_000
+_MAX_OPENINGS = 2_000
 _MAX_DATA_BYTES = 64 * 1024
 _MAX_LINE_LENGTH = 5_000
 _SNIPPET_LINES = 6
@@ -62,7 +57,7 @@ _SNIPPET_LINES = 6
 
 @dataclass(frozen=True)
 class Chunk:
-    """A range of lines of one file, titled by a heading, a definition or the file's name."""
+    """A range of lines of one file, titled by the line that opens it or else by the file's name."""
 
     path: str
     title: str
@@ -79,15 +74,14 @@ def digest(text: str) -> str:
 def split_into_chunks(path: str, text: str) -> list[Chunk]:
     """Split a text into chunks; every line that is not blank is in at least one."""
     lines = text.split("\n")
-    ranges = [(1, len(lines), "")]
-    if path.lower().endswith((".md", ".markdown")):
-        ranges = _find_sections(text, len(lines))
-    elif path.endswith((".py", ".pyi")):
-        ranges = _find_definitions(text, len(lines))
+    starts = [number for number, line in enumerate(lines, 1) if _OPENING.match(line)][:_MAX_OPENINGS]
+    ranges = [(1, (starts or [len(lines) + 1])[0] - 1, path.rpartition("/")[2])]
+    for first, following in zip(starts, [*starts[1:], len(lines) + 1], strict=False):
+        ranges.append((first, following - 1, lines[first - 1].strip("#: ")[:200]))
     return [
-        Chunk(path, title or path.rpartition("/")[2], start, end, "\n".join(lines[start - 1 : end]))
+        Chunk(path, title, start, end, "\n".join(lines[start - 1 : end]))
         for first, last, title in ranges
-        for start, end in _split_windows(lines, first, last, MAX_CHUNK_LINES if title else WINDOW)
+        for start, end in _split_windows(lines, first, last)
     ]
 
 
@@ -154,55 +148,17 @@ def open_index(index: Path) -> sqlite3.Connection:
     return connection
 
 
-def _split_windows(lines: list[str], first: int, last: int, max_lines: int) -> Iterator[tuple[int, int]]:
-    """Yield a range without blank edges, split into windows if it exceeds ``max_lines``."""
+def _split_windows(lines: list[str], first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Yield a range without blank edges, in windows if it is longer than one."""
     while first <= last and not lines[first - 1].strip():
         first += 1
     while last >= first and not lines[last - 1].strip():
         last -= 1
-    while last - first >= max_lines:
+    while last - first >= WINDOW:
         yield first, first + WINDOW - 1
-        first, max_lines = first + WINDOW - OVERLAP, WINDOW
+        first += WINDOW - OVERLAP
     if first <= last:
         yield first, last
-
-
-def _find_sections(text: str, count: int) -> list[tuple[int, int, str]]:
-    """Return the range of each Markdown section, titled by its heading and the parent headings."""
-    tokens = _BLOCKS.parse(text)  # blocks only: inline parsing is quadratic in the number of brackets
-    starts = [
-        (token.map[0] + 1, int(token.tag[1]), " ".join(tokens[index + 1].content[:300].replace("`", "").split()))
-        for index, token in enumerate(tokens)
-        if token.type == "heading_open" and token.map and token.level == 0
-    ]
-    if len(starts) > _MAX_HEADINGS:
-        return [(1, count, "")]
-    parents: list[tuple[int, str]] = []
-    ranges = [(1, starts[0][0] - 1 if starts else count, "")]
-    for (line, level, title), (next_line, _, _) in zip(starts, [*starts[1:], (count + 1, 0, "")], strict=False):
-        parents = [parent for parent in parents if parent[0] < level] + [(level, title)]
-        ranges.append((line, next_line - 1, " > ".join(heading for _, heading in parents if heading)))
-    return ranges
-
-
-def _find_definitions(text: str, count: int) -> list[tuple[int, int, str]]:
-    """Return the range of each top-level Python definition, and those between them."""
-    try:
-        body = parse_python(text).body
-    except ValueError:
-        return [(1, count, "")]
-    ranges, next_line = [], 1
-    for node in body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            start, end = (
-                min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]),
-                node.end_lineno or node.lineno,
-            )
-            if start >= next_line:
-                kind = "class" if isinstance(node, ast.ClassDef) else "def"
-                ranges += [(next_line, start - 1, ""), (start, end, f"{kind} {node.name}")]
-                next_line = end + 1
-    return [*ranges, (next_line, count, "")]
 
 
 Text = tuple[str, str, str, str]

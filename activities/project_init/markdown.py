@@ -5,7 +5,7 @@ are displayed and cannot become mark-up.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -66,24 +66,3 @@ def _resolves(document: Path, target: str) -> bool:
         return True
     line = re.fullmatch(r"L(\d+)", anchor)
     return line is not None and int(line[1]) <= target_path.read_text("utf-8", "replace").count("\n") + 1
-
-
-def find_commands_in(tokens: list[Token]) -> Iterator[str]:
-    """Yield the commands of a document: the lines of `sh` blocks, and the cells of `Command` columns."""
-    column: int | None = None
-    in_column = False
-    for token in tokens:
-        if token.type == "fence" and token.info.strip() == "sh":
-            yield from (line for line in token.content.split("\n") if line.strip())
-        elif token.type == "table_open":
-            in_column = False
-        elif token.type == "tr_open":
-            column = 0
-        elif token.type == "inline" and column is not None:
-            if column == 0 and token.content == "Command":
-                in_column = True
-            elif column == 0 and in_column:
-                yield from (child.content for child in token.children or () if child.type == "code_inline")
-            column += 1
-        elif token.type == "table_close":
-            column = None

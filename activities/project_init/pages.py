@@ -15,7 +15,6 @@ from activities.project_init.records import (
     Command,
     Documents,
     Evidence,
-    Priority,
     Purpose,
     RoadmapItem,
     TechStack,
@@ -26,21 +25,24 @@ _MAX_EVIDENCE = 15
 
 
 def plan_roadmap(tree: SourceTree, stack: TechStack, structure: Structure) -> tuple[RoadmapItem, ...]:
-    """Return roadmap items for the findings, most urgent first."""
-    secrets = [path for path in tree.by_path if may_hold_secrets(path) and find_role(path) != "test"]
-    broken = [f"{module.path}: {module.problem}" for module in structure.source if module.problem]
-    todo = [note for note in structure.notes if "TODO:" in note]
-    urgent = [note for note in structure.notes if note not in todo]
-    candidates: list[tuple[Priority, str, str, list[str]]] = [
-        ("P1", "Answer the open questions", "Everybody guesses what is not settled.", [*stack.open_questions]),
-        ("P1", "Remove files that may hold secrets", "What is committed once stays in the history.", secrets),
-        ("P1", "Repair files that cannot be parsed", "They fail when they are imported.", broken),
-        ("P2", "Settle FIXME, XXX and HACK comments", "Their authors already considered them wrong.", urgent),
-        ("P3", "Do or drop the TODO comments", "A note in code has no date and no owner.", todo),
+    """Return roadmap items for the findings; which matters most, a rule cannot know."""
+    candidates: list[tuple[str, str, list[str]]] = [
+        ("Answer the open questions", "The files do not say.", [*stack.open_questions]),
+        (
+            "Look at files that may hold secrets, by their names",
+            "What is committed once stays in the history.",
+            [path for path in tree.by_path if may_hold_secrets(path) and find_role(path) != "test"],
+        ),
+        (
+            "Repair files that cannot be parsed",
+            "This worker's Python does not parse them.",
+            [f"{module.path}: {module.problem}" for module in structure.source if module.problem],
+        ),
+        ("Settle the notes in the code", "Comments say TODO, FIXME, XXX or HACK.", structure.notes),
     ]
     return tuple(
-        RoadmapItem(priority=priority, title=title, why=why, evidence=_limit_evidence(evidence))
-        for priority, title, why, evidence in candidates
+        RoadmapItem(title=title, why=why, evidence=_limit_evidence(evidence))
+        for title, why, evidence in candidates
         if evidence
     )
 
@@ -59,11 +61,6 @@ _DATA_NOTE = (
 _MAX_ROWS = 15
 _MAX_DEPENDENCIES = 40
 _PURPOSES: tuple[Purpose, ...] = ("install", "run", "test", "lint", "format", "build", "release", "other")
-_PRIORITIES: dict[Priority, str] = {
-    "P1": "P1: now, it is a risk or blocks others",
-    "P2": "P2: soon, it costs something every week",
-    "P3": "P3: when there is time",
-}
 
 
 @dataclass(frozen=True)
@@ -136,7 +133,7 @@ def _write_project(material: Material) -> str:
         _section("Packages", ("Package", "Description", "Manifest"), packages),
         _section("Dependencies", ("Package", "Version", "Group", "Evidence"), dependencies),
         f"… and {omitted} more in the same manifests." if omitted else "",
-        f"## Licence\n\n{text(stack.license) or 'None is declared.'}",
+        f"## Licence\n\n{text(stack.license) or 'The manifests of the project name none.'}",
         "## Decisions\n\n" + bullets(map(prose, stack.decisions)),
         "## Open questions\n\n" + (bullets(map(prose, stack.open_questions)) or "None."),
         f"## What was read\n\n{len(listing.files):,} files, as git lists the {listing.method}.",
@@ -146,27 +143,16 @@ def _write_project(material: Material) -> str:
 
 
 def _write_architecture(material: Material) -> str:
-    """Return the folders and the most imported modules."""
-    structure = material.structure
-    imported = sorted(
-        (module for module in structure.source if module.importers),
-        key=lambda module: (-len(module.importers), module.path),
-    )
-    lines = sum(module.lines for module in structure.source)
+    """Return the folders and the longest modules."""
+    modules = sorted(material.structure.source, key=lambda module: (-module.lines, module.path))
+    rows = [(material.source(module.path), f"{module.lines:,}", prose(module.about)) for module in modules[:_MAX_ROWS]]
     return page(
         f"# Architecture of {text(material.stack.name)}",
-        f"{len(structure.source):,} source modules with {lines:,} lines."
-        if structure.source
-        else "There is no source code.",
+        f"{len(modules):,} source modules with {sum(module.lines for module in modules):,} lines."
+        if modules
+        else "No source code was found.",
         _section("Folders", ("Folder", "Description", "Files", "Lines"), _list_folders(material)),
-        _section(
-            "Most imported modules",
-            ("Module", "Imported by", "Description"),
-            [
-                (material.source(module.path), str(len(module.importers)), prose(module.about))
-                for module in imported[:_MAX_ROWS]
-            ],
-        ),
+        _section("Longest modules", ("Module", "Lines", "Description"), rows),
         _DATA_NOTE,
     )
 
@@ -195,24 +181,21 @@ def _write_commands(material: Material) -> str:
         "Run them in the project's folder. *Declared* commands are defined by the project; *conventional* ones follow "
         "from the tools that it uses.",
         *sections,
-        f"## Not found\n\nNo command is known to {' or '.join(missing)}." if missing else "",
+        f"## Not found\n\nNo command was found to {' or '.join(missing)}." if missing else "",
         _DATA_NOTE,
     )
 
 
 def _write_roadmap(material: Material) -> str:
-    """Return the items by priority, each with its reason and evidence."""
-    parts, number = [], 0
-    for priority, title in _PRIORITIES.items():
-        items = [item for item in material.roadmap if item.priority == priority]
-        parts += [f"## {title}"] if items else []
-        for item in items:
-            number += 1
-            evidence = bullets(map(material.quoted, item.evidence))
-            parts.append(f"### {number}. {text(item.title)}\n\n{text(item.why, 400)}\n\n{evidence}")
+    """Return the items, each with its reason and evidence."""
+    parts = [
+        f"## {number}. {text(item.title)}{f' ({item.priority}, proposed by a model)' if item.priority else ''}\n\n"
+        f"{text(item.why, 400)}\n\n{bullets(map(material.quoted, item.evidence))}"
+        for number, item in enumerate(material.roadmap, 1)
+    ]
     return page(
         f"# Roadmap of {text(material.stack.name)}",
-        f"{number} items, each based on findings in the files." if number else "No finding requires work.",
+        f"{len(parts)} items, each with what was found in the files." if parts else "Nothing was found.",
         *parts,
         _DATA_NOTE,
     )
@@ -226,9 +209,9 @@ def _write_agents(material: Material) -> str:
         f"# Working on {text(stack.name)}",
         _DATA_NOTE,
         prose(stack.description or stack.summary[0]),
-        _command_block("Set up", [best_command(stack, "install")]),
+        _command_block("Install", [best_command(stack, "install")]),
         _command_block("Before you hand over a change", checks)
-        or "## Before you hand over a change\n\nNo check is known. Say so when you hand over.",
+        or "## Before you hand over a change\n\nNo check was found. Say so when you hand over.",
         _command_block("Run it", [best_command(stack, "run")]),
         "## Keep to\n\n" + bullets(map(prose, stack.constraints)) if stack.constraints else "",
         "## Ask a person\n\n" + bullets(map(prose, stack.open_questions)) if stack.open_questions else "",
@@ -253,8 +236,8 @@ def _section(title: str, headings: tuple[str, ...], rows: Iterable[tuple[str, ..
 def _link_pages() -> str:
     descriptions = {
         "COMMANDS.md": "how to install, run, test and build it",
-        "ARCHITECTURE.md": "the folders and the most imported modules",
-        "ROADMAP.md": "what should be done next, and why",
+        "ARCHITECTURE.md": "the folders and the longest modules",
+        "ROADMAP.md": "what was found to do, and why",
         "AGENTS.md": "the short rules for changing it",
         KNOWLEDGE_FILE: "a full-text index of the sources and these pages",
     }

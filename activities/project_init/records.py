@@ -123,9 +123,9 @@ class TechStack(Record):
 
 
 class RoadmapItem(Record):
-    """A task: P1 is a current risk or blocks others, P2 has a continuing cost, P3 is worth doing."""
+    """A task. Rules find it; a model may propose one with a priority, of which P1 is a risk now or blocks others."""
 
-    priority: Priority
+    priority: Priority | None = None
     title: str = Field(min_length=1, max_length=200)
     why: str = Field(min_length=1, max_length=400)
     evidence: tuple[str, ...]
@@ -170,11 +170,10 @@ class Hit(Record):
 
 
 class Check(Record):
-    """A check of stage `verify-ready`; only a failed `error` says that the documents do not hold."""
+    """A check of stage `verify-ready`."""
 
     name: str
     ok: bool
-    severity: Literal["error", "warning"] = "error"
     message: str
 
 
@@ -185,11 +184,6 @@ class Verification(Record):
     not_examined: tuple[str, ...] = ()
 
     @property
-    def holds(self) -> bool:
-        """Whether every check of the documents passed, apart from warnings."""
-        return all(check.ok or check.severity == "warning" for check in self.checks)
-
-    @property
     def failures(self) -> tuple[Check, ...]:
-        """The failed checks, warnings included."""
+        """The failed checks."""
         return tuple(check for check in self.checks if not check.ok)

@@ -5,16 +5,15 @@ Nothing is executed, so commands are not tested; external links are not checked.
 
 import hashlib
 import shlex
-import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from activities.project_init.detect import detect
+from activities.citations import Citation, find_unproved
 from activities.project_init.files import Progress, SourceTree, survey
 from activities.project_init.knowledge import digest, open_index, query
-from activities.project_init.markdown import broken_links, find_commands_in, parse
+from activities.project_init.markdown import broken_links
 from activities.project_init.records import (
     Check,
     Documents,
@@ -43,7 +42,7 @@ def verify(
     current = survey(tree.root, limits=tree.limits, progress=report)
     checks = [_check_source(tree, current), _check_evidence(stack, current)]
     report("verifying documents")
-    checks += _check_documents(documents, out, detect(current, report))
+    checks += _check_documents(documents, out)
     report("verifying the index")
     checks += _check_index(current, documents, index, out)
     return Verification(checks=tuple(checks), not_examined=tuple(_list_not_examined(stack)))
@@ -53,15 +52,14 @@ def _list_not_examined(stack: TechStack) -> Iterator[str]:
     """Yield what the documents say nothing about, because no stage looks at it."""
     if stack.commands:
         yield f"whether the {len(stack.commands)} commands work: none was run"
-    others = [language.name for language in stack.languages if language.kind == "programming"]
-    if names := [name for name in others if name != "Python"]:
-        yield f"imports and syntax of {', '.join(names[:_MAX_NAMED])}{', …' if len(names) > _MAX_NAMED else ''}"
+    names = [language.name for language in stack.languages if language.kind == "programming"]
+    if unread := [name for name in names if name != "Python"]:
+        yield f"syntax of {', '.join(unread[:_MAX_NAMED])}{', …' if len(unread) > _MAX_NAMED else ''}"
 
 
-def _make_check(name: str, faults: list[str], success: str, *, warns: bool = False) -> Check:
+def _make_check(name: str, faults: list[str], success: str) -> Check:
     omitted = f"; and {len(faults) - _MAX_NAMED} more" if len(faults) > _MAX_NAMED else ""
-    message = "; ".join(faults[:_MAX_NAMED]) + omitted if faults else success
-    return Check(name=name, ok=not faults, severity="warning" if warns else "error", message=message)
+    return Check(name=name, ok=not faults, message="; ".join(faults[:_MAX_NAMED]) + omitted if faults else success)
 
 
 def _check_source(detected: SourceTree, current: SourceTree) -> Check:
@@ -77,54 +75,36 @@ def _check_evidence(stack: TechStack, current: SourceTree) -> Check:
     dependencies = [dependency for manifest in stack.manifests for dependency in manifest.dependencies]
     cited += [(dependency.evidence, dependency.name) for dependency in dependencies]
     cited += [(Evidence(path=manifest.path), "") for manifest in stack.manifests]
-    faults, lines = [], dict[str, list[str]]()
-    for evidence, word in cited:
-        if evidence.path not in lines:
-            lines[evidence.path] = (current.text(evidence.path) or "").split("\n")
-        if evidence.path not in current.by_path or (evidence.line or 1) > len(lines[evidence.path]):
-            faults.append(f"{str(evidence)!r} is cited, but does not exist")
-        elif evidence.line and word not in lines[evidence.path][evidence.line - 1]:
-            faults.append(f"{str(evidence)!r} is cited for {word!r}, but that line does not have it")
-    return _make_check(
-        "evidence proves", faults, f"{len(cited)} findings cite files that exist, and lines that have them"
-    )
+    lines = {path: (current.text(path) or "").split("\n") for path in {evidence.path for evidence, _ in cited}}
+    citations = [
+        Citation(str(evidence), lines[evidence.path], evidence.line, word) for evidence, word in cited if evidence.line
+    ]
+    faults = [f"{str(evidence)!r} does not exist" for evidence, _ in cited if evidence.path not in current.by_path]
+    faults += find_unproved(citations)
+    return _make_check("evidence proves", faults, f"{len(citations)} lines have what they are cited for")
 
 
-def _check_documents(documents: Documents, out: Path, stack: TechStack) -> Iterator[Check]:
-    declared = {command.line for command in stack.commands}
-    programs: set[str] = set()
+def _check_documents(documents: Documents, out: Path) -> Iterator[Check]:
     for file in documents.files:
         path = out / file.path
         try:
-            content = path.read_bytes()
+            digest_now = hashlib.sha256(path.read_bytes()).hexdigest()
         except OSError as error:
             yield _make_check(f"{file.path} is as written", [f"it cannot be read ({error.strerror})"], "")
             continue
-        digest_now = hashlib.sha256(content).hexdigest()
-        faults = (
-            [f"its SHA-256 is {digest_now[:12]}…, written was {file.sha256[:12]}…"] if digest_now != file.sha256 else []
-        )
-        yield _make_check(f"{file.path} is as written", faults, f"{len(content)} bytes with SHA-256 {digest_now[:12]}…")
+        yield _check_digest(f"{file.path} is as written", digest_now, file.sha256)
         yield _make_check(f"links of {file.path} resolve", broken_links(path), "every relative link resolves")
-        commands = set(find_commands_in(parse(decode_text(content))))
-        unknown = [f"{line!r} is not declared" for line in sorted(commands - declared)]
-        if commands:
-            yield _make_check(f"commands of {file.path} exist", unknown, f"{len(commands)} commands are declared")
-        programs |= {line.rpartition("&& ")[2].split()[0] for line in commands}
-    missing = [f"{program!r} is not installed here" for program in sorted(programs) if shutil.which(program) is None]
-    yield _make_check(
-        "programs are installed", missing, "every program that the commands need is installed", warns=True
-    )
+
+
+def _check_digest(name: str, now: str, then: str) -> Check:
+    faults = [f"its SHA-256 is {now[:12]}…, written was {then[:12]}…"] if now != then else []
+    return _make_check(name, faults, f"SHA-256 {now[:12]}…")
 
 
 def _check_index(current: SourceTree, documents: Documents, index: KnowledgeIndex, out: Path) -> Iterator[Check]:
     path = out / index.path
     try:
-        digest_now = hashlib.sha256(path.read_bytes()).hexdigest()
-        faults = (
-            [f"its SHA-256 is {digest_now[:12]}…, built was {index.sha256[:12]}…"] if digest_now != index.sha256 else []
-        )
-        yield _make_check("index is as built", faults, f"SHA-256 {digest_now[:12]}…")
+        yield _check_digest("index is as built", hashlib.sha256(path.read_bytes()).hexdigest(), index.sha256)
         with closing(open_index(path)) as connection:
             yield _check_chunks(connection, current, index, out)
             indexed = dict(connection.execute("SELECT path, sha256 FROM files WHERE origin = 'docs'").fetchall())

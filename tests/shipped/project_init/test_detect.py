@@ -28,7 +28,7 @@ class TestDetect:
         assert lines(stack, "test") == ["make test", "uv run python -m pytest"]
         assert lines(stack, "run") == ["uv run shop"]
         assert stack.license == "MIT"
-        assert "Tests are run with `make test` (declared, Makefile:2)" in stack.decisions
+        assert "Tests: `make test` (declared, Makefile:2)" in stack.decisions
         assert "Lines have at most 100 characters (pyproject.toml:27)" in stack.constraints
         assert stack.open_questions == ()
 
@@ -70,16 +70,16 @@ class TestDetect:
     def test_open_questions(self, stack_of: StackOf) -> None:
         """Each thing that is missing or contradictory becomes one question."""
         table: list[tuple[Files, str]] = [
-            ({"a.py": "x"}, "No licence is stated"),
-            ({"a.py": "x"}, "There are no tests"),
-            ({"a.py": "x"}, "There is no continuous integration"),
-            ({"a.py": "x"}, "There is no README"),
-            ({"a.py": "x"}, "There is no manifest"),
-            ({"a.rb": "x", "tests/a_test.rb": "x"}, "no command is known"),
-            ({"package.json": '{"dependencies": {"a": "1"}}'}, "No lock file pins the Node"),
+            ({"a.py": "x"}, "No file or manifest for a licence"),
+            ({"a.py": "x"}, "No test files were found"),
+            ({"a.py": "x"}, "No workflows were found"),
+            ({"a.py": "x"}, "No README was found"),
+            ({"a.py": "x"}, "No manifest that is read here"),
+            ({"a.rb": "x", "tests/a_test.rb": "x"}, "no command was found"),
+            ({"package.json": '{"dependencies": {"a": "1"}}'}, "No lock file was found for the Node"),
             ({"pyproject.toml": "[project\n"}, "pyproject.toml cannot be read"),
             ({"package.json": '{"scripts": {"a": "b"}, "bin": 3, "dependencies": [1]}\n]'}, "package.json cannot be"),
-            ({"package.json": '{"license": "ISC"}'}, "there is no text of it"),
+            ({"package.json": '{"license": "ISC"}'}, "no file has the text"),
         ]
         for files, question in table:
             assert any(question in item for item in stack_of(files).open_questions), question
@@ -96,7 +96,7 @@ class TestDetect:
             stack = stack_of({**code, name: text})
             assert stack.tests == ("app/test.py",), name
             assert lines(stack, "test") == ["python -m pytest"], name
-            assert "There are no tests: how is a change known to be right?" not in stack.open_questions, name
+            assert "No test files were found: how is a change known to be right?" not in stack.open_questions, name
         assert stack_of(code).tests == ()
 
 
@@ -138,7 +138,7 @@ class TestMonorepo:
         stack = stack_of(MONOREPO)
         assert lines(stack, "test") == []
         assert lines(stack, "lint") == ["npm run check", "npm run test:types", "npm run verify"]
-        assert "There are tests, but no command is known to run them: which is it?" in stack.open_questions
+        assert "There are tests, and no command was found that runs them: which is it?" in stack.open_questions
         runs = {**MONOREPO, "package.json": MONOREPO["package.json"].replace("tsc --noEmit", "tsc && vitest run")}
         assert lines(stack_of(runs), "test") == ["npm run check"]
 
@@ -164,6 +164,23 @@ class TestMonorepo:
         pants = stack_of({"pants.toml": "", "requirements.txt": "a\n", "test_a.py": "def test_a(): ...\n"})
         assert (lines(pants, "test"), lines(pants, "install")) == (["pants test ::"], [])
         assert not any("tests" in question for question in stack_of({"README.md": "# Terms\n"}).open_questions)
+        named = stack_of({"pants.toml": "", "requirements.txt": "a\n", "python-default.lock": "{}\n"})
+        assert not any("lock" in question for question in named.open_questions)
+        assert any("lock files: python-default.lock" in line for line in named.summary)
+
+    def test_what_no_rule_can_know_is_not_said(self, stack_of: StackOf) -> None:
+        """A licence in prose, a manifest of another kind, a check that is no check, a benchmark's package."""
+        stack = stack_of(
+            {
+                "README.md": "Free under CC BY 4.0.\n",
+                "setup.py": "from setuptools import setup\n",
+                "Makefile": "twine-check:\n\ttwine check dist/*\nwatch:\n\tentr make\n",
+                "bench/package.json": '{"name": "jsx"}',
+            }
+        )
+        assert (lines(stack, "lint"), lines(stack, "run"), stack.packages) == ([], [], [])
+        assert "Licence: no file or manifest names it" in stack.summary
+        assert not any("There is no" in question for question in stack.open_questions)
 
 
 class TestCommands:
@@ -198,6 +215,7 @@ class TestCommands:
             ({"poetry.lock": "", "pyproject.toml": '[project]\nname = "a"\n'}, "poetry install"),
             ({"requirements.txt": "a\n"}, "python -m pip install -r requirements.txt"),
             ({"package.json": "{}"}, "npm install"),
+            ({"package.json": "{}", "bun.lock": ""}, "bun install"),
             ({"test_a.py": "def test_a(): ...\n"}, "python -m pytest"),
         ],
     )

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from activities.pages import code, table, text
 from activities.project_init.__main__ import main
-from activities.project_init.knowledge import MAX_CHUNK_LINES, WINDOW, query, split_into_chunks
+from activities.project_init.knowledge import WINDOW, query, split_into_chunks
 from activities.project_init.markdown import fence, parse, prose
-from activities.project_init.records import Check, Evidence, ProjectError, Verification
+from activities.project_init.records import Evidence, ProjectError, Verification
 from activities.project_init.verify import _check_evidence
 from tests.shipped.project_init.conftest import Files, Run, run_stages, write_files
 from tests.shipped.project_init.projects import HOSTILE, PROJECTS, PYTHON
@@ -36,9 +36,9 @@ class TestPages:
             result = run(files)
             assert tuple(file.path for file in result.documents.files) == PAGES, name
             verified = result.verified()
-            assert verified.holds, (name, verified.failures)
+            assert verified.failures == (), name
             assert Verification.model_validate_json(verified.model_dump_json()) == verified
-            assert len(verified.checks) >= 15
+            assert len(verified.checks) >= 14
 
     def test_the_same_project_gives_the_same_bytes_and_stays_as_it_is(self, tmp_path: Path) -> None:
         """Documents and index contain no time or randomness; the project's files keep their times."""
@@ -49,7 +49,7 @@ class TestPages:
         assert {path: path.lstat().st_mtime_ns for path in [folder, *folder.rglob("*")]} == times_before
         inside = run_stages(folder, folder / ".baton/init")
         assert inside.tree.listing == first.tree.listing
-        assert inside.verified().holds
+        assert inside.verified().failures == ()
 
     def test_they_say_what_a_newcomer_needs(self, shop: Run) -> None:
         """Overview, commands, architecture and next steps, with links to the files."""
@@ -60,7 +60,7 @@ class TestPages:
         assert "```sh\nmake test\n```" in agents
         assert len(agents) < 4000
         architecture = shop.page("ARCHITECTURE.md")
-        assert "| [`src/shop/orders.py`](../project/src/shop/orders.py) | 3 |" in architecture
+        assert "| [`src/shop/orders.py`](../project/src/shop/orders.py) | 18 | Orders and what becomes" in architecture
         assert "- [`src/shop/payments.py:8`](../project/src/shop/payments.py#L8) FIXME: handle declined cards" in (
             shop.page("ROADMAP.md")
         )
@@ -97,7 +97,7 @@ class TestMarkdown:
 
 
 class TestRoadmap:
-    """Items with priority, reason and evidence (S1-ex-b)."""
+    """Items with reason and evidence; a rule gives none a priority (S1-ex-b)."""
 
     def test_each_weakness_becomes_an_item(self, run: RunOf) -> None:
         """The evidence names the file; what is not wrong is not on the list."""
@@ -112,14 +112,12 @@ class TestRoadmap:
                 "LICENSE": "MIT License\n",
             }
         )
-        matches = {title: (item.priority, item.evidence) for title, item in result.roadmap.items()}
-        assert matches["Do or drop the TODO comments"] == ("P3", ("a.py:3 TODO: later",))
-        assert matches["Repair files that cannot be parsed"][0] == "P1"
-        assert matches["Remove files that may hold secrets"] == ("P1", ("id_rsa",))
-        assert "There is no README: what is the project for?" in matches["Answer the open questions"][1]
-        assert [item.priority for item in result.documents.roadmap] == sorted(
-            item.priority for item in result.documents.roadmap
-        )
+        matches = {title: item.evidence for title, item in result.roadmap.items()}
+        assert matches["Settle the notes in the code"] == ("a.py:3 TODO: later",)
+        assert matches["Repair files that cannot be parsed"] == ("c.py: line 1: invalid syntax",)
+        assert matches["Look at files that may hold secrets, by their names"] == ("id_rsa",)
+        assert "No README was found at the top: what is the project for?" in matches["Answer the open questions"]
+        assert {item.priority for item in result.documents.roadmap} == {None}
 
     def test_an_empty_project_starts_with_a_goal(self, run: RunOf) -> None:
         """There is work, though there are no files."""
@@ -137,7 +135,7 @@ class TestKnowledge:
             covered = {number for chunk in chunks for number in range(chunk.start, chunk.end + 1)}
             assert {number for number, line in enumerate(lines, 1) if line.strip()} <= covered
             assert all(chunk.text == "\n".join(lines[chunk.start - 1 : chunk.end]) for chunk in chunks)
-            assert all(chunk.end - chunk.start < max(WINDOW, MAX_CHUNK_LINES) for chunk in chunks)
+            assert all(chunk.end - chunk.start < WINDOW for chunk in chunks)
 
     def test_questions_find_the_lines_that_answer(self, shop: Run) -> None:
         """By words, their stems, and the parts of names; documents and sources together (S1-ex-c)."""
@@ -182,7 +180,7 @@ class TestKnowledge:
         """0 for an answer, 1 for none, 2 for a question that cannot be asked."""
         assert main(["query", str(shop.out), "order book"]) == 0
         assert "src/shop/orders.py:" in capsys.readouterr().out
-        assert main(["query", str(shop.out), "zzzzqqq", "--json"]) == 1
+        assert main(["query", str(shop.out), "zzzzqqq"]) == 1
         assert main(["query", str(shop.out / "gone"), "x"]) == 2
 
 
@@ -212,14 +210,6 @@ class TestVerify:
                 lambda result: edit(result.out / "COMMANDS.md", "Makefile#L2)", "Makefile#L200)"),
                 "links of COMMANDS.md resolve",
             ),
-            (
-                lambda result: edit(result.out / "COMMANDS.md", "\nmake test\n", "\nmake tests\n"),
-                "commands of COMMANDS.md exist",
-            ),
-            (
-                lambda result: edit(result.tree.root / "Makefile", "test: ##", "check: ##"),
-                "commands of AGENTS.md exist",
-            ),
             (lambda result: (result.out / "knowledge.sqlite3").unlink(), "index is as built"),
             (lambda result: (result.out / "knowledge.sqlite3").write_bytes(b"x"), "index opens"),
         ]
@@ -248,11 +238,7 @@ class TestVerify:
     def test_what_nothing_examined_is_named(self, run: RunOf) -> None:
         """That the documents hold says neither that commands work nor what is in other languages."""
         verified = run({"package.json": '{"scripts": {"test": "jest"}}', "a.ts": "x\n", "b.py": "x = 1\n"}).verified()
-        assert verified.holds
-        assert verified.not_examined == (
-            "whether the 2 commands work: none was run",
-            "imports and syntax of TypeScript",
-        )
+        assert verified.not_examined == ("whether the 2 commands work: none was run", "syntax of TypeScript")
 
     def test_a_line_has_to_have_what_it_is_cited_for(self, run: RunOf) -> None:
         """A line that exists is not enough."""
@@ -260,12 +246,10 @@ class TestVerify:
         command = next(item for item in result.stack.commands if item.purpose == "test" and item.evidence.line)
         wrong = command.model_copy(update={"evidence": Evidence(path="package.json", line=2)})
         check = _check_evidence(result.stack.model_copy(update={"commands": (wrong,)}), result.tree)
-        assert (check.ok, "is cited for 'test'" in check.message) == (False, True)
+        assert (check.ok, check.message) == (False, "package.json:2 does not have 'test'")
 
-    def test_a_warning_does_not_make_a_project_unready(self, run: RunOf) -> None:
-        """Only errors count; of many faults a message names a few."""
-        warning = Check(name="w", ok=False, severity="warning", message="x")
-        assert Verification(checks=(warning,)).holds
+    def test_of_many_faults_a_message_names_a_few(self, run: RunOf) -> None:
+        """The rest is counted; a folder that is gone is an error."""
         result = run({f"f{number}.py": "x\n" for number in range(9)})
         for path in result.tree.by_path:
             (result.tree.root / path).unlink()
