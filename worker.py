@@ -1,7 +1,6 @@
 """The worker of the shipped pipelines: `python worker.py`. Its settings are those of `baton.worker.Settings`."""
 
 from activities.code_review import stages as code_review_stages
-from activities.compliance_review import agents as compliance_agents
 from activities.compliance_review import stages as compliance_review_stages
 from activities.contract_review import stages as contract_review_stages
 from activities.delivery import stages as delivery_stages
@@ -25,7 +24,7 @@ STAGES = (
 )
 """The stages of these pipelines."""
 
-SCHEMAS = compliance_agents.SCHEMAS.schemas
+SCHEMAS = compliance_review_stages.SCHEMAS.schemas
 """The output schemas in their contracts."""
 
 if __name__ == "__main__":

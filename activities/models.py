@@ -75,7 +75,6 @@ async def ask_model(work: AgentWork, task: str, data: JsonValue, answer_type: ty
 
 
 def _read_price(environment: Mapping[str, str]) -> Price | None:
-    """Return the prices that the environment sets, or None."""
     names = ("BATON_LLM_PROMPT_PRICE", "BATON_LLM_COMPLETION_PRICE")
     prices = [environment.get(name, "").strip() for name in names]
     if not any(prices):

@@ -6,6 +6,7 @@ or device is opened, no hook or filter of the checkout is started, and nothing i
 
 import io
 import os
+import re
 import stat
 import subprocess
 import tempfile
@@ -24,13 +25,14 @@ LeaveOut = Callable[[str, str], None]
 _OPEN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _GIT_SECONDS = 60
 _GIT = ("git", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "-c", "core.excludesFile=")
-_GIT_ENVIRONMENT = {
+GIT_ENVIRONMENT = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_NO_LAZY_FETCH": "1",
     "LC_ALL": "C",
 }
+"""What keeps git from reading the user's settings, and from fetching."""
 _UNTRACKED = ("--others", "--exclude-standard")
 _IGNORED = ("ls-files", "-z", "--ignored", "--directory", *_UNTRACKED)
 _BATON_FOLDER = ".baton"
@@ -80,7 +82,7 @@ def open_regular_file(path: Path) -> io.BufferedReader:
 
 def git(root: Path, *arguments: str) -> bytes | None:
     """Return git's output, or None if it is missing or fails. Hooks and the user's settings are disabled."""
-    environment = {"PATH": os.environ.get("PATH", os.defpath), **_GIT_ENVIRONMENT}
+    environment = {"PATH": os.environ.get("PATH", os.defpath), **GIT_ENVIRONMENT}
     command = [*_GIT, "-C", str(root), *arguments]
     try:
         result = subprocess.run(
@@ -92,7 +94,6 @@ def git(root: Path, *arguments: str) -> bytes | None:
 
 
 def _select_own(root: Path, listed: bytes, ignored: bytes, leave_out: LeaveOut) -> list[str]:
-    """Return the listed paths that belong to the project itself."""
     for raw in filter(None, ignored.split(b"\0")):
         path = raw.decode("utf-8", "backslashreplace")
         if not {*path.split("/")} & {_BATON_FOLDER, *_VERSION_CONTROL}:
@@ -118,6 +119,43 @@ def _select_own(root: Path, listed: bytes, ignored: bytes, leave_out: LeaveOut) 
         elif is_usable(path.rpartition("/")[0]):
             paths.append(path)
     return paths
+
+
+_SECRET = re.compile(
+    r"""(?ix) \.env(\.(?!example$|sample$|template$|dist$|defaults?$)[\w.-]+)?
+      | .*\.(pem|key|p12|pfx|jks|keystore|kdbx|ppk) | id_(rsa|dsa|ecdsa|ed25519)
+      | \.(npmrc|pypirc|netrc|pgpass|htpasswd|git-credentials) | credentials(\.(json|ya?ml|ini))?
+      | secrets?\.(json|ya?ml|ini|toml|env) | .*\.tfstate(\.backup)? | service[-_]account.*\.json"""
+)
+_TEST_FILE = re.compile(
+    r"(test_.*|.*_tests?|conftest|tests?)\.pyi?|.*_test\.(go|dart|exs|cc|cpp|c|rs|rb)|.*_spec\.(rb|lua)"
+    r"|.*[.](tests?|specs?|cy|e2e)\.(js|jsx|ts|tsx|mjs|cjs|vue|svelte)"
+    r"|.*(Test|Tests|Spec)\.(java|kt|scala|cs|php|swift)"
+)
+TEST_FOLDERS = frozenset(
+    ("test", "tests", "__tests__", "spec", "specs", "e2e", "cypress", "testdata", "test-data", "fixtures", "snapshots")
+)
+
+
+def may_hold_secrets(path: str) -> bool:
+    """Return whether a file may hold keys or passwords, by its name; such content is never quoted.
+
+    Example:
+        >>> may_hold_secrets("app/.env"), may_hold_secrets(".env.example"), may_hold_secrets("deploy/tls.key")
+        (True, False, True)
+    """
+    return _SECRET.fullmatch(PurePosixPath(path).name) is not None
+
+
+def is_test_file(path: str) -> bool:
+    """Return whether a path is that of a test file or of its data.
+
+    Example:
+        >>> is_test_file("tests/unit/a.py"), is_test_file("src/a.spec.ts"), is_test_file("src/latest.py")
+        (True, True, False)
+    """
+    *folders, name = path.split("/")
+    return bool(TEST_FOLDERS & {*folders}) or _TEST_FILE.fullmatch(name) is not None
 
 
 LanguageKind = Literal["programming", "markup", "data", "prose"]

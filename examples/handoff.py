@@ -8,17 +8,7 @@ from datetime import timedelta
 from temporalio import workflow
 
 import baton
-from baton import (
-    Baton,
-    BatonPatch,
-    Exchange,
-    Pipeline,
-    Receiver,
-    ReceiverRequirements,
-    StageContext,
-    pipeline,
-    stage,
-)
+from baton import Baton, BatonPatch, Exchange, Pipeline, Receiver, ReceiverRequirements, StageContext, pipeline, stage
 
 TIMEOUT = timedelta(minutes=5)
 

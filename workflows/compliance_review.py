@@ -7,8 +7,14 @@ from baton import ContractTerms, Pipeline, PipelineInput, PipelineResult
 from baton.contract.draft import ContractPolicy
 
 with workflow.unsafe.imports_passed_through():
-    from activities.compliance_review.agents import AGENTS, FORBIDDEN, SCHEMAS
-    from activities.compliance_review.stages import explain_decision, gather_facts, review_email
+    from activities.compliance_review.stages import (
+        AGENTS,
+        FORBIDDEN,
+        SCHEMAS,
+        explain_decision,
+        gather_facts,
+        review_email,
+    )
 
 _TERMS = ContractTerms(
     policy=ContractPolicy(tool_ages={"crm.lookup_pricing": 15}),  # a price may change in the meantime

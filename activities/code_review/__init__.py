@@ -2,12 +2,4 @@
 
 The source is read once; nothing in it is executed and its configuration is ignored. Every finding names its file
 and line, unanalysed files are listed, and findings that a comment in the source suppresses are marked.
-
-```
-stages      the four stages
-agents      the reviewers
-sources     the snapshot of the code under review
-analysers   bandit and ruff
-reports     handoff reports, and SARIF 2.1.0
-```
 """

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from activities.source_files import is_test_file
 from baton import BatonError
 from baton.wire.records import Record
 
@@ -14,7 +15,7 @@ SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low")
 Concern = Literal["security", "performance"]
 RUFF_RULES = "PERF,ASYNC,C4,C901,B019,RUF015"
 """Ruff's rules on slow, blocking and complex code."""
-Verdict = Literal["request changes", "comment", "approve", "not reviewed"]
+Verdict = Literal["request changes", "comment", "nothing found", "approve", "not reviewed"]
 Passages = tuple[tuple[int, int], ...]
 """First and last lines, from 1."""
 
@@ -37,7 +38,7 @@ class SourceText(Record):
 
 
 class Unread(Record):
-    """Files that were not reviewed, for one reason; `missed` is true if they may contain programs."""
+    """Files that were not reviewed, for one reason; `missed` if they may be programs, or are part of the change."""
 
     reason: str
     count: int = Field(ge=1)
@@ -95,7 +96,7 @@ class Finding(Record):
 class Review(Record):
     """The findings of one reviewer in the files that it examined.
 
-    `rejected` counts a model's claims whose quote is not in the code.
+    `judged` is true if a model read all of it; `rejected` counts its claims whose quote is not in the code.
     """
 
     concern: Concern
@@ -103,6 +104,7 @@ class Review(Record):
     examined: int = Field(ge=0)
     findings: tuple[Finding, ...]
     unread: tuple[Unread, ...] = ()
+    judged: bool = False
     rejected: int = 0
 
     @property
@@ -111,17 +113,11 @@ class Review(Record):
         return [finding for finding in self.findings if not finding.suppressed]
 
 
-def is_test(path: str) -> bool:
-    """Return whether the path is that of a test."""
-    *folders, name = path.split("/")
-    return bool({"test", "tests"} & {*folders}) or name.startswith("test_") or name.endswith("_test.py")
-
-
 def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Sort by severity, tests last within each, then by place."""
 
     def rank(finding: Finding) -> tuple[int, bool, str, int, str]:
-        return SEVERITIES.index(finding.severity), is_test(finding.path), finding.path, finding.line, finding.rule
+        return SEVERITIES.index(finding.severity), is_test_file(finding.path), finding.path, finding.line, finding.rule
 
     return tuple(sorted(findings, key=rank))
 
@@ -133,13 +129,15 @@ def is_complete(snapshot: Snapshot, reviews: Iterable[Review]) -> bool:
 
 
 def decide_verdict(snapshot: Snapshot, reviews: Sequence[Review], fail_on: Severity) -> Verdict:
-    """Decide the verdict of these reviews; there is none on code that no reviewer examined."""
+    """Return the verdict of these reviews: none on what nothing examined, and approval only where a model read it."""
     if not any(review.examined for review in reviews):
         return "not reviewed"
     findings = [finding for review in reviews for finding in review.open]
     if any(SEVERITIES.index(finding.severity) <= SEVERITIES.index(fail_on) for finding in findings):
         return "request changes"
-    return "approve" if is_complete(snapshot, reviews) and not findings else "comment"
+    if findings or not is_complete(snapshot, reviews):
+        return "comment"
+    return "approve" if all(review.judged for review in reviews) else "nothing found"
 
 
 def count_by_severity(findings: Iterable[Finding]) -> dict[Severity, int]:

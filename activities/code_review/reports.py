@@ -1,6 +1,7 @@
 """The reviewers' reports, the merged report with the verdict, and the findings as SARIF 2.1.0."""
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -58,6 +59,8 @@ def reviewer_report(review: Review, snapshot: Snapshot, limit: int | None = None
         else (Status.PARTIAL, 70, Readiness.WITH_CAVEATS)
         if missed
         else (Status.COMPLETED, 90, Readiness.YES)
+        if review.judged
+        else (Status.COMPLETED, 70, Readiness.WITH_CAVEATS)
     )
     return HandoffReport(
         sender=REVIEWERS[review.concern],
@@ -72,7 +75,8 @@ def reviewer_report(review: Review, snapshot: Snapshot, limit: int | None = None
         ),
         context=ReportContext(relevant_files=_list_relevant_files(review.open)),
         blockers=[f"Not analysed: {text(str(item))}" for item in missed]
-        or ([] if review.examined else [f"Not analysed: {text(snapshot.scope)}"]),
+        or ([] if review.examined else [f"Not analysed: {text(snapshot.scope)}"])
+        or ([] if review.judged else ["Analysers know patterns: neither a model nor a person has read it"]),
         verification_script=_CHECKS[review.concern],
         readiness=readiness,
     )
@@ -96,15 +100,14 @@ def merged_report(
     )
     decision = ReportDecision(
         decision=f"Verdict: {verdict}",
-        rationale=reason if complete else f"{reason} Not everything was analysed.",
+        rationale="Nothing was examined."
+        if verdict == "not reviewed"
+        else reason
+        if complete
+        else f"{reason} Not everything was analysed.",
         alternatives=f"Request changes at another severity than {fail_on!r} (parameter `fail_on`)",
     )
-    severity_rank = {
-        _render_discovery(finding, with_code=True): SEVERITIES.index(finding.severity) for finding in findings
-    }
-    ordered = sorted(
-        merged.findings.discoveries, key=lambda discovery: severity_rank[discovery.rpartition(" (from ")[0]]
-    )
+    ordered = sorted(merged.findings.discoveries, key=_find_severity)
     return merged.model_copy(
         update={
             "summary": f"Verdict: {verdict}. Under review: {text(snapshot.scope)}. "
@@ -151,6 +154,11 @@ def describe_result(snapshot: Snapshot, reviews: Sequence[Review]) -> str:
     return f"Found {count_in_words(findings)} in the {examined} of {len(snapshot.files)} files that were examined"
 
 
+def _find_severity(discovery: str) -> int:
+    match = re.search(r"\*\*(high|medium|low)\*\*", discovery)
+    return [*SEVERITIES, match and match[1]].index(match and match[1])
+
+
 def _render_discovery(finding: Finding, *, with_code: bool) -> str:
     cwe = f", CWE-{finding.cwe}" if finding.cwe else ""
     code_suffix = f": {code(finding.code)}" if finding.code and with_code else ""
@@ -173,7 +181,6 @@ def _list_relevant_files(findings: Iterable[Finding]) -> list[RelevantFile]:
 
 
 def _build_notes(snapshot: Snapshot, reviews: Sequence[Review], omitted: int) -> list[Note]:
-    """Return the sections that the report format does not define."""
     unread = {str(item): None for group in (*(review.unread for review in reviews), snapshot.unread) for item in group}
     suppressed = [finding for review in reviews for finding in review.findings if finding.suppressed]
     hidden = [

@@ -22,8 +22,7 @@ _VENDORED = re.compile(
     r"(^|/)(vendor|third_party|_vendor|node_modules|site-packages)/|_pb2(_grpc)?\.pyi?$|\.min\.js$|\.pb\.go$|_generated\.\w+$"
 )
 _ENCODING_DECLARATION = re.compile(r"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")  # PEP 263
-_ENCODING_PROBE = bytes(range(128)).replace(b"\\", rb"\n\u000a+AAo-.xn--a-ecp")
-"""Decodes to itself only in an encoding that hides nothing."""
+_PLAIN_ENCODINGS = ("utf8", "ascii", "usascii", "latin1", "iso88591", "iso885915", "cp1252")
 _MAX_FILE_BYTES = 1024 * 1024
 _MAX_CHARACTERS = 32_000_000
 _MAX_DIFF_BYTES = 16_000_000
@@ -47,6 +46,15 @@ class Tree:
     def keep_missed(self) -> None:
         """Keep only the entries that may be missed programs: the others cannot be part of a change."""
         self.left_out = {(reason, missed): paths for (reason, missed), paths in self.left_out.items() if missed}
+
+    def hash(self, path: str) -> str:
+        """Return git's hash of a file, also of a long one or a link; an empty text if it cannot be read."""
+        full_path = self.root / path
+        try:
+            content = os.fsencode(os.readlink(full_path)) if full_path.is_symlink() else full_path.read_bytes()
+        except OSError:
+            return ""
+        return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
     def unread(self) -> tuple[Unread, ...]:
         """Return the files that were left out, by reason."""
@@ -102,14 +110,13 @@ def snapshot_changes(tree: Tree, base: str) -> Snapshot:
     changed_paths = []
     tree.keep_missed()
     for path in tree.paths:
-        content = tree.read(path) or b""
         blob = blobs.get(path) or blobs.get(old_names.get(path, ""))
-        if blob != hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest():
+        if blob != tree.hash(path):
             changed_paths.append(path)
             old_texts[path] = decode_text(git(tree.root, "cat-file", "blob", blob) or b"") if blob else ""
     for path in sorted({*blobs} - {*old_names.values()}):
         if not os.path.lexists(tree.root / path):
-            tree.leave_out(_REMOVED, path, missed=_find_language(path, "") is not None)
+            tree.leave_out(_REMOVED, path, missed=True)
     for path, submodule_commit in _find_submodules(tree.root).items():
         if submodule_commit != submodules.get(path):
             tree.leave_out(_SUBMODULE, path, missed=True)
@@ -140,7 +147,7 @@ def snapshot_diff(tree: Tree, diff: str, name: str) -> Snapshot:
     changed: dict[str, Passages] = {}
     for path, patches in changes.items():
         if patches[-1].is_removed_file:
-            tree.leave_out(_REMOVED, path, missed=_find_language(path, "") is not None)
+            tree.leave_out(_REMOVED, path, missed=True)
             continue
         added = "".join(line.value for patch in patches for hunk in patch for line in hunk if line.is_added)
         is_program = (
@@ -149,7 +156,7 @@ def snapshot_diff(tree: Tree, diff: str, name: str) -> Snapshot:
         )
         reason = _explain_unreadable(tree, path, patches)
         if reason or not is_program:
-            tree.leave_out(reason or "not a program", path, missed=reason == _SUBMODULE or is_program)
+            tree.leave_out(reason or "not a program", path, missed=True)
             continue
         old, new = _read_both_versions(tree, path, patches, name)
         texts[path], changed[path] = new, passages_between(old, new)
@@ -210,7 +217,7 @@ def _build_snapshot(
         text = texts[path] if path in texts else decode_text(content or b"")
         language = _find_language(path, text)
         if language is None:
-            tree.leave_out("not a program", path)
+            tree.leave_out("not a program", path, missed=bool(compared_with))
         elif _VENDORED.search(path):
             tree.leave_out("vendored or generated code", path, missed=bool(compared_with))
         elif path not in texts and (content is None or b"\0" in content):
@@ -226,25 +233,14 @@ def _build_snapshot(
 
 
 def _find_language(path: str, text: str) -> str | None:
-    """Return the programming language of a file, or None."""
     language = language_of(path, text[:256].encode())
     return language[0] if language and language[1] == "programming" else None
 
 
 def _hides_lines(text: str) -> bool:
-    """Return whether Python may see other lines than a reader, because of the declared encoding.
-
-    With `coding: utf-7` a comment can hold the end of its line and a program after it.
-    """
-    encoding = next(
-        (found[1] for line in text.split("\n", 2)[:2] if (found := _ENCODING_DECLARATION.match(line))), "utf-8"
-    )
-    try:
-        return _ENCODING_PROBE.decode(encoding) != _ENCODING_PROBE.decode()
-    except ValueError:
-        return True
-    except LookupError:  # Python refuses the file
-        return False
+    """Return whether Python may see other lines than a reader: in UTF-7 a comment can hold a program."""
+    found = [match[1] for line in text.split("\n", 2)[:2] if (match := _ENCODING_DECLARATION.match(line))]
+    return any(re.sub(r"[-_]", "", name.lower()) not in _PLAIN_ENCODINGS for name in found)
 
 
 def _split_entries(raw: bytes | None) -> list[bytes]:
@@ -261,7 +257,6 @@ def _suggest_remedy(root: Path) -> str:
 
 
 def _list_commit(root: Path, commit: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the blobs and the submodule commits of a commit, by path relative to the folder."""
     prefix = (git(root, "rev-parse", "--show-prefix") or b"").decode().rstrip("\n")
     objects: dict[str, dict[str, str]] = {"blob": {}, "commit": {}}
     for entry in _split_entries(git(root, "ls-tree", "-r", "-z", "--full-tree", commit)):
@@ -273,7 +268,6 @@ def _list_commit(root: Path, commit: str) -> tuple[dict[str, str], dict[str, str
 
 
 def _find_renames(root: Path, commit: str) -> dict[str, str]:
-    """Return the old name of each renamed file by its new name."""
     options = ("--cached", "--find-renames", "--diff-filter=R", "--name-status", "--relative", "-z")
     parts = [
         part.decode("utf-8", "backslashreplace") for part in _split_entries(git(root, "diff-index", *options, commit))
@@ -282,7 +276,6 @@ def _find_renames(root: Path, commit: str) -> dict[str, str]:
 
 
 def _find_submodules(root: Path) -> dict[str, str]:
-    """Return the current commits of the submodules by path."""
     commits = {}
     for entry in _split_entries(git(root, "ls-files", "-z", "--stage")):
         head, _, path = entry.decode("utf-8", "backslashreplace").partition("\t")

@@ -1,8 +1,9 @@
-"""The sentences that carry facts from the research to the compliance agent, and their parser.
+"""The records of `compliance_review`, and the sentences that carry facts from the research to the compliance agent.
 
-A contract's fact is a sentence, readable by people and models. Each kind of claim has fixed forms that rules can
-parse: `parse_claim(claim.sentence) == claim`. Only domains, references, dates and amounts fit into a form, so the text
-of an e-mail cannot pass through it; and only one tool can make each kind of claim.
+No record holds an address, a name or a sentence of an e-mail. A contract's fact is a sentence, readable by people and
+models. Each kind of claim has fixed forms that rules can parse: `parse_claim(claim.sentence) == claim`. Only domains,
+references, dates and amounts fit into a form, so the text of an e-mail cannot pass through it; and only one tool can
+make each kind of claim.
 """
 
 import contextlib
@@ -13,12 +14,111 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from functools import cache
-from typing import Annotated, Any, ClassVar, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
-from activities.compliance_review.records import Amount, Domain, Reference
-from baton.wire.records import Record
+from baton.errors import BatonError
+from baton.wire.records import CompactRecord, Record
+
+Judgement = Literal["approved", "needs_review", "violates_policy"]
+"""What a model concludes: the e-mail may be sent, needs a person's review, or may not be sent unchanged."""
+
+Verdict = Literal["not_judged", "approved", "needs_review", "violates_policy"]
+"""A judgement, or `not_judged`: rules compare, and give no verdict."""
+
+Result = Literal["agrees", "differs", "not found"]
+"""How the facts compare with one rule; `not found` if a required fact is missing."""
+
+Severity = Literal["block", "review"]
+"""The weight of a rule that the facts differ from: a model that judges may not judge more leniently."""
+
+Domain = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})+$")]
+"""The domain of an address, in lower-case ASCII."""
+
+
+def parse_domain(text: str) -> str:
+    """Return a domain in lower-case ASCII, or an empty text if it is invalid."""
+    try:
+        return text.strip().rstrip(".").encode("idna").decode("ascii").lower()
+    except UnicodeError:
+        return ""
+
+
+def _normalize_domain(text: Any) -> Any:
+    return parse_domain(text.strip().removeprefix("@")) if isinstance(text, str) else text
+
+
+NamedDomain = Annotated[Domain, BeforeValidator(_normalize_domain)]
+"""A domain as written in policies and registers: any case and script, with or without @."""
+
+Reference = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
+"""The id of a customer, quote or agreement in a register; never a person's name."""
+
+SCHEMA_NAME = "ComplianceDecision"
+SCHEMA_VERSION = "1.2"
+
+
+class ComplianceError(BatonError):
+    """The mailbox, the policy or a parameter cannot be used; the message says what to do."""
+
+
+class RegisterError(BatonError):
+    """A register is unreadable or invalid; it answers nothing."""
+
+
+class Amount(CompactRecord):
+    """An amount of money, in hundredths of a currency of ISO 4217."""
+
+    currency: str = Field(pattern=r"^[A-Z]{3}$")
+    cents: int = Field(ge=0, le=10**15)
+
+
+class Mail(Record):
+    """The properties of a proposed e-mail that rules need."""
+
+    digest: str
+    domains: dict[Domain, int]
+    unreadable: int = 0
+    amounts: tuple[Amount, ...] = ()
+    text: str | None = Field(default="", exclude=True, repr=False)
+
+
+class RuleOutcome(CompactRecord):
+    """The result of one rule, its reason, and the session events that support it."""
+
+    rule: str
+    title: str
+    severity: Severity
+    result: Result
+    because: str
+    facts: tuple[str, ...] = ()
+
+
+class Concern(CompactRecord):
+    """A point that a model raises for a person's review; it can hold an e-mail back, never release it."""
+
+    text: str
+    facts: tuple[str, ...]
+    by: str
+
+
+class ComplianceDecision(Record):
+    """The decision of the compliance agent: version 1.2 of the output schema `ComplianceDecision`."""
+
+    verdict: Verdict
+    message: str
+    handoff_id: str
+    policy: str
+    policy_version: str
+    outcomes: tuple[RuleOutcome, ...]
+    concerns: tuple[Concern, ...] = ()
+    set_aside: tuple[str, ...] = ()
+
+    def results(self, result: Result) -> list[RuleOutcome]:
+        """Return the outcomes with this result, in the policy's order."""
+        return [outcome for outcome in self.outcomes if outcome.result == result]
+
 
 _TYPOGRAPHY = str.maketrans(
     {**dict.fromkeys("‘’‚‛ʼ′", "'"), **dict.fromkeys("“”„‟«»", '"'), **dict.fromkeys("‐‑‒–—―−", "-")}
@@ -31,8 +131,8 @@ def find_phrases(text: str, phrases: Sequence[str]) -> dict[int, int]:
     Matches are whole words, in any case and across line breaks. All forms of quotation marks and dashes are equal,
     because mail programs replace them.
     """
-    normalized = _normalize(text)
-    patterns = [r"\s+".join(map(re.escape, _normalize(phrase).split())) for phrase in phrases]
+    normalized = normalize(text)
+    patterns = [r"\s+".join(map(re.escape, normalize(phrase).split())) for phrase in phrases]
     return {
         number: normalized.count("\n", 0, match.start()) + 1
         for number, pattern in enumerate(patterns, 1)
@@ -46,7 +146,7 @@ def remove_invisible(text: str) -> str:
     return "".join(character for character in text if unicodedata.category(character) != "Cf")
 
 
-def _normalize(text: str) -> str:
+def normalize(text: str) -> str:
     """Return the form of a text in which phrases are compared."""
     return unicodedata.normalize("NFKC", remove_invisible(text).translate(_TYPOGRAPHY).casefold())
 
@@ -86,20 +186,19 @@ ClaimT = TypeVar("ClaimT", bound="Claim")
 
 
 def _split_list(value: Any) -> Any:
-    """Split a list in a sentence into its items."""
     return ([] if value in ("no recipient", "none") else value.split(", ")) if isinstance(value, str) else value
 
 
-def _parse_counts(value: Any) -> Any:
-    if isinstance(value, str):
-        return {domain: count for count, _, domain in (entry.partition(" at ") for entry in _split_list(value))}
-    return value
-
-
-def _parse_lines(value: Any) -> Any:
-    if isinstance(value, str):
-        return {number: line for number, _, line in (entry.partition(" at line ") for entry in _split_list(value))}
-    return value
+def _parse_pairs(value: Any) -> Any:
+    """Parse `2 at acme.example` and `1 at line 14`: how many recipients a domain has, where a phrase is."""
+    if not isinstance(value, str):
+        return value
+    pairs = (entry.partition(" at ") for entry in _split_list(value))
+    return (
+        {**{left: right.removeprefix("line ") for left, _, right in pairs}}
+        if " at line " in value
+        else {right: left for left, _, right in pairs}
+    )
 
 
 def _parse_amount(value: Any) -> Any:
@@ -121,7 +220,7 @@ class Claim(Record):
     tool: ClassVar[str]
     forms: ClassVar[tuple[str, ...]]
     about: ClassVar[tuple[str, ...]] = ()
-    line: int | None = Field(default=None, ge=1)
+    line: int = Field(default=1, ge=1)
 
     @property
     def sentence(self) -> str:
@@ -149,7 +248,7 @@ class Recipients(Claim):
 
     tool = "mailbox.read"
     forms = ("The e-mail goes to {domains}; {unreadable} addresses are unreadable.",)
-    domains: Annotated[dict[Domain, int], BeforeValidator(_parse_counts)]
+    domains: Annotated[dict[Domain, int], BeforeValidator(_parse_pairs)]
     unreadable: int = Field(default=0, ge=0)
 
 
@@ -169,7 +268,7 @@ class Phrases(Claim):
     about = ("rule",)
     rule: Reference
     of: int
-    found: Annotated[dict[int, int], BeforeValidator(_parse_lines)] = Field(default_factory=dict)
+    found: Annotated[dict[int, int], BeforeValidator(_parse_pairs)] = Field(default_factory=dict)
 
 
 class InForce(Claim):
@@ -186,7 +285,6 @@ class Customer(Claim):
     tool = "crm.lookup_customer"
     forms = (
         "The domain {domain} belongs to customer {customer} of tier {tier} (customers.csv, line {line}).",
-        "The domain {domain} belongs to customer {customer} of tier {tier}.",
         "No customer with the domain {domain} is on record.",
     )
     about = ("domain",)
@@ -201,7 +299,6 @@ class Quote(Claim):
     tool = "crm.lookup_pricing"
     forms = (
         "Quote {quote} of {quoted_on} offers customer {customer} {amount} (prices.csv, line {line}).",
-        "Quote {quote} of {quoted_on} offers customer {customer} {amount}.",
         "No quote for customer {customer} is on record.",
     )
     about = ("customer", "quote")
@@ -215,10 +312,7 @@ class Status(Claim):
     """The status of a customer's account."""
 
     tool = "crm.read_customer_status"
-    forms = (
-        "The account of customer {customer} has the status {status} (customers.csv, line {line}).",
-        "The account of customer {customer} has the status {status}.",
-    )
+    forms = ("The account of customer {customer} has the status {status} (customers.csv, line {line}).",)
     about = ("customer",)
     customer: Reference
     status: Reference
@@ -272,7 +366,7 @@ class Evidence:
                 claims.append(BackedClaim(claim, fact.event))
         sentences: dict[Hashable, set[str]] = {}
         for backed in claims:
-            said = backed.claim.model_copy(update={"line": None}).sentence  # on whichever line
+            said = backed.claim.model_copy(update={"line": 1}).sentence  # on whichever line
             sentences.setdefault(backed.claim.subject, set()).add(said)
         set_aside += [backed.event for backed in claims if len(sentences[backed.claim.subject]) > 1]
         self._claims = [backed for backed in claims if len(sentences[backed.claim.subject]) == 1]
@@ -303,7 +397,6 @@ def _patterns(kind: type[Claim]) -> list[re.Pattern[str]]:
 
 
 def _render_value(value: Any) -> str:
-    """Return a member as it appears in a sentence."""
     match value:
         case dict():
             if any(isinstance(key, str) for key in value):

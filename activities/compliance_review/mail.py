@@ -20,8 +20,7 @@ from mailbox import mbox
 from pathlib import Path
 from typing import Any, Literal
 
-from activities.compliance_review.claims import highest_amounts, remove_invisible
-from activities.compliance_review.records import ComplianceError, Mail, parse_domain
+from activities.compliance_review.claims import ComplianceError, Mail, highest_amounts, parse_domain, remove_invisible
 from baton.wire.records import Record
 
 NoteKind = Literal["brainstorm", "rejected_assumption", "internal_note", "history"]
@@ -130,7 +129,6 @@ def remove_addresses(text: str) -> str:
 
 
 def _split_mbox(path: Path, content: bytes) -> list[bytes]:
-    """Split an mbox file into its messages."""
     lines = content.splitlines()
     first = next((line for line in lines if line.strip()), b"")
     for number, (line, following) in enumerate(zip(lines, [*lines[1:], b""], strict=False), 1):
@@ -240,7 +238,6 @@ def _require_certain(text: object) -> str | None:
 
 
 def _html_to_text(html: str) -> str:
-    """Return the text of HTML, with line breaks where a reader sees them."""
     parser = _TextParser()
     parser.feed(html)
     parser.close()
@@ -248,8 +245,6 @@ def _html_to_text(html: str) -> str:
 
 
 class _TextParser(HTMLParser):
-    """Collects the visible text of HTML."""
-
     def __init__(self) -> None:
         super().__init__()
         self.words: list[str] = []

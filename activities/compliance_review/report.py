@@ -3,13 +3,12 @@
 Claims and labels pass through `text` or `code`, so they cannot become mark-up.
 """
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
 
-from activities.compliance_review.records import ComplianceDecision, RuleOutcome
+from activities.compliance_review.claims import ComplianceDecision, RuleOutcome
 from activities.pages import bullets, code, page, table, text
 from baton.contract.records import HandoffContract
 from baton.wire.records import Record
@@ -25,7 +24,6 @@ _VERDICTS = {
     "needs_review": "**A person has to look,** the model says, or a rule lacks a fact or differs from one.",
     "violates_policy": "**It may not be sent as it is,** the model says, or the facts differ from a rule that blocks.",
 }
-_RESULTS = {"differs": "Differs", "not found": "Not found", "agrees": "Agrees"}
 
 
 class ToolUse(Record):
@@ -50,42 +48,55 @@ class Review(Record):
 def to_markdown(review: Review) -> str:
     """Return the explanation of a decision as Markdown, the verdict first."""
     contract, decision = HandoffContract.from_json_object(review.contract), review.decision
+    order = ("differs", "not found", "agrees")
+    outcomes = sorted(decision.outcomes, key=lambda outcome: order.index(outcome.result))
+    concerns = [f"{text(item.text)} ({_render_codes(item.facts)}; {text(item.by)})" for item in decision.concerns]
+    calls = [
+        f"{code(call.tool)} {'said' if call.success else 'failed'}: {text(call.claim)} ({code(call.event)})"
+        for call in review.used
+    ]
     return page(
         _MARK,
         "# Compliance review of an outbound e-mail",
         _VERDICTS[decision.verdict],
         "> This is an aid to its reader, not legal advice. The agent saw no word of the e-mail or of the thread.",
         "## Why",
-        _render_outcomes(decision),
-        "## Concerns of the model" if decision.concerns else "",
-        bullets(
-            f"{text(concern.text)} ({_render_events(concern.facts)}; {text(concern.by)})"
-            for concern in decision.concerns
-        ),
+        table(("Rule", "Result", "Why", "Facts"), map(_outcome_row, outcomes)),
+        "## Concerns of the model" if concerns else "",
+        bullets(concerns),
         "## What it rests on",
         _render_facts(contract),
-        _render_set_aside(decision),
+        f"Not relied on: {_render_codes(decision.set_aside)}. A rule rests only on what the right tool said with "
+        "success, in words that leave no doubt, and on nothing that another fact contradicts."
+        if decision.set_aside
+        else "",
         "## What the agent was not given",
         _render_left_out(review.left_out),
         "## Tools",
-        _render_tool_calls(contract, review.used),
+        f"It could use {_render_codes(contract.allowed_tools) or 'no tool'}. It could not use "
+        f"{_render_codes(contract.forbidden_tools) or 'no tool'}, whatever anybody said.",
+        "It called:" if calls else "It called none.",
+        bullets(calls),
         "## The handoff",
-        _render_handoff(contract, decision),
+        bullets(
+            (
+                f"Task: {text(contract.task)}",
+                f"Receiver: {code(contract.receiving_agent)}, handoff {code(contract.handoff_id)}, "
+                f"trace {code(contract.trace_id)}",
+                f"E-mail: {code(decision.message) if decision.message else 'not named by any certain fact'}",
+                f"Policy: version {text(decision.policy_version) or 'unknown'}, "
+                f"{code(decision.policy) if decision.policy else 'none was found'}",
+            )
+        ),
     )
 
 
-def _render_outcomes(decision: ComplianceDecision) -> str:
-    order = ("differs", "not found", "agrees")
-    rows = [_outcome_row(outcome) for result in order for outcome in decision.outcomes if outcome.result == result]
-    return table(("Rule", "Result", "Why", "Facts"), rows)
-
-
 def _outcome_row(outcome: RuleOutcome) -> tuple[str, str, str, str]:
-    result = _RESULTS[outcome.result]
+    result = outcome.result.capitalize()
     if outcome.result == "differs":
         result += " (blocks)" if outcome.severity == "block" else " (a person has to look)"
     rule = f"{code(outcome.rule)} {text(outcome.title)}"
-    return rule, result, text(outcome.because), _render_events(outcome.facts) or "none"
+    return rule, result, text(outcome.because), _render_codes(outcome.facts) or "none"
 
 
 def _render_facts(contract: HandoffContract) -> str:
@@ -102,56 +113,16 @@ def _render_facts(contract: HandoffContract) -> str:
     return table(("Event", "Fact", "From", "Retrieved", "How sure"), rows) if rows else "No fact crossed."
 
 
-def _render_set_aside(decision: ComplianceDecision) -> str:
-    if not decision.set_aside:
-        return ""
-    return (
-        f"Not relied on: {_render_events(decision.set_aside)}. A rule rests only on what the right tool said with "
-        "success, in words that leave no doubt, and on nothing that another fact contradicts."
-    )
-
-
 def _render_left_out(left_out: Mapping[str, str]) -> str:
-    counts = Counter(left_out.values())
-    if not counts:
-        return "Nothing was left out."
-    rows = []
-    for label, count in sorted(counts.items()):
-        events = [event for event, other in left_out.items() if other == label]
-        omitted = f" and {count - _MAX_LISTED} more" if count > _MAX_LISTED else ""
-        rows.append((code(label), str(count), _render_events(events[:_MAX_LISTED]) + omitted))
-    return table(("Label", "Events", "Which"), rows)
+    by_label: dict[str, list[str]] = {}
+    for event, label in left_out.items():
+        by_label.setdefault(label, []).append(event)
+    rows = [
+        (code(label), str(len(events)), _render_codes(events[:_MAX_LISTED]) + (", …" if events[_MAX_LISTED:] else ""))
+        for label, events in sorted(by_label.items())
+    ]
+    return table(("Label", "Events", "Which"), rows) if rows else "Nothing was left out."
 
 
-def _render_tool_calls(contract: HandoffContract, used: tuple[ToolUse, ...]) -> str:
-    calls = bullets(
-        f"{code(call.tool)} {'said' if call.success else 'failed'}: {text(call.claim)} ({code(call.event)})"
-        for call in used
-    )
-    return page(
-        f"It could use {_render_tools(contract.allowed_tools)}. "
-        f"It could not use {_render_tools(contract.forbidden_tools)}, whatever anybody said.",
-        "It called:" if used else "It called none.",
-        calls,
-    ).rstrip("\n")
-
-
-def _render_handoff(contract: HandoffContract, decision: ComplianceDecision) -> str:
-    return bullets(
-        [
-            f"Task: {text(contract.task)}",
-            f"Receiver: {code(contract.receiving_agent)}, handoff {code(contract.handoff_id)}, "
-            f"trace {code(contract.trace_id)}",
-            f"E-mail: {code(decision.message) if decision.message else 'not named by any certain fact'}",
-            f"Policy: version {text(decision.policy_version) or 'unknown'}, "
-            f"{code(decision.policy) if decision.policy else 'none was found'}",
-        ]
-    )
-
-
-def _render_events(events: tuple[str, ...] | list[str]) -> str:
-    return ", ".join(map(code, events))
-
-
-def _render_tools(tools: list[str]) -> str:
-    return ", ".join(map(code, tools)) or "no tool"
+def _render_codes(names: Sequence[str]) -> str:
+    return ", ".join(map(code, names))

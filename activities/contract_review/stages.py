@@ -1,16 +1,296 @@
-"""The stages of `contract_review`: extract clauses → analyse → score risk → executive summary.
+"""The four agents of `contract_review`: rules find and quote; a model, if one is configured, judges for a side.
 
-Each stage is an agent. Its reservation limits the cost of its model, if the run has a budget.
+A model may add findings that quote the contract, and sentences with citations. It cannot remove or change what a rule
+found, so a contract that persuades the model hides nothing.
 """
 
+import asyncio
+import json
+import re
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
-from activities.contract_review.agents import Analyst, Extractor, Scorer, Writer
-from activities.contract_review.records import ContractBaton
-from baton import Retries
-from baton.agents.port import AgentLimits, agent_stage
+from pydantic import BaseModel, Field, JsonValue, ValidationError
+
+from activities.contract_review.clauses import check_contract, extract, read_document, squeeze
+from activities.contract_review.records import (
+    ClauseKey,
+    ContractBaton,
+    ContractPatch,
+    Finding,
+    Grade,
+    Policy,
+    Report,
+    ReviewError,
+    RiskFlag,
+    Statement,
+)
+from activities.contract_review.report import DATA, MARKS, REPORT, locate_topics, score, summarise, write_report
+from activities.contract_review.rules import locate
+from activities.models import ask_model
+from activities.pages import check_folder
+from activities.parameters import text_parameter
+from baton import Retries, estimate_tokens
+from baton.agents.answers import AgentAnswer
+from baton.agents.port import AgentLimits, AgentWork, agent_stage
+from baton.wire.records import Record
+from baton.wire.text import describe_faults
+
+RecordT = TypeVar("RecordT", bound=Record)
+_MAX_CLAUSES, _MAX_FLAGS, _MAX_QUESTIONS, _MAX_SENTENCES = 60, 30, 8, 3
+_MAX_TOKENS, _MIN_QUOTE_LENGTH = 24_000, 8
+
+
+class Claim(BaseModel):
+    """A finding of a model; the quote must be in the contract."""
+
+    quote: str
+    title: str = Field(min_length=1, max_length=80)
+    why: str = Field(min_length=1, max_length=300)
+    action: str = Field(min_length=1, max_length=300)
+    likelihood: Grade
+    consequence: Grade
+
+
+class Claims(BaseModel):
+    """A model's findings."""
+
+    findings: list[Claim]
+
+
+class Sentence(BaseModel):
+    """A sentence for the summary and its citations."""
+
+    text: str = Field(min_length=1, max_length=360)
+    clauses: list[str] = []
+    findings: list[str] = []
+
+
+class Sentences(BaseModel):
+    """A model's additional sentences for the summary."""
+
+    sentences: list[Sentence]
+
+
+class Extractor:
+    """Splits the contract into clauses with kind and place."""
+
+    name = "extract-clauses"
+
+    async def run(self, work: AgentWork) -> AgentAnswer:
+        """Read the file and hand on a `Report` with clauses."""
+        source, out = Path(_text_parameter(work, "source")), Path(_text_parameter(work, "output"))
+        policy = _record_parameter(work, "policy", Policy)
+        await asyncio.to_thread(check_folder, out, MARKS, ReviewError)
+        document = await asyncio.to_thread(read_document, source)
+        await asyncio.to_thread(check_contract, document)
+        report = await asyncio.to_thread(extract, document)
+        names = ", ".join(dict.fromkeys(repr(name.quote) for name in report.names)) or "none"
+        if policy.party and not re.search(rf"\b{re.escape(policy.party)}\b", " ".join(c.text for c in report.clauses)):
+            raise ReviewError(
+                f"the contract has no party {policy.party!r}; names in it: {names}: set the policy's `party`"
+            )
+        report = report.model_copy(update={"party": policy.party or ""})
+        await _write_report_artifact(work, "clauses", report)
+        titled = [clause for clause in report.clauses if clause.topic]
+        baton = work.context.baton
+        questions = [f"Is this complete? {note}" for note in report.notes]
+        if policy.party is None:
+            questions.append(f"""For which side is the review? Names: {names}. --param policy='{{"party": "…"}}'""")
+        patch = ContractPatch(
+            current_state=[
+                f"Extracted {len(report.clauses)} clauses, {len(titled)} of them with a title of a known topic",
+                f"For the side: {policy.party or 'not named'} (pages: {report.pages})",
+                "Nothing is located yet",
+                *report.notes[:4],
+            ],
+            decision_log=[f"Read {report.document} in clauses"],
+            constraints=[*baton.constraints, "scoringFramework:iso31000", f"riskAppetite:{policy.appetite}"],
+            open_questions=[*baton.open_questions, *questions],
+            extracted_clauses=[
+                ClauseKey(id=clause.id, topic=clause.topic, title=clause.title[:60]) for clause in titled[:_MAX_CLAUSES]
+            ],
+        )
+        return AgentAnswer(patch=patch, output={"clauses": len(report.clauses)}, claimed=False)
+
+
+class Analyst:
+    """Locates topics and words in every clause, and asks the model to judge for the side."""
+
+    name = "analyse-clauses"
+    task = (
+        "Review a contract for one party, which accepts the terms that are given. Name what this party may come to "
+        "regret, quoting the clause word for word, and what to do about it; likelihood and consequence are grades from "
+        "1 to 5."
+    )
+
+    async def run(self, work: AgentWork) -> AgentAnswer:
+        """Hand on the report with passages, and with a model's findings if the side is named."""
+        report, policy = await _read_report_artifact(work, "clauses"), _record_parameter(work, "policy", Policy)
+        report = await asyncio.to_thread(locate, report)
+        answer = None
+        if report.party:
+            answer = await ask_model(work, self.task, _model_input(report, policy), Claims)
+        if answer is not None:
+            report = _add_claims(report, answer)
+        await _write_report_artifact(work, "findings", report)
+        topics = len([*locate_topics(report)])
+        patch = ContractPatch(
+            current_state=[
+                f"Located {topics} topics and {len(report.passages)} passages",
+                f"Titles or words of {len(report.not_found)} topics were not found",
+                f"A model named {len(report.findings)} risks" if report.judged else "No risk is judged",
+            ],
+            decision_log=[f"Located by words; {_describe_judge(report)}"],
+            risk_flags=[RiskFlag(finding=item.id, clause=item.clause) for item in report.findings[:_MAX_FLAGS]],
+        )
+        return AgentAnswer(patch=patch, output=_make_output(report), claimed=False)
+
+
+class Scorer:
+    """Compares a model's findings with the appetite, as in ISO 31000."""
+
+    name = "score-risk"
+
+    async def run(self, work: AgentWork) -> AgentAnswer:
+        """Hand on the report with findings in order and a verdict, if a model judged."""
+        appetite = _record_parameter(work, "policy", Policy).appetite
+        report = score(await _read_report_artifact(work, "findings"), appetite)
+        await _write_report_artifact(work, "risks", report)
+        flags = [
+            RiskFlag(finding=finding.id, clause=finding.clause, score=finding.score)
+            for finding in report.findings[:_MAX_FLAGS]
+        ]
+        patch = ContractPatch(
+            current_state=[
+                f"{len(report.findings)} risks, {len(report.above)} above the appetite of {report.appetite}",
+                f"The contract as it is: {report.verdict}",
+                "No report is written yet",
+            ],
+            decision_log=[f"Scored by likelihood and consequence as in ISO 31000:2018: {report.verdict}"],
+            acceptance=[*work.context.baton.acceptance, f"No risk is above {report.appetite} before anybody signs"],
+            risk_flags=flags,
+        )
+        return AgentAnswer(patch=patch, output=_make_output(report), claimed=False)
+
+
+class Writer:
+    """Writes the report."""
+
+    name = "write-summary"
+    task = (
+        "Write up to three plain sentences for a manager who decides, each with the clauses and findings it rests on."
+    )
+
+    async def run(self, work: AgentWork) -> AgentAnswer:
+        """Write `REPORT.md` and `report.json`."""
+        out = Path(_text_parameter(work, "output"))
+        report = summarise(await _read_report_artifact(work, "risks"))
+        if report.judged:
+            policy = _record_parameter(work, "policy", Policy)
+            answer = await ask_model(work, self.task, _model_input(report, policy, clauses=False), Sentences)
+            report = report if answer is None else _add_sentences(report, answer)
+        document = await asyncio.to_thread(read_document, Path(_text_parameter(work, "source")))
+        markdown, data = await asyncio.to_thread(write_report, report, document, out)
+        await work.context.artifacts.write("report", markdown, type="report", path=REPORT, summary="The report")
+        await work.context.artifacts.write("report-data", data, type="report", path=DATA, summary="The report as JSON")
+        questions = [f"{item.id} (score {item.score}): {item.action}" for item in report.above[:_MAX_QUESTIONS]]
+        patch = ContractPatch(
+            current_state=[
+                f"The review is written: {REPORT} and {DATA}",
+                f"The contract as it is: {report.verdict}",
+                f"{len(report.passages)} passages are quoted, each found again at its line",
+            ],
+            decision_log=[f"Reported in {len(report.summary)} statements with citations; {_describe_judge(report)}"],
+            open_questions=[*work.context.baton.open_questions, *questions],
+            work_scope=[REPORT, DATA],
+        )
+        output = {**_make_output(report), "report": str(out / REPORT), "data": str(out / DATA)}
+        return AgentAnswer(patch=patch, output=output, claimed=False)
+
+
+def _make_output(report: Report) -> dict[str, str | int]:
+    return {
+        "verdict": report.verdict,
+        "topics": len([*locate_topics(report)]),
+        "passages": len(report.passages),
+        "risks": len(report.findings),
+        "above_appetite": len(report.above),
+    }
+
+
+def _describe_judge(report: Report) -> str:
+    return "judged by a model" if report.judged else "judged by nobody"
+
+
+def _model_input(report: Report, policy: Policy, *, clauses: bool = True) -> JsonValue:
+    """Return a model's input: the side and what it accepts, the findings of a report, and the clauses that fit."""
+    texts: list[JsonValue] = []
+    tokens_left = _MAX_TOKENS if clauses else 0
+    for clause in report.clauses:
+        tokens_left -= estimate_tokens(clause.text)
+        if tokens_left > 0 and clause.text:
+            texts.append({"clause": clause.id, "title": clause.title, "text": clause.text})
+    findings: list[JsonValue] = [
+        finding.model_dump(mode="json", include={"id", "clause", "title", "why", "action"}) | {"score": finding.score}
+        for finding in report.findings
+    ]
+    return {"party": report.party, "accepts": [*policy.terms], "findings": findings, "clauses": texts}
+
+
+def _add_claims(report: Report, answer: Claims) -> Report:
+    """Add a model's findings whose quote is in the contract, with the line where it begins."""
+    findings: list[Finding] = []
+    for claim in answer.findings:
+        quote = squeeze(claim.quote)
+        clause = next((clause for clause in report.clauses if quote in clause.text), None)
+        if clause is not None and len(quote) >= _MIN_QUOTE_LENGTH:
+            words = {name: squeeze(getattr(claim, name)) for name in ("title", "why", "action")}
+            place = clause.place(clause.text.find(quote))
+            id = f"F-{len(findings) + 1:02d}"
+            new = {"id": id, "clause": clause.id, "place": place, "quote": quote, **words}
+            findings.append(Finding.model_validate(claim.model_dump() | new))
+    rejected = len(answer.findings) - len(findings)
+    return report.model_copy(update={"judged": True, "findings": tuple(findings), "rejected": rejected})
+
+
+def _add_sentences(report: Report, answer: Sentences) -> Report:
+    clauses, findings = {clause.id for clause in report.clauses}, {finding.id for finding in report.findings}
+    added = [
+        Statement(
+            text=squeeze(sentence.text), clauses=tuple(sentence.clauses), findings=tuple(sentence.findings), by="model"
+        )
+        for sentence in answer.sentences
+        if (sentence.clauses or sentence.findings)
+        and {*sentence.clauses} <= clauses
+        and {*sentence.findings} <= findings
+    ]
+    return report.model_copy(update={"summary": (*report.summary, *added[:_MAX_SENTENCES])})
+
+
+async def _write_report_artifact(work: AgentWork, id: str, report: Report) -> None:
+    summary = f"{len(report.clauses)} clauses, {len(report.passages)} passages, {len(report.findings)} risks"
+    await work.context.artifacts.write(id, report.model_dump_json(), type="review", summary=summary)
+
+
+async def _read_report_artifact(work: AgentWork, id: str) -> Report:
+    data = await work.context.artifacts.read(id)
+    return await asyncio.to_thread(Report.model_validate_json, data)
+
+
+def _record_parameter(work: AgentWork, name: str, record_type: type[RecordT]) -> RecordT:
+    """Return a record from a parameter, by default with its default values."""
+    try:
+        return record_type.model_validate_json(json.dumps(work.context.params.get(name) or {}))
+    except ValidationError as error:
+        raise ReviewError(f"the parameter {name!r} cannot be used: {describe_faults(error, name)}") from None
+
+
+def _text_parameter(work: AgentWork, name: str) -> str:
+    return text_parameter(work.context, name, "contract_review", ReviewError)
+
 
 _TERMS: dict[str, Any] = {
     "timeout": timedelta(minutes=20),

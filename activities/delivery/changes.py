@@ -13,9 +13,9 @@ from pydantic import JsonValue
 
 from activities.delivery.records import Change, DeliveryError, Draft, Edit, Plan, TestRun, matches, render_command
 from activities.delivery.repository import Checkout, GitError, Repository, git
-from activities.delivery.review import may_hold_secrets
 from activities.delivery.sandbox import ProgramResult, Sandbox, environment_for, run_program
 from activities.models import ask_model
+from activities.source_files import may_hold_secrets
 from baton.agents.answers import AgentAnswer
 from baton.agents.port import AgentWork
 
@@ -133,7 +133,6 @@ def command_environment(plan: Plan, checkout: Checkout) -> dict[str, str]:
 
 
 async def _run_in_sandbox(command: tuple[str, ...], plan: Plan, checkout: Checkout, seconds: float) -> ProgramResult:
-    """Run a command of the project in a sandbox."""
     environment = await asyncio.to_thread(command_environment, plan, checkout)
     write = (checkout.tree, checkout.home, checkout.tmp)
     sandbox = Sandbox(write, tuple(_find_virtual_environments(plan)), plan.order.network)
@@ -154,7 +153,6 @@ def _find_virtual_environments(plan: Plan) -> list[Path]:
 
 
 def _read_text_file(path: Path) -> str:
-    """Read a diff from a file."""
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_PATCH_BYTES + 1)
@@ -195,7 +193,6 @@ def _apply_edit(path: Path, edit: Edit) -> int:
 
 
 def _write_new_file(folder: Path, edit: Edit) -> None:
-    """Write a new file inside the checkout."""
     full_path, parts = folder / edit.path, edit.path.split("/")
     if edit.path.startswith("/") or ".." in parts or ".git" in parts or "*" in edit.path:
         raise DeliveryError(f"an edit writes {edit.path!r}, which is not a path in the repository; correct it")

@@ -35,7 +35,6 @@ class DeliveryError(BatonError):
 
 
 def _as_command(value: Any) -> Any:
-    """Return a command's arguments; a text is a shell command line."""
     if isinstance(value, str):
         return ("sh", "-c", value) if value.strip() else ()
     if not isinstance(value, (list, tuple)):
@@ -94,27 +93,7 @@ class Draft(Record):
 
 
 class Order(Record):
-    """The pipeline's parameters.
-
-    Attributes:
-        repository: A git checkout that the worker can reach; its working copy is never touched.
-        base: The commit, branch or tag that the work starts from.
-        branch: The branch to offer; by default named after the goal.
-        patch: Short form for one change: a diff.
-        edits: Short form for one change: a list of edits.
-        command: Short form for one change: a command.
-        changes: The changes by round: each is made on top of the previous one if tests or review failed.
-        test: The command that tests the project; detected by default.
-        prepare: A command to run before the tests, for example `npm ci`.
-        test_seconds: The timeout of preparing and of testing.
-        rounds: The maximum number of rounds.
-        paths: Patterns of the files that may change; all by default.
-        most_lines: The maximum number of added and removed lines.
-        environment: Names of the worker's environment variables to pass to commands.
-        network: Whether commands may use the network.
-        approver: Who approves the branch before it is offered.
-        approval_hours: The time limit for the approval.
-    """
+    """The pipeline's parameters, as docs/pipelines.md describes them."""
 
     repository: str = Field(min_length=1)
     base: str = Field(default="HEAD", min_length=1)

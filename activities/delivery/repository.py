@@ -18,6 +18,7 @@ from unidiff.patch import Line
 
 from activities.delivery.records import DeliveryError
 from activities.delivery.sandbox import ProgramResult, environment_for, remove_folder, run_program
+from activities.source_files import GIT_ENVIRONMENT
 from baton.errors import BatonError
 
 _TIMEOUT_SECONDS, _MAX_OUTPUT_BYTES = 120.0, 64_000_000
@@ -31,15 +32,7 @@ _SETTINGS = {
     "safe.directory": "*",
     "protocol.allow": "never",
 }
-_ENVIRONMENT = {
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_GLOBAL": os.devnull,
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_NO_LAZY_FETCH": "1",
-    "GIT_ALLOW_PROTOCOL": "",  # for versions without protocol.allow
-    "GIT_TERMINAL_PROMPT": "0",
-    "LC_ALL": "C",
-}
+_ENVIRONMENT = {**GIT_ENVIRONMENT, "GIT_ALLOW_PROTOCOL": "", "GIT_TERMINAL_PROMPT": "0"}
 _DIFF_OPTIONS = (
     "--no-color",
     "--no-ext-diff",
@@ -271,7 +264,6 @@ async def git(
 
 
 def _summarise_errors(result: ProgramResult) -> str:
-    """Return the relevant lines of git's error output."""
     lines = [line.strip() for line in result.errors.decode("utf-8", "replace").splitlines() if line.strip()]
     error_lines = [line for line in lines if line.startswith(("error:", "fatal:"))] or lines
     return "; ".join(error_lines[:3])[:500] or f"exit code {result.code}"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from activities.delivery.records import Order, Remark, matches
 from activities.delivery.repository import FileDiff, Repository
+from activities.source_files import is_test_file, may_hold_secrets
 
 _LINE_RULES: tuple[tuple[str, str, str, str], ...] = (
     ("conflict", "any", r"(<{7}|>{7}|\|{7}) ", "a conflict marker is left"),
@@ -28,13 +29,6 @@ _LINE_RULES: tuple[tuple[str, str, str, str], ...] = (
     ),
 )
 """Rules for added lines that block a change: name, files, pattern, message."""
-_SECRET_FILE = re.compile(
-    r"(^|/)(\.env(\.(?!example|sample|template)[^/]*)?|\.netrc|\.npmrc|\.pypirc|id_(rsa|dsa|ecdsa|ed25519)"
-    r"|credentials(\.json)?|[^/]*\.(pem|key|p12|pfx|jks|keystore))$"
-)
-_TEST_FILE = re.compile(
-    r"(^|/)(tests?|specs?|__tests__)/|(^|/)(test_[^/]*|conftest\.py)$|[_.](test|spec)s?\.\w+$", re.I
-)
 _TEST = re.compile(r"^\s*(async )?def test\w*\(|\b(it|test)\(['\"`]|^\s*func Test\w+\(|#\[test\]|@Test\b")
 _JSON_WITH_COMMENTS = re.compile(r"(^|/)((ts|js)config[^/]*|\.?devcontainer|\.eslintrc|\.swcrc)\.json$|(^|/)\.vscode/")
 
@@ -83,26 +77,6 @@ def change_remarks(diffs: Sequence[FileDiff], order: Order) -> Iterator[Remark]:
         first = next(path for path, count in removed_tests.items() if count)
         message = f"{removed_count} tests are removed and {added_tests} added: a change must not pass by testing less"
         yield Remark(path=first, blocks=True, rule="tests-removed", message=message)
-
-
-def is_test_file(path: str) -> bool:
-    """Return whether a path is that of a test file.
-
-    Example:
-        >>> is_test_file("tests/unit/test_a.py"), is_test_file("src/a.spec.ts"), is_test_file("src/latest.py")
-        (True, True, False)
-    """
-    return _TEST_FILE.search(path) is not None
-
-
-def may_hold_secrets(path: str) -> bool:
-    """Return whether a path is that of a file that may hold secrets.
-
-    Example:
-        >>> may_hold_secrets("app/.env"), may_hold_secrets(".env.example"), may_hold_secrets("deploy/tls.key")
-        (True, False, True)
-    """
-    return _SECRET_FILE.search(path) is not None
 
 
 def syntax_fault(path: str, text: str) -> tuple[int, str] | None:

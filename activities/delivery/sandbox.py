@@ -157,7 +157,6 @@ def remove_folder(folder: Path) -> None:
 
 @cache
 def _find_sandbox() -> str:
-    """Return the available sandbox, or the reason why there is none."""
     if shutil.which("bwrap"):
         trial_command = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
         if subprocess.run(trial_command, capture_output=True, check=False, timeout=30).returncode == 0:
@@ -185,8 +184,6 @@ def _reject_exposed_secrets(paths: Sequence[str]) -> None:
 
 @dataclass
 class _Tail:
-    """The last bytes of a stream, up to a limit."""
-
     most: int
     kept: bytearray = field(default_factory=bytearray)
     dropped: int = 0

@@ -100,13 +100,7 @@ async def plan_change(context: Context) -> StageResult:
     return StageResult(baton_patch=patch, output=output)
 
 
-draft_change = agent_stage(
-    Implementer(),
-    writes=[],
-    timeout=10 * _MINUTES,
-    **_TERMS,
-    limits=AgentLimits(requests=4),
-)
+draft_change = agent_stage(Implementer(), writes=[], timeout=10 * _MINUTES, **_TERMS, limits=AgentLimits(requests=4))
 """Draft the round's change: the ordered one, or edits of the configured model."""
 
 
@@ -265,13 +259,7 @@ async def offer_branch(context: Context) -> StageResult:
     return StageResult(baton_patch=patch, output=output)
 
 
-@stage(
-    name="withdraw-branch",
-    writes=["current_state", "decision_log"],
-    timeout=10 * _MINUTES,
-    **_TERMS,
-    tools=["git"],
-)
+@stage(name="withdraw-branch", writes=["current_state", "decision_log"], timeout=10 * _MINUTES, **_TERMS, tools=["git"])
 async def withdraw_branch(context: Context) -> StageResult:
     """Remove the task's commits; the diffs, test runs and reviews remain as artifacts."""
     plan, repository = await _load_plan(context)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from activities.pages import visible
+from activities.project_init.files import KNOWLEDGE_FILE
 from activities.project_init.knowledge import query
-from activities.project_init.pages import KNOWLEDGE_FILE
 from activities.project_init.records import ProjectError
 
 

@@ -1,7 +1,6 @@
 """The files of a project, with hashes and reading limits, and the guarded output folder.
 
-Omitted files are counted and named. Stages may run on different workers, so results travel as JSON files in the output
-folder.
+Omitted files are counted and named.
 """
 
 import hashlib
@@ -10,55 +9,35 @@ import os
 import re
 import stat
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Literal, TypeVar
+from typing import Literal
 
 from identify.identify import is_text
-from pydantic import ValidationError
 
-from activities.pages import write_atomically
-from activities.project_init.records import (
-    Documents,
-    KnowledgeIndex,
-    LeftOut,
-    Listing,
-    ProjectError,
-    SourceFile,
-    TechStack,
-    Verification,
-    WrittenFile,
+from activities.pages import check_folder, write_atomically
+from activities.project_init.records import LeftOut, Listing, ProjectError, SourceFile, WrittenFile
+from activities.source_files import (
+    TEST_FOLDERS,
+    decode_text,
+    is_test_file,
+    list_files,
+    may_hold_secrets,
+    open_regular_file,
 )
-from activities.source_files import decode_text, list_files, open_regular_file
-from baton.wire.records import Record
-
-Progress = Callable[[str], None]
-"""Called regularly with a progress message; an exception from it cancels the work."""
 
 Role = Literal["source", "test", "docs", "example", "generated", "vendored"]
 
 _MIB = 1024 * 1024
-_SECRET = re.compile(
-    r"""(?ix) \.env(\.(?!example$|sample$|template$|dist$|defaults?$)[\w.-]+)?
-      | .*\.(pem|key|p12|pfx|jks|keystore|kdbx|ppk) | id_(rsa|dsa|ecdsa|ed25519)
-      | \.(npmrc|pypirc|netrc|pgpass|htpasswd|git-credentials) | credentials(\.(json|ya?ml|ini))?
-      | secrets?\.(json|ya?ml|ini|toml|env) | .*\.tfstate(\.backup)? | service[-_]account.*\.json"""
-)
-_TEST_FILE = re.compile(
-    r"(test_.*|.*_tests?|conftest|tests)\.pyi?|.*_test\.(go|dart|exs|cc|cpp|c|rs|rb)|.*_spec\.(rb|lua)"
-    r"|.*\.(test|spec|cy|e2e)\.(js|jsx|ts|tsx|mjs|cjs|vue|svelte)|.*(Test|Tests|Spec)\.(java|kt|scala|cs|php|swift)"
-)
 _GENERATED = re.compile(
     r".*\.min\.(js|css)|.*\.(map|snap|lock|sum)|.*_pb2(_grpc)?\.pyi?|.*\.pb\.(go|cc|h)|.*[._]generated\.\w+"
     r"|package-lock\.json|npm-shrinkwrap\.json|pnpm-lock\.yaml|pylock\.toml"
 )
-_TEST_FOLDERS = "test tests __tests__ spec specs e2e cypress testdata test-data fixtures snapshots"
 _EXAMPLE_FOLDERS = "example examples sample samples demo demos bench benches benchmark benchmarks"
 _ROLES: dict[Role, frozenset[str]] = {
     "vendored": frozenset(("vendor", "third_party", "_vendor", "node_modules", "site-packages")),
-    "test": frozenset(_TEST_FOLDERS.split()),
+    "test": TEST_FOLDERS,
     "example": frozenset(_EXAMPLE_FOLDERS.split()),
     "docs": frozenset(("doc", "docs", "documentation", "website")),
 }
@@ -128,18 +107,15 @@ class Omissions:
         )
 
 
-def survey(root: Path, *, limits: Limits | None = None, progress: Progress | None = None) -> SourceTree:
+def survey(root: Path, limits: Limits = Limits()) -> SourceTree:
     """List a project's files with hash, kind and length."""
-    limits, report = limits or Limits(), progress or (lambda _: None)
     top, omissions = _resolve_root(root), Omissions()
     paths, by_git = list_files(top, omissions.add)
     ordered = sorted(paths, key=lambda path: (path.count("/"), path))
     for path in ordered[limits.files :]:
         omissions.add(f"over the limit of {limits.files} files", path)
     files = []
-    for number, path in enumerate(ordered[: limits.files]):
-        if number % 250 == 0:
-            report(f"reading: {number} of {len(ordered)} files")
+    for path in ordered[: limits.files]:
         file = _read_file(top / path, path, limits.hash_bytes, omissions)
         if file is not None:
             if file.kind == "text" and file.size > limits.text_bytes:
@@ -148,11 +124,6 @@ def survey(root: Path, *, limits: Limits | None = None, progress: Progress | Non
     method: Literal["checkout", "folder"] = "checkout" if by_git else "folder"
     name = os.fsencode(top.name).decode("utf-8", "backslashreplace") or "root"
     return SourceTree(top, Listing(name=name, method=method, files=tuple(files), left_out=omissions.result()), limits)
-
-
-def may_hold_secrets(path: str) -> bool:
-    """Return whether a file may hold keys or passwords, by its name; such content is never quoted."""
-    return _SECRET.fullmatch(PurePosixPath(path).name) is not None
 
 
 @lru_cache(maxsize=100_000)
@@ -168,7 +139,7 @@ def find_role(path: str) -> Role:
         return "vendored"
     if _GENERATED.fullmatch(name):
         return "generated"
-    if _TEST_FILE.fullmatch(name):
+    if is_test_file(name):
         return "test"
     return next((role for role, names in _ROLES.items() if set(folders) & names), "source")
 
@@ -218,67 +189,28 @@ def _read_file(full_path: Path, path: str, limit: int, omissions: Omissions) -> 
     )
 
 
-STATE = ".project_init"
-"""The folder with the saved results; it identifies the output folder of this pipeline."""
-
-_RESULT_FILES: dict[type[Record], tuple[str, str]] = {
-    Listing: ("files.json", "detect-tech-stack"),
-    TechStack: ("stack.json", "detect-tech-stack"),
-    Documents: ("documents.json", "generate-docs"),
-    KnowledgeIndex: ("index.json", "build-knowledge"),
-    Verification: ("verification.json", "verify-ready"),
-}
-
-RecordT = TypeVar("RecordT", bound=Record)
+KNOWLEDGE_FILE = "knowledge.sqlite3"
+"""The index of stage build-knowledge, beside the documents."""
+PAGES = ("PROJECT.md", "ARCHITECTURE.md", "COMMANDS.md", "ROADMAP.md", "AGENTS.md")
+MARK = "<!-- written by baton project_init -->"
+"""The first line of each page, which identifies this pipeline's own."""
 
 
-def prepare_output(source: Path, out: Path) -> Path:
-    """Create the output folder; raise `ProjectError` if it could hold other files."""
+def check_output(source: Path, out: Path) -> None:
+    """Raise `ProjectError` if the output folder is in the project, or has files of these names that are not ours."""
     top, output = source.resolve(), out.resolve()
-    if output == top:
-        raise ProjectError(f"the output folder {str(out)!r} is the project itself; choose another folder")
     if output.is_relative_to(top) and ".baton" not in output.relative_to(top).parts:
         raise ProjectError(
             f"the output folder {str(out)!r} is inside the project; choose one outside it, or below a folder '.baton'"
         )
-    try:
-        if output.is_dir() and not (output / STATE).is_dir() and any(output.iterdir()):
-            raise ProjectError(f"the output folder {str(out)!r} holds other files; choose an empty one")
-        (output / STATE).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ProjectError(f"the output folder {str(out)!r} cannot be used ({error.strerror})") from error
-    return output
+    check_folder(output, {**dict.fromkeys(PAGES, MARK), KNOWLEDGE_FILE: "SQLite format 3"}, ProjectError)
 
 
 def write_bytes(out: Path, path: str, content: bytes) -> WrittenFile:
     """Write a file of the output folder."""
-    full_path = out / path
-    full_path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(full_path, content)
-    return WrittenFile(path=path, size=len(content), sha256=hashlib.sha256(content).hexdigest())
-
-
-def save(out: Path, result: Record) -> None:
-    """Save a stage's result in the output folder."""
-    name, _ = _RESULT_FILES[type(result)]
-    write_bytes(out, f"{STATE}/{name}", (result.model_dump_json(indent=1) + "\n").encode())
-
-
-def load(out: Path, result_type: type[RecordT]) -> RecordT:
-    """Load the result of an earlier stage."""
-    name, stage = _RESULT_FILES[result_type]
-    path = out / STATE / name
     try:
-        return result_type.model_validate_json(path.read_bytes())
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomically(out / path, content)
     except OSError as error:
-        message = f"{str(path)!r} cannot be read ({error.strerror})"
-        raise ProjectError(f"{message}; run stage {stage} first") from error
-    except ValidationError as error:
-        raise ProjectError(
-            f"{str(path)!r} is damaged ({error.error_count()} faults); run stage {stage} again"
-        ) from None
-
-
-def load_tree(out: Path, root: Path) -> SourceTree:
-    """Return the saved listing with the project's folder on this machine."""
-    return SourceTree(root.resolve(), load(out, Listing))
+        raise ProjectError(f"the output folder {str(out)!r} cannot be written ({error.strerror})") from error
+    return WrittenFile(path=path, size=len(content), sha256=hashlib.sha256(content).hexdigest())

@@ -4,7 +4,6 @@ A chunk is a range of whole lines of one file, so that it can be checked against
 and in parts: "build index" finds both `buildIndex` and `build_index`.
 """
 
-import hashlib
 import re
 import sqlite3
 import tempfile
@@ -13,8 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from activities.project_init.files import Omissions, Progress, SourceTree, find_role, write_bytes
-from activities.project_init.pages import KNOWLEDGE_FILE
+from activities.project_init.files import KNOWLEDGE_FILE, Omissions, SourceTree, find_role, write_bytes
 from activities.project_init.records import Documents, Hit, KnowledgeIndex, ProjectError
 from activities.source_files import decode_text, language_of
 from baton import estimate_tokens
@@ -24,20 +22,14 @@ OVERLAP = 10
 """The most lines of a chunk; of a longer section or definition, neighbours share some."""
 
 _SCHEMA = """
-CREATE TABLE files (
-  origin TEXT NOT NULL, path TEXT NOT NULL, sha256 TEXT NOT NULL, PRIMARY KEY (origin, path)
-) WITHOUT ROWID;
-CREATE TABLE chunks (
-  id INTEGER PRIMARY KEY, origin TEXT NOT NULL, path TEXT NOT NULL, title TEXT NOT NULL, start INTEGER NOT NULL,
-  end INTEGER NOT NULL, sha256 TEXT NOT NULL, text TEXT NOT NULL
-);
-CREATE VIRTUAL TABLE words USING fts5(title, path, body, content='', tokenize='porter unicode61 remove_diacritics 2');
+CREATE VIRTUAL TABLE chunks USING fts5(
+  heading, words, origin UNINDEXED, path UNINDEXED, title UNINDEXED, start UNINDEXED, end UNINDEXED, text UNINDEXED,
+  tokenize='porter unicode61 remove_diacritics 2'
+)
 """
 _SELECT = """
-SELECT -bm25(words, 6.0, 3.0, 1.0) * CASE origin WHEN 'docs' THEN 1.25 ELSE 1 END
-  * CASE WHEN chunks.id IN (SELECT rowid FROM words WHERE words MATCH ?) THEN 10 ELSE 1 END AS score,
-  origin, chunks.path, chunks.title, start, end, text
-FROM words JOIN chunks ON chunks.id = words.rowid WHERE words MATCH ? ORDER BY score DESC, chunks.id LIMIT ?
+SELECT origin, path, title, start, end, text FROM chunks WHERE chunks MATCH ?
+ORDER BY rowid IN (SELECT rowid FROM chunks WHERE chunks MATCH ?) DESC, bm25(chunks, 6.0, 1.0), rowid LIMIT ?
 """
 _COMMON_WORDS = """
 a an and are as at be but by can could do does for from had has have how i if in into is it its me my of on or our
@@ -66,11 +58,6 @@ class Chunk:
     text: str
 
 
-def digest(text: str) -> str:
-    """Return the SHA-256 of a text in hexadecimal."""
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-
-
 def split_into_chunks(path: str, text: str) -> list[Chunk]:
     """Split a text into chunks; every line that is not blank is in at least one."""
     lines = text.split("\n")
@@ -85,27 +72,20 @@ def split_into_chunks(path: str, text: str) -> list[Chunk]:
     ]
 
 
-def build_index(tree: SourceTree, documents: Documents, out: Path, progress: Progress | None = None) -> KnowledgeIndex:
+def build_index(tree: SourceTree, documents: Documents, out: Path) -> KnowledgeIndex:
     """Index the chunks of the project's texts and the generated documents in one SQLite file.
 
     Omitted and counted are binary and generated files, files that are too long or may hold secrets, data over 64 KiB,
     and texts with lines of thousands of characters.
     """
-    report, omissions = progress or (lambda _: None), Omissions()
+    omissions = Omissions()
     with tempfile.TemporaryDirectory(prefix=".indexing-", dir=out) as folder:
         database = Path(folder) / "index.sqlite3"
         with closing(sqlite3.connect(database)) as connection:
-            files, chunks, tokens = _fill_index(
-                connection, _read_texts(tree, documents, out, omissions, report), omissions
-            )
+            files, chunks, tokens = _fill_index(connection, _read_texts(tree, documents, out, omissions), omissions)
         written = write_bytes(out, KNOWLEDGE_FILE, database.read_bytes())
     return KnowledgeIndex(
-        path=written.path,
-        sha256=written.sha256,
-        chunks=chunks,
-        files=files,
-        tokens=tokens,
-        left_out=omissions.result(),
+        path=written.path, sha256=written.sha256, chunks=chunks, files=files, tokens=tokens, left_out=omissions.result()
     )
 
 
@@ -114,24 +94,14 @@ def query(index: Path, text: str, limit: int = 5) -> list[Hit]:
 
     Words match by stem; chunks with all words come first. Operators and quotes have no special meaning.
     """
-    if not 1 <= limit <= 100:
-        raise ValueError(f"limit is {limit}; it must be from 1 to 100")
     all_words = [word.lower() for word in re.findall(r"[^\W_]+", _split_names(text[:10_000]))]
     words = list(dict.fromkeys([word for word in all_words if word not in _COMMON] or all_words))[:32]
     with closing(open_index(index)) as connection:
-        match_all, match_any = (operator.join(f'"{word}"' for word in words) for operator in (" AND ", " OR "))
-        rows = connection.execute(_SELECT, (match_all, match_any, limit)).fetchall() if words else []
+        match_any, match_all = (operator.join(f'"{word}"' for word in words) for operator in (" OR ", " AND "))
+        rows = connection.execute(_SELECT, (match_any, match_all, limit)).fetchall() if words else []
     return [
-        Hit(
-            score=round(score, 3),
-            origin=origin,
-            path=path,
-            title=title,
-            start=start,
-            end=end,
-            snippet=_make_snippet(body, words),
-        )
-        for score, origin, path, title, start, end, body in rows
+        Hit(origin=origin, path=path, title=title, start=start, end=end, snippet=_make_snippet(body, words))
+        for origin, path, title, start, end, body in rows
     ]
 
 
@@ -141,7 +111,7 @@ def open_index(index: Path) -> sqlite3.Connection:
         raise ProjectError(f"there is no index at {str(index)!r}; run stage build-knowledge first")
     connection = sqlite3.connect(f"{index.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
     try:
-        connection.execute("SELECT 1 FROM chunks, files, words LIMIT 1")
+        connection.execute("SELECT 1 FROM chunks LIMIT 1")
     except sqlite3.Error as error:
         connection.close()
         raise ProjectError(f"{str(index)!r} is not an index ({error}); run stage build-knowledge again") from error
@@ -161,18 +131,14 @@ def _split_windows(lines: list[str], first: int, last: int) -> Iterator[tuple[in
         yield first, last
 
 
-Text = tuple[str, str, str, str]
-"""Origin, path, SHA-256 of the file, and text."""
+Text = tuple[str, str, str]
+"""Origin, path and text of a file."""
 
 
-def _read_texts(
-    tree: SourceTree, documents: Documents, out: Path, omissions: Omissions, report: Progress
-) -> Iterator[Text]:
+def _read_texts(tree: SourceTree, documents: Documents, out: Path, omissions: Omissions) -> Iterator[Text]:
     for document in documents.files:
-        yield "docs", document.path, document.sha256, decode_text((out / document.path).read_bytes())
-    for number, file in enumerate(tree.listing.files):
-        if number % 100 == 0:
-            report(f"indexing: {number} of {len(tree.listing.files)} files")
+        yield "docs", document.path, decode_text((out / document.path).read_bytes())
+    for file in tree.listing.files:
         language = language_of(file.path)
         reason = "binary or unread" if file.kind != "text" else ""
         reason = reason or ("generated" if find_role(file.path) == "generated" else "")
@@ -181,32 +147,27 @@ def _read_texts(
         text = None if reason else tree.text(file.path)
         if text is not None and any(len(line) > _MAX_LINE_LENGTH for line in text.split("\n")):
             text, reason = None, "lines of thousands of characters"
-        if text is None or file.sha256 is None:
+        if text is None:
             omissions.add(f"not indexed: {reason or 'too long, unreadable, or may hold secrets'}", file.path)
         else:
-            yield "source", file.path, file.sha256, text
+            yield "source", file.path, text
 
 
 def _fill_index(connection: sqlite3.Connection, texts: Iterator[Text], omissions: Omissions) -> tuple[int, int, int]:
-    """Write the index in one transaction and return the number of files, chunks and tokens."""
-    connection.executescript(f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; {_SCHEMA}")
+    connection.execute(_SCHEMA)
     files = chunks = tokens = 0
-    for origin, path, sha256, text in texts:
+    for origin, path, text in texts:
         if chunks >= _MAX_CHUNKS:
             omissions.add(f"not indexed: over the limit of {_MAX_CHUNKS} chunks", path)
             continue
-        connection.execute("INSERT INTO files VALUES (?, ?, ?)", (origin, path, sha256))
         files += 1
         for chunk in split_into_chunks(path, text):
             chunks += 1
             tokens += estimate_tokens(chunk.text)
-            row = (chunks, origin, path, chunk.title, chunk.start, chunk.end, digest(chunk.text), chunk.text)
+            searched = _split_names(f"{chunk.title} {path}"), _split_names(chunk.text)
+            row = (*searched, origin, path, chunk.title, chunk.start, chunk.end, chunk.text)
             connection.execute("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-            words = (chunks, *map(_split_names, (chunk.title, path, chunk.text)))
-            connection.execute("INSERT INTO words(rowid, title, path, body) VALUES (?, ?, ?, ?)", words)
-    connection.execute("INSERT INTO words(words) VALUES ('optimize')")
     connection.commit()
-    connection.execute("VACUUM")
     return files, chunks, tokens
 
 
@@ -221,7 +182,6 @@ def _split_names(text: str) -> str:
 
 
 def _make_snippet(text: str, words: list[str]) -> str:
-    """Return the first lines that contain the most words."""
     lines = text.split("\n")
     stems = [word[: max(3, len(word) - 2)] for word in words]
     hits = [{stem for stem in stems if stem in line.lower()} for line in lines]

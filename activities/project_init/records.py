@@ -160,7 +160,6 @@ class KnowledgeIndex(Record):
 class Hit(Record):
     """A search result."""
 
-    score: float
     origin: Literal["source", "docs"]
     path: str
     title: str

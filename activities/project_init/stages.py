@@ -1,32 +1,29 @@
 """The four stages of `project_init`.
 
-The baton carries conclusions and references. The findings travel as JSON in the output folder; documents and index are
-also artifacts.
+The baton carries conclusions and references; findings, documents and index travel as artifacts.
 """
 
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field, JsonValue
 
 from activities.models import ask_model
+from activities.parameters import text_parameter
 from activities.project_init.detect import Structure, detect, read_structure
-from activities.project_init.files import SourceTree, load, load_tree, prepare_output, save, survey
+from activities.project_init.files import SourceTree, check_output, survey
 from activities.project_init.knowledge import build_index
 from activities.project_init.pages import plan_roadmap, write_documents
-from activities.project_init.records import (
-    Documents,
-    KnowledgeIndex,
-    ProjectError,
-    RoadmapItem,
-    TechStack,
-)
+from activities.project_init.records import Documents, KnowledgeIndex, Listing, ProjectError, RoadmapItem, TechStack
 from activities.project_init.verify import verify
 from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
 from baton.agents import AgentAnswer, AgentWork, agent_stage
+from baton.wire.records import Record
+
+RecordT = TypeVar("RecordT", bound=Record)
 
 _TASK = (
     "You plan the next work on a software project from findings about it. Propose at most five roadmap items that the "
@@ -50,17 +47,16 @@ class TechnicalWriter:
     async def run(self, work: AgentWork) -> AgentAnswer:
         """Plan the roadmap and write the documents."""
         context = work.context
-        source, out = Path(str(context.params["source"])), Path(str(context.params["output"]))
-        stack = await asyncio.to_thread(load, out, TechStack)
-        tree = await asyncio.to_thread(load_tree, out, source)
-        structure = await asyncio.to_thread(read_structure, tree, lambda line: context.heartbeat(line))
+        source, out = _read_folders(context)
+        stack, tree = await _load(context, TechStack), await _load_tree(context, source)
+        structure = await asyncio.to_thread(read_structure, tree)
         rules = await asyncio.to_thread(plan_roadmap, tree, stack, structure)
         proposal = await ask_model(work, _TASK, _model_input(stack, structure, rules), Proposal)
         accepted = [item for item in proposal.items if _is_supported(item, tree)] if proposal else []
         roadmap = (*rules, *accepted)
 
         documents = await asyncio.to_thread(write_documents, tree, stack, structure, roadmap, out)
-        await asyncio.to_thread(save, out, documents)
+        await _save(context, documents)
         for file in documents.files:
             content = await asyncio.to_thread((out / file.path).read_bytes)
             await context.artifacts.write(file.path, content, type="document", path=file.path)
@@ -78,7 +74,6 @@ class TechnicalWriter:
 
 
 def _model_input(stack: TechStack, structure: Structure, rules: tuple[RoadmapItem, ...]) -> JsonValue:
-    """Return the model's input."""
     modules = sorted(structure.source, key=lambda module: -module.lines)[:_MAX_FINDINGS]
     return {
         "summary": [*stack.summary],
@@ -102,7 +97,7 @@ def _describe_decision(files: int, proposal: Proposal | None, accepted: int) -> 
 
 _TERMS: dict[str, Any] = {
     "timeout": timedelta(minutes=30),
-    "heartbeat": timedelta(seconds=4),
+    "heartbeat": timedelta(seconds=10),
     "retries": Retries(never=("TypeError", "BatonError", "ProjectError")),  # a retry does not mend a wrong folder
 }
 _MAX_BULLETS = 8
@@ -110,17 +105,17 @@ _MAX_BULLETS = 8
 
 @stage(
     name="detect-tech-stack",
-    writes=["current_state", "decision_log", "constraints", "open_questions"],
+    writes=["current_state", "decision_log", "constraints", "open_questions", "artifacts"],
     **_TERMS,
 )
 async def detect_tech_stack(context: StageContext[Baton]) -> StageResult:
     """Find languages, technologies, commands and licences, each with file and line."""
     source, out = _read_folders(context)
-    await asyncio.to_thread(prepare_output, source, out)
-    tree = await asyncio.to_thread(survey, source, progress=context.heartbeat)
-    stack = await asyncio.to_thread(detect, tree, context.heartbeat)
-    await asyncio.to_thread(save, out, tree.listing)
-    await asyncio.to_thread(save, out, stack)
+    await asyncio.to_thread(check_output, source, out)
+    tree = await asyncio.to_thread(survey, source)
+    stack = await asyncio.to_thread(detect, tree)
+    await _save(context, tree.listing)
+    await _save(context, stack)
     patch = BatonPatch(
         current_state=list(stack.summary),
         decision_log=list(stack.decisions),
@@ -140,18 +135,13 @@ generate_docs = agent_stage(
 """Write the documents by rules, with roadmap items of a configured model."""
 
 
-@stage(
-    name="build-knowledge",
-    writes=["current_state", "decision_log", "artifacts"],
-    **_TERMS,
-)
+@stage(name="build-knowledge", writes=["current_state", "decision_log", "artifacts"], **_TERMS)
 async def build_knowledge(context: StageContext[Baton]) -> StageResult:
     """Build the full-text index of sources and documents."""
     source, out = _read_folders(context)
-    documents = await asyncio.to_thread(load, out, Documents)
-    tree = await asyncio.to_thread(load_tree, out, source)
-    index = await asyncio.to_thread(build_index, tree, documents, out, context.heartbeat)
-    await asyncio.to_thread(save, out, index)
+    documents, tree = await _load(context, Documents), await _load_tree(context, source)
+    index = await asyncio.to_thread(build_index, tree, documents, out)
+    await _save(context, index)
     content = await asyncio.to_thread((out / index.path).read_bytes)
     await context.artifacts.write(index.path, content, type="knowledge-index", path=index.path)
     left_out = sum(omission.count for omission in index.left_out)
@@ -166,20 +156,13 @@ async def build_knowledge(context: StageContext[Baton]) -> StageResult:
     return StageResult(baton_patch=patch, output={"chunks": index.chunks, "index": index.path})
 
 
-@stage(
-    name="verify-ready",
-    writes=["current_state", "decision_log", "acceptance", "open_questions"],
-    **_TERMS,
-)
+@stage(name="verify-ready", writes=["current_state", "decision_log", "acceptance", "open_questions"], **_TERMS)
 async def verify_ready(context: StageContext[Baton]) -> StageResult:
     """Check that hashes match, links resolve, cited lines prove, and the index answers from the sources."""
     source, out = _read_folders(context)
-    stack = await asyncio.to_thread(load, out, TechStack)
-    documents = await asyncio.to_thread(load, out, Documents)
-    index = await asyncio.to_thread(load, out, KnowledgeIndex)
-    tree = await asyncio.to_thread(load_tree, out, source)
-    verification = await asyncio.to_thread(verify, tree, stack, documents, index, out, context.heartbeat)
-    await asyncio.to_thread(save, out, verification)
+    stack, tree = await _load(context, TechStack), await _load_tree(context, source)
+    documents, index = await _load(context, Documents), await _load(context, KnowledgeIndex)
+    verification = await asyncio.to_thread(verify, tree, stack, documents, index, out)
     for ref in context.baton.artifacts:
         await context.artifacts.read(ref.id)  # raises if it is missing or changed
     failures = [f"{check.name}: {check.message}" for check in verification.failures]
@@ -210,11 +193,21 @@ STAGES: list[Callable[..., Any]] = [detect_tech_stack, generate_docs, build_know
 """The stages that a worker registers."""
 
 
+async def _save(context: StageContext[Baton], result: Record) -> None:
+    kind = type(result).__name__
+    await context.artifacts.write(kind, await asyncio.to_thread(result.model_dump_json), type="findings")
+
+
+async def _load(context: StageContext[Baton], result_type: type[RecordT]) -> RecordT:
+    return result_type.model_validate_json(await context.artifacts.read(result_type.__name__))
+
+
+async def _load_tree(context: StageContext[Baton], source: Path) -> SourceTree:
+    return SourceTree(await asyncio.to_thread(source.resolve), await _load(context, Listing))
+
+
 def _read_folders(context: StageContext[Baton]) -> tuple[Path, Path]:
-    values = [context.params.get(name) for name in ("source", "output")]
-    if not all(isinstance(value, str) and value for value in values):
-        raise ProjectError(
-            f"project_init needs the parameters 'source' and 'output'; found {values}. "
-            "Start it with: baton run project_init --goal … --param source=DIR --param output=DIR"
-        )
-    return Path(str(values[0])), Path(str(values[1]))
+    source, output = (
+        Path(text_parameter(context, name, "project_init", ProjectError)) for name in ("source", "output")
+    )
+    return source, output

@@ -11,8 +11,8 @@ from contextlib import closing
 from pathlib import Path
 
 from activities.citations import Citation, find_unproved
-from activities.project_init.files import Progress, SourceTree, survey
-from activities.project_init.knowledge import digest, open_index, query
+from activities.project_init.files import PAGES, SourceTree, survey
+from activities.project_init.knowledge import open_index, query
 from activities.project_init.markdown import broken_links
 from activities.project_init.records import (
     Check,
@@ -29,21 +29,10 @@ _MAX_NAMED = 5
 """The maximum number of faults in a message."""
 
 
-def verify(
-    tree: SourceTree,
-    stack: TechStack,
-    documents: Documents,
-    index: KnowledgeIndex,
-    out: Path,
-    progress: Progress | None = None,
-) -> Verification:
+def verify(tree: SourceTree, stack: TechStack, documents: Documents, index: KnowledgeIndex, out: Path) -> Verification:
     """Check the findings and files of the earlier stages."""
-    report = progress or (lambda _: None)
-    current = survey(tree.root, limits=tree.limits, progress=report)
-    checks = [_check_source(tree, current), _check_evidence(stack, current)]
-    report("verifying documents")
-    checks += _check_documents(documents, out)
-    report("verifying the index")
+    current = survey(tree.root, tree.limits)
+    checks = [_check_source(tree, current), _check_evidence(stack, current), *_check_documents(documents, out)]
     checks += _check_index(current, documents, index, out)
     return Verification(checks=tuple(checks), not_examined=tuple(_list_not_examined(stack)))
 
@@ -107,11 +96,8 @@ def _check_index(current: SourceTree, documents: Documents, index: KnowledgeInde
         yield _check_digest("index is as built", hashlib.sha256(path.read_bytes()).hexdigest(), index.sha256)
         with closing(open_index(path)) as connection:
             yield _check_chunks(connection, current, index, out)
-            indexed = dict(connection.execute("SELECT path, sha256 FROM files WHERE origin = 'docs'").fetchall())
-        missing = [f"{file.path!r} is not in it" for file in documents.files if indexed.get(file.path) != file.sha256]
-        yield _make_check("documents are indexed", missing, f"{len(documents.files)} documents can be searched")
         questions = [file.path.partition(".")[0] for file in documents.files]
-        unanswered = [f"nothing answers {question!r}" for question in questions if not query(path, question, limit=1)]
+        unanswered = [f"nothing answers {question!r}" for question in questions if not query(path, question, 1)]
         yield _make_check("index answers", unanswered, f"{len(questions)} questions were answered")
     except OSError as error:
         yield _make_check("index is as built", [f"it cannot be read ({error.strerror})"], "")
@@ -120,22 +106,16 @@ def _check_index(current: SourceTree, documents: Documents, index: KnowledgeInde
 
 
 def _check_chunks(connection: sqlite3.Connection, current: SourceTree, index: KnowledgeIndex, out: Path) -> Check:
+    texts = {file: decode_text((out / file).read_bytes()).split("\n") for file in PAGES if (out / file).is_file()}
     faults: list[str] = []
     count, last, lines = 0, ("", ""), list[str]()
-    rows = connection.execute("SELECT origin, path, start, end, sha256, text FROM chunks ORDER BY id")
-    for count, (origin, path, start, end, sha256, content) in enumerate(rows, 1):  # noqa: B007 - the count is used
+    rows = connection.execute("SELECT origin, path, start, end, text FROM chunks ORDER BY rowid")
+    for count, (origin, path, start, end, content) in enumerate(rows, 1):  # noqa: B007 - the count is used
         if (origin, path) != last:
             last = origin, path
-            lines = (_read_document(out / path) if origin == "docs" else current.text(path) or "").split("\n")
-        if digest(content) != sha256 or "\n".join(lines[start - 1 : end]) != content:
+            lines = texts.get(path, []) if origin == "docs" else (current.text(path) or "").split("\n")
+        if "\n".join(lines[start - 1 : end]) != content:
             faults.append(f"lines {start}-{end} of {path!r} differ from the index")
     if count != index.chunks:
         faults.append(f"it holds {count} chunks, built were {index.chunks}")
     return _make_check("index matches the files", faults, f"{count} chunks are in the files, word for word")
-
-
-def _read_document(path: Path) -> str:
-    try:
-        return decode_text(path.read_bytes())
-    except OSError:
-        return ""

@@ -11,8 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PROGRAMS = (
     "examples/article.py",
-    "examples/comparison/langgraph_sqlite.py",
-    "examples/comparison/dbos_sqlite.py",
+    "benchmarks/peers/article_langgraph.py",
+    "benchmarks/peers/article_dbos.py",
 )
 
 

@@ -17,11 +17,9 @@ from temporalio.client import Client, ScheduleActionExecutionStartWorkflow
 from baton import Baton, PipelineInput, PipelineResult, Safeguards, StageContext, StageResult, stage
 from baton.client import OutsideAgents, read_run
 from baton.devserver import DevServer
-from baton.runs.client_explanation import explain
 from baton.testing import pipeline_worker
 from baton.worker import discover
 from tests.acceptance.operating import Operator
-from tests.support import approve
 from tests.support.processes import ran
 
 ROOT = Path(__file__).parents[2]
@@ -62,29 +60,6 @@ async def test_three_agents_write_an_article_in_one_file(tmp_path: Path) -> None
 
     assert (process.returncode, output.decode().splitlines()[0]) == (0, "# Batons"), progress.decode()
     assert (tmp_path / ".baton" / "ledger.db").exists()
-
-
-@pytest.mark.parametrize("approved", [True, False])
-async def test_two_agents_write_and_an_editor_decides(
-    client: Client, approved: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Offline each agent gives its scripted answer; the reviewer sees the writer's decision as a fact."""
-    monkeypatch.delenv("EXAMPLE_MODEL", raising=False)
-    served = discover(str(EXAMPLES / "release_notes"))
-    async with pipeline_worker(client, [*served.pipelines], [*served.stages]) as worker:
-        handle = await client.start_workflow(
-            "release_notes",
-            PipelineInput(goal="Notes for 1.2"),
-            id=f"release-notes-{approved}",
-            task_queue=worker.task_queue,
-            result_type=dict,
-        )
-        await approve(client, handle, "editor", yes=approved)
-        result = await handle.result()
-    assert result["output"]["published"] is approved
-    assert result["baton"]["open_questions"] == ["Does the CSV export need a guide?"]
-    run = await read_run(client, handle.id)
-    assert explain(run, "review").stage == "review"
 
 
 @pytest.mark.parametrize(

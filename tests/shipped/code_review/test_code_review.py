@@ -98,14 +98,14 @@ class TestCodeReview:
         assert (root / "app/weak.py").read_text() == "import subprocess\n"
         assert "what changed by change.diff" in (tmp_path / "out" / "REVIEW.md").read_text()
 
-    async def test_approves_what_has_no_finding(self, reviewer: Worker, tmp_path: Path) -> None:
-        """All files are Python and were analysed, so confidence is high and the report is ready."""
+    async def test_says_that_nothing_was_found_and_approves_nothing(self, reviewer: Worker, tmp_path: Path) -> None:
+        """All files are Python and were analysed; that is no judgement, so the report is ready with caveats."""
         run = await review(reviewer, write(tmp_path / "project", {"a.py": '"""A."""\n'}), tmp_path / "out")
         output: Any = run.result.output
-        assert output["verdict"] == "approve"
+        assert output["verdict"] == "nothing found"
         assert [warning for entry, _ in run.record.history for warning in entry.warnings if "bullets" in warning] == []
         report = parse_report((tmp_path / "out" / "REVIEW.md").read_text()).report
-        assert (report.status, report.readiness) == (Status.COMPLETED, Readiness.YES)
+        assert (report.status, report.readiness) == (Status.COMPLETED, Readiness.WITH_CAVEATS)
 
     @pytest.mark.parametrize(
         "change",
@@ -168,6 +168,22 @@ class TestCodeReview:
         assert message in await failure(handle)
         run = await read_run(reviewer.client, handle.id)
         assert [step.name for step in run.steps] == ["take-snapshot"]
+
+    async def test_nothing_of_a_change_goes_unmentioned(self, reviewer: Worker, tmp_path: Path) -> None:
+        """Settings beside a program that was read make it partial; a link and a long file that stayed are no change."""
+        root = repository(tmp_path / "project", {"a.py": "a = 1\n", "logo.txt": "x" * 2_000_000, "ci.yaml": "a\n"})
+        (root / "link").symlink_to("a.py")
+        git(root, "add", "-A")
+        git(root, "commit", "-qm", "link")
+        write(root, {"a.py": "a = 2\n", "ci.yaml": "b\n"})
+        run = await review(reviewer, root, tmp_path / "out", base="HEAD")
+        output: Any = run.result.output
+        assert output["verdict"] == "comment"
+        report = parse_report((tmp_path / "out" / "REVIEW.md").read_text()).report
+        assert (report.status, report.readiness) == (Status.PARTIAL, Readiness.WITH_CAVEATS)
+        assert [blocker.partition(" (from")[0] for blocker in report.blockers] == [
+            "Not analysed: 1 × not a program (ci.yaml)"
+        ]
 
 
 class TestWithAModel:

@@ -4,10 +4,8 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from activities.compliance_review.claims import Claim, Evidence, Fact, InForce, Message, Recipients
-from activities.compliance_review.policy import Policy, parse_policy
-from activities.compliance_review.records import RuleOutcome
-from activities.compliance_review.rules import Case, compare
+from activities.compliance_review.claims import Claim, Evidence, Fact, InForce, Message, Recipients, RuleOutcome
+from activities.compliance_review.policy import Case, Policy, compare, parse_policy
 from baton.wire.json_values import canonical_json
 
 SAMPLES = Path(__file__).parents[2] / "data" / "compliance"

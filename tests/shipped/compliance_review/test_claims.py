@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from activities.compliance_review.claims import (
     KINDS,
+    Amount,
     Claim,
     Customer,
     InForce,
@@ -19,7 +20,6 @@ from activities.compliance_review.claims import (
     Status,
     parse_claim,
 )
-from activities.compliance_review.records import Amount
 from baton.wire.text import single_line
 
 REFS = st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,39}\Z")
@@ -37,7 +37,7 @@ CLAIMS = st.one_of(
     st.builds(InForce, digest=DIGESTS),
     st.builds(Customer, domain=DOMAINS) | st.builds(Customer, domain=DOMAINS, customer=REFS, tier=REFS, line=COUNTS),
     st.builds(Quote, customer=REFS) | st.builds(Quote, customer=REFS, quote=REFS, quoted_on=DATES, amount=AMOUNTS),
-    st.builds(Status, customer=REFS, status=REFS, line=st.none() | COUNTS),
+    st.builds(Status, customer=REFS, status=REFS, line=COUNTS),
 )
 
 

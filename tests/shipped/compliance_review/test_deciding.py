@@ -4,10 +4,20 @@ from typing import Any
 
 import pytest
 
-from activities.compliance_review.agents import DECISION, SCHEMAS
-from activities.compliance_review.claims import Evidence, Fact, InForce, Message, Phrases, Recipients
-from activities.compliance_review.records import ComplianceDecision, Concern, Judgement, Verdict
-from activities.compliance_review.rules import Case, decide, decide_without_policy
+from activities.compliance_review.claims import (
+    ComplianceDecision,
+    Concern,
+    Evidence,
+    Fact,
+    InForce,
+    Judgement,
+    Message,
+    Phrases,
+    Recipients,
+    Verdict,
+)
+from activities.compliance_review.policy import Case, decide, decide_without_policy
+from activities.compliance_review.stages import DECISION, SCHEMAS
 from baton.contract.store import output_check
 from tests.shipped.compliance_review.material import DIGEST, OWN, TODAY, case, known, policy, premises
 

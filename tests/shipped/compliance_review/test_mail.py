@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from activities.compliance_review.claims import Recipients, find_phrases, parse_claim
+from activities.compliance_review.claims import Amount, ComplianceError, Mail, Recipients, find_phrases, parse_claim
 from activities.compliance_review.mail import Note, read_mail, read_mailbox, read_notes, remove_addresses
-from activities.compliance_review.records import Amount, ComplianceError, Mail
 from tests.shipped.compliance_review.material import OFFER, REPLY
 
 OWN = frozenset({"northwind.example"})

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from activities.compliance_review.claims import ComplianceError
 from activities.compliance_review.policy import read_policy
-from activities.compliance_review.records import ComplianceError
 from tests.shipped.compliance_review.material import SAMPLES, policy
 
 RULE = 'id = "A-1"\ntitle = "t"\nkind = "status"'
@@ -37,7 +37,7 @@ class TestReadPolicy:
             pytest.param("p.toml", toml(), "rules: Field required", id="no rules"),
             pytest.param("p.toml", toml(RULE, RULE), "more than one rule A-1", id="an id twice"),
             pytest.param(
-                "p.toml", toml(RULE.replace("status", "vibes")), r"rules.0: Input tag 'vibes'[^;]*$", id="no such kind"
+                "p.toml", toml(RULE.replace("status", "vibes")), r"rules.0: Input tag 'vibes'", id="no such kind"
             ),
             pytest.param(
                 "p.toml", toml(RULE + "\nacepted = ['x']"), "rules.0.status.acepted: Extra", id="a typing mistake"

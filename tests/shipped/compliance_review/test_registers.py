@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from activities.compliance_review.claims import Claim, Customer, Quote, Status
-from activities.compliance_review.policy import Answer, Registers
-from activities.compliance_review.records import Amount, RegisterError
+from activities.compliance_review.claims import Amount, Claim, Customer, Quote, RegisterError, Status
+from activities.compliance_review.policy import Answer, CustomerRow, Registers
 from tests.shipped.compliance_review.material import NOON, RECORDS
 
 Ask = Callable[[Registers], list[Answer]]
@@ -51,6 +50,16 @@ class TestLookUps:
     def test_say_what_is_on_record(self, ask: Ask, claim: Claim) -> None:
         """Both the presence and the absence of an entry are claims."""
         assert [answer.claim for answer in ask(SAMPLE)] == [claim]
+
+    def test_an_answer_has_the_line_that_its_row_has(self, tmp_path: Path) -> None:
+        """Also below a cell of two lines and an empty line; a line without the words is no answer."""
+        text = 'customer,domain,note\nC-1,acme.example,"two\nlines"\n\nC-2,birch.example,one\n'
+        asked = registers(tmp_path, "customers.csv", text)
+        lines = [asked.lookup_customer(domain)[0].claim.line for domain in ("acme.example", "birch.example")]
+        assert lines == [2, 5]
+        for row in asked._read_rows("customers", CustomerRow):
+            with pytest.raises(RegisterError, match=rf"line {row.line + 1} does not have '{row.customer}'"):
+                asked._prove("customers", row.model_copy(update={"line": row.line + 1}), Customer(domain=row.domain))
 
     def test_a_domain_is_known_however_it_is_spelt(self, tmp_path: Path) -> None:
         """One capital letter in the register made every customer of it unknown."""

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from activities.compliance_review.claims import (
+    Amount,
     Claim,
     Customer,
     Evidence,
@@ -12,10 +13,10 @@ from activities.compliance_review.claims import (
     Phrases,
     Quote,
     Recipients,
+    Result,
     Status,
 )
-from activities.compliance_review.records import Amount, Result
-from activities.compliance_review.rules import Case, compare
+from activities.compliance_review.policy import Case, compare
 from tests.shipped.compliance_review.material import OWN, TODAY, days_ago, known, outcome, policy
 
 ACME = Customer(domain="acme.example", customer="C-7", tier="enterprise")

@@ -8,10 +8,18 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from activities.compliance_review.agents import AGENTS, DECISION, FORBIDDEN, SCHEMAS
-from activities.compliance_review.records import ComplianceError
+from activities.compliance_review.claims import ComplianceError
 from activities.compliance_review.report import Review
-from activities.compliance_review.stages import STAGES, explain_decision, gather_facts, review_email
+from activities.compliance_review.stages import (
+    AGENTS,
+    DECISION,
+    FORBIDDEN,
+    SCHEMAS,
+    STAGES,
+    explain_decision,
+    gather_facts,
+    review_email,
+)
 from baton import Baton, StageContext, StageResult
 from baton.artifacts.store import MemoryArtifactStore
 from baton.contract.compiler import compile_contract

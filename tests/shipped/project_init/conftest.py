@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from activities.project_init.detect import Structure, detect, read_structure
-from activities.project_init.files import SourceTree, prepare_output, survey
+from activities.project_init.files import SourceTree, check_output, survey
 from activities.project_init.knowledge import build_index
 from activities.project_init.pages import plan_roadmap, write_documents
 from activities.project_init.records import Documents, KnowledgeIndex, RoadmapItem, TechStack, Verification
@@ -51,11 +51,11 @@ def write_files(folder: Path, files: Files) -> Path:
 
 def run_stages(source: Path, out: Path) -> Run:
     """Do the work of all stages but the last."""
-    place = prepare_output(source, out)
+    check_output(source, out)
     tree = survey(source)
     stack, structure = detect(tree), read_structure(tree)
-    documents = write_documents(tree, stack, structure, plan_roadmap(tree, stack, structure), place)
-    return Run(tree, stack, structure, documents, build_index(tree, documents, place), place)
+    documents = write_documents(tree, stack, structure, plan_roadmap(tree, stack, structure), out)
+    return Run(tree, stack, structure, documents, build_index(tree, documents, out), out)
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.project_init.commands import best_command, find_purpose
-from activities.project_init.detect import detect
+from activities.project_init.detect import best_command, detect, find_purpose
 from activities.project_init.files import survey
 from activities.project_init.records import TechStack
 from tests.shipped.project_init.conftest import Files
@@ -76,28 +75,12 @@ class TestDetect:
             ({"a.py": "x"}, "No README was found"),
             ({"a.py": "x"}, "No manifest that is read here"),
             ({"a.rb": "x", "tests/a_test.rb": "x"}, "no command was found"),
-            ({"package.json": '{"dependencies": {"a": "1"}}'}, "No lock file was found for the Node"),
             ({"pyproject.toml": "[project\n"}, "pyproject.toml cannot be read"),
             ({"package.json": '{"scripts": {"a": "b"}, "bin": 3, "dependencies": [1]}\n]'}, "package.json cannot be"),
             ({"package.json": '{"license": "ISC"}'}, "no file has the text"),
         ]
         for files, question in table:
             assert any(question in item for item in stack_of(files).open_questions), question
-
-    def test_pytest_settings_say_which_files_are_tests(self, stack_of: StackOf) -> None:
-        """A project with `python_files = "test.py"` has tests, wherever the setting is."""
-        code = {"app/test.py": "def test_x(): ...\n", "app/models.py": ""}
-        for name, text in {
-            "pyproject.toml": '[tool.pytest.ini_options]\npython_files = "test.py"\n',
-            "pytest.ini": "[pytest]\npython_files = test.py check_*.py\n",
-            "setup.cfg": "[tool:pytest]\npython_files = test.py\n",
-            "tox.ini": "[pytest]\npython_files = test.py\n",
-        }.items():
-            stack = stack_of({**code, name: text})
-            assert stack.tests == ("app/test.py",), name
-            assert lines(stack, "test") == ["python -m pytest"], name
-            assert "No test files were found: how is a change known to be right?" not in stack.open_questions, name
-        assert stack_of(code).tests == ()
 
 
 MONOREPO = {
@@ -165,7 +148,6 @@ class TestMonorepo:
         assert (lines(pants, "test"), lines(pants, "install")) == (["pants test ::"], [])
         assert not any("tests" in question for question in stack_of({"README.md": "# Terms\n"}).open_questions)
         named = stack_of({"pants.toml": "", "requirements.txt": "a\n", "python-default.lock": "{}\n"})
-        assert not any("lock" in question for question in named.open_questions)
         assert any("lock files: python-default.lock" in line for line in named.summary)
 
     def test_what_no_rule_can_know_is_not_said(self, stack_of: StackOf) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from activities.project_init.files import STATE, Limits, load, load_tree, prepare_output, save, survey, write_bytes
-from activities.project_init.records import Documents, Listing, ProjectError, TechStack
+from activities.project_init.files import MARK, Limits, check_output, survey, write_bytes
+from activities.project_init.records import ProjectError
 from activities.source_files import decode_text
 from tests.shipped.project_init.conftest import Files
 
@@ -138,22 +138,22 @@ class TestSurvey:
 
 
 class TestOutput:
-    def test_only_our_own_folder_is_written_to(self, project: Project, tmp_path: Path) -> None:
-        """Not the project, a folder in it, a link to it, a folder with other files, or a file."""
+    def test_only_our_own_files_are_written_over(self, project: Project, tmp_path: Path) -> None:
+        """Not in the project, a folder of it or a link to it; not a page of somebody else, and not into a file."""
         source = project({"a.py": ""})
         (tmp_path / "link").symlink_to(source)
         (tmp_path / "other").mkdir()
         (tmp_path / "other/PROJECT.md").write_text("mine")
         for wrong in (source, source / "docs", source / "x.baton/y", tmp_path / "link", tmp_path / "other"):
             with pytest.raises(ProjectError):
-                prepare_output(source, wrong)
-        with pytest.raises(ProjectError, match="cannot be used"):
-            prepare_output(source, tmp_path / "other/PROJECT.md")
+                check_output(source, wrong)
+        with pytest.raises(ProjectError, match="cannot be written"):
+            write_bytes(tmp_path / "other/PROJECT.md", "a.md", b"")
         assert (tmp_path / "other/PROJECT.md").read_text() == "mine"
+        (tmp_path / "other/PROJECT.md").write_text(f"{MARK}\n")
+        for right in (tmp_path / "deep/out", source / ".baton/init", tmp_path / "other"):
+            check_output(source, right)
         assert [path.name for path in source.iterdir()] == ["a.py"]
-        for right in (tmp_path / "deep/out", source / ".baton/init"):
-            assert prepare_output(source, right) == prepare_output(source, right) == right
-        assert (list(survey(source).by_path), survey(source).listing.left_out) == (["a.py"], ())
 
     def test_files_are_replaced_whole_and_links_not_followed(self, tmp_path: Path) -> None:
         """A planted link in the output folder leads nowhere, and nothing is left behind."""
@@ -164,17 +164,3 @@ class TestOutput:
         assert (tmp_path / "victim").read_text() == "safe"
         assert [(path.name, path.read_text()) for path in (tmp_path / "out").iterdir()] == [("a.md", "new")]
         assert (tmp_path / "out/a.md").stat().st_mode & 0o777 == 0o644
-
-    def test_a_result_comes_back_equal(self, project: Project, tmp_path: Path) -> None:
-        """What one worker saved another loads, without a path of the first machine (S1-ex-e)."""
-        tree = survey(project({"a.py": "x\n"}))
-        save(tmp_path, tree.listing)
-        assert load_tree(tmp_path, tree.root) == tree
-        assert load(tmp_path, Listing) == tree.listing
-        assert str(tree.root) not in (tmp_path / STATE / "files.json").read_text()
-        with pytest.raises(ProjectError, match="run stage generate-docs first"):
-            load(tmp_path, Documents)
-        (tmp_path / STATE / "stack.json").write_text('{"secret": 1}')
-        with pytest.raises(ProjectError, match="damaged") as caught:
-            load(tmp_path, TechStack)
-        assert "secret" not in str(caught.value)

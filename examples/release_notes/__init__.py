@@ -1,1 +1,0 @@
-"""Two agents write and review release notes, and an editor approves them."""
