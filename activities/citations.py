@@ -33,12 +33,7 @@ def find_unproved(citations: Iterable[Citation]) -> list[str]:
 
 
 def join_lines(lines: Iterable[str]) -> tuple[str, list[int]]:
-    """Return lines as one text, a word that a line's end parted in one piece, and where each of them begins in it.
-
-    Example:
-        >>> join_lines(["a fixed-", "price offer"])
-        ('a fixed-price offer', [0, 8])
-    """
+    """Return lines as one text, a word that a line's end parted in one piece, and where each of them begins in it."""
     parts, starts, length = list[str](), list[int](), 0
     for line in lines:
         is_parted = parts and re.search(r"[a-z]-$", parts[-1]) and re.match(r"[a-z]", line)

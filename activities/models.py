@@ -76,11 +76,8 @@ async def ask_model(work: AgentWork, task: str, data: JsonValue, answer_type: ty
 
 def _read_price(environment: Mapping[str, str]) -> Price | None:
     names = ("BATON_LLM_PROMPT_PRICE", "BATON_LLM_COMPLETION_PRICE")
-    prices = [environment.get(name, "").strip() for name in names]
-    if not any(prices):
-        return None
+    prompt, completion = (environment.get(name, "").strip() for name in names)
     try:
-        prompt, completion = (Decimal(value or "0") for value in prices)
-        return Price(input=prompt, output=completion)
+        return Price(input=Decimal(prompt or "0"), output=Decimal(completion or "0")) if prompt or completion else None
     except (InvalidOperation, ValidationError):
         raise AgentError(f"{' and '.join(names)} must be US dollars per million tokens", permanent=True) from None

@@ -10,10 +10,12 @@ import re
 import stat
 import subprocess
 import tempfile
+import tomllib
 from collections.abc import Callable
 from functools import cache, lru_cache
+from importlib.resources import files
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Any, Literal
 
 from identify.identify import parse_shebang, tags_from_filename, tags_from_interpreter
 
@@ -138,48 +140,23 @@ TEST_FOLDERS = frozenset(
 
 
 def may_hold_secrets(path: str) -> bool:
-    """Return whether a file may hold keys or passwords, by its name; such content is never quoted.
-
-    Example:
-        >>> may_hold_secrets("app/.env"), may_hold_secrets(".env.example"), may_hold_secrets("deploy/tls.key")
-        (True, False, True)
-    """
+    """Return whether a file may hold keys or passwords, by its name; such content is never quoted."""
     return _SECRET.fullmatch(PurePosixPath(path).name) is not None
 
 
 def is_test_file(path: str) -> bool:
-    """Return whether a path is that of a test file or of its data.
-
-    Example:
-        >>> is_test_file("tests/unit/a.py"), is_test_file("src/a.spec.ts"), is_test_file("src/latest.py")
-        (True, True, False)
-    """
+    """Return whether a path is that of a test file or of its data."""
     *folders, name = path.split("/")
     return bool(TEST_FOLDERS & {*folders}) or _TEST_FILE.fullmatch(name) is not None
 
 
 LanguageKind = Literal["programming", "markup", "data", "prose"]
 
-_TAGS: dict[LanguageKind, str] = {
-    "programming": """python=Python pyi=Python cython=Cython jupyter=Jupyter_Notebook javascript=JavaScript
-        jsx=JavaScript ts=TypeScript tsx=TypeScript vue=Vue svelte=Svelte astro=Astro coffee=CoffeeScript go=Go
-        rust=Rust java=Java
-        kotlin=Kotlin scala=Scala groovy=Groovy clojure=Clojure c=C c++=C++ cuda=CUDA objective-c=Objective-C c#=C#
-        f#=F# vb=Visual_Basic swift=Swift dart=Dart ruby=Ruby php=PHP perl=Perl lua=Lua r=R julia=Julia elixir=Elixir
-        erlang=Erlang haskell=Haskell ocaml=OCaml purescript=PureScript gleam=Gleam nim=Nim crystal=Crystal zig=Zig
-        fortran=Fortran pascal=Pascal verilog=Verilog system-verilog=Verilog vhdl=VHDL asm=Assembly solidity=Solidity
-        shell=Shell batch=Batch powershell=PowerShell awk=Awk vim=Vim_script sql=SQL proto=Protocol_Buffers
-        graphql=GraphQL hcl=HCL terraform=HCL nix=Nix bazel=Starlark makefile=Makefile cmake=CMake meson=Meson
-        dockerfile=Dockerfile""",
-    "markup": """html=HTML xhtml=HTML css=CSS less=Less scss=Sass sass=Sass svg=SVG jinja=Jinja handlebars=Handlebars
-        ejs=EJS pug=Pug tex=TeX xml=XML erb=ERB liquid=Liquid twig=Twig""",
-    "data": "csv=CSV tsv=CSV ini=INI json=JSON json5=JSON toml=TOML yaml=YAML diff=Diff",
-    "prose": "markdown=Markdown mdx=Markdown rst=reStructuredText asciidoc=AsciiDoc",
-}
-_LANGUAGES: dict[str, tuple[str, LanguageKind]] = {
-    tag: (name.replace("_", " "), kind)
-    for kind, pairs in _TAGS.items()
-    for tag, name in (pair.split("=") for pair in pairs.split())
+_LANGUAGES: dict[str, tuple[str, Any]] = {
+    tag: (name, kind)
+    for kind, names in tomllib.loads(files("activities").joinpath("languages.toml").read_text("utf-8")).items()
+    for name, tags in names.items()
+    for tag in tags.split()
 }
 
 

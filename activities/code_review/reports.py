@@ -1,37 +1,155 @@
-"""The reviewers' reports, the merged report with the verdict, and the findings as SARIF 2.1.0."""
+"""The records of `code_review`, the reviewers' reports, the merged report with the verdict, and SARIF 2.1.0."""
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
-from activities.code_review.records import (
-    RUFF_RULES,
-    SEVERITIES,
-    Concern,
-    Finding,
-    Review,
-    Severity,
-    Snapshot,
-    count_by_severity,
-    decide_verdict,
-    is_complete,
-    sort_findings,
-)
+from pydantic import Field
+
 from activities.pages import code, text
-from baton import __version__
-from baton.report.records import (
-    HandoffReport,
-    Note,
-    Readiness,
-    RelevantFile,
-    ReportContext,
-    ReportDecision,
-    ReportFindings,
-    Status,
-)
+from activities.source_files import is_test_file
+from baton import BatonError, __version__
+from baton.report.records import HandoffReport, Note, Readiness, ReportDecision, ReportFindings, Status
 from baton.report.rules import merge_reports
+from baton.wire.records import Record
+
+Severity = Literal["high", "medium", "low"]
+SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low")
+Concern = Literal["security", "performance"]
+RUFF_RULES = "PERF,ASYNC,C4,C901,B019,RUF015"
+"""Ruff's rules on slow, blocking and complex code."""
+Verdict = Literal["request changes", "comment", "nothing found", "approve", "not reviewed"]
+Passages = tuple[tuple[int, int], ...]
+"""First and last lines, from 1."""
+
+
+class CodeReviewError(BatonError):
+    """A review cannot run with this code, parameter or worker; the message says what to do."""
+
+
+class SourceText(Record):
+    """A file under review; `changed` is None if the whole file is under review."""
+
+    path: str
+    language: str
+    text: str
+    changed: Passages | None = None
+
+    def covers(self, first: int, last: int) -> bool:
+        """Return whether any of these lines is under review."""
+        return self.changed is None or any(begin <= last and first <= end for begin, end in self.changed)
+
+
+class Unread(Record):
+    """Files that were not reviewed, for one reason; `missed` if they may be programs, or are part of the change."""
+
+    reason: str
+    count: int = Field(ge=1)
+    examples: tuple[str, ...] = ()
+    missed: bool = False
+
+    def __str__(self) -> str:
+        more = ", …" if self.count > len(self.examples) else ""
+        return f"{self.count} × {self.reason}" + (f" ({', '.join(self.examples)}{more})" if self.examples else "")
+
+
+class Snapshot(Record):
+    """The code under review, as it was when the review began."""
+
+    name: str
+    compared_with: str = ""
+    files: tuple[SourceText, ...]
+    unread: tuple[Unread, ...] = ()
+
+    @property
+    def lines(self) -> int:
+        """The number of lines under review."""
+        whole_files = sum(file.text.count("\n") for file in self.files if file.changed is None)
+        return whole_files + sum(last - first + 1 for file in self.files for first, last in file.changed or ())
+
+    @property
+    def scope(self) -> str:
+        """A description of what is under review."""
+        subject = f"what changed {self.compared_with}" if self.compared_with else "the whole project"
+        return f"{subject}, {len(self.files)} files with {self.lines} lines"
+
+
+class Finding(Record):
+    """An objection of a reviewer."""
+
+    path: str
+    line: int = Field(ge=1)
+    end_line: int = Field(ge=1)
+    concern: Concern
+    severity: Severity
+    rule: str
+    message: str
+    by: tuple[str, ...]
+    cwe: int | None = None
+    suppressed: bool = False
+    code: str = ""
+
+    @property
+    def place(self) -> str:
+        """File and line, as editors take them."""
+        return f"{self.path}:{self.line}"
+
+
+class Review(Record):
+    """The findings of one reviewer in the files that it examined.
+
+    `judged` is true if a model read all of it; `rejected` counts its claims whose quote is not in the code.
+    """
+
+    concern: Concern
+    analysers: tuple[str, ...]
+    examined: int = Field(ge=0)
+    findings: tuple[Finding, ...]
+    unread: tuple[Unread, ...] = ()
+    judged: bool = False
+    rejected: int = 0
+
+    @property
+    def open(self) -> list[Finding]:
+        """The findings that are not suppressed in the source."""
+        return [finding for finding in self.findings if not finding.suppressed]
+
+
+def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Sort by severity, tests last within each, then by place."""
+
+    def rank(finding: Finding) -> tuple[int, bool, str, int, str]:
+        return SEVERITIES.index(finding.severity), is_test_file(finding.path), finding.path, finding.line, finding.rule
+
+    return tuple(sorted(findings, key=rank))
+
+
+def is_complete(snapshot: Snapshot, reviews: Iterable[Review]) -> bool:
+    """Return whether there was code to review and each reviewer analysed all of it."""
+    missed = any(unread.missed for unread in snapshot.unread) or any(review.unread for review in reviews)
+    return bool(snapshot.files) and not missed
+
+
+def decide_verdict(snapshot: Snapshot, reviews: Sequence[Review], fail_on: Severity) -> Verdict:
+    """Return the verdict of these reviews: none on what nothing examined, and approval only where a model read it."""
+    if not any(review.examined for review in reviews):
+        return "not reviewed"
+    findings = [finding for review in reviews for finding in review.open]
+    if any(SEVERITIES.index(finding.severity) <= SEVERITIES.index(fail_on) for finding in findings):
+        return "request changes"
+    if findings or not is_complete(snapshot, reviews):
+        return "comment"
+    return "approve" if all(review.judged for review in reviews) else "nothing found"
+
+
+def count_by_severity(findings: Iterable[Finding]) -> dict[Severity, int]:
+    """Return how many findings there are of each severity."""
+    counts = Counter(finding.severity for finding in findings)
+    return {severity: counts[severity] for severity in SEVERITIES}
+
 
 COORDINATOR = "coordinate-review"
 REVIEWERS: dict[Concern, str] = {"security": "audit-security", "performance": "review-performance"}
@@ -73,7 +191,6 @@ def reviewer_report(review: Review, snapshot: Snapshot, limit: int | None = None
         findings=ReportFindings(
             discoveries=[_render_discovery(finding, with_code=limit is None) for finding in findings]
         ),
-        context=ReportContext(relevant_files=_list_relevant_files(review.open)),
         blockers=[f"Not analysed: {text(str(item))}" for item in missed]
         or ([] if review.examined else [f"Not analysed: {text(snapshot.scope)}"])
         or ([] if review.judged else ["Analysers know patterns: neither a model nor a person has read it"]),
@@ -112,12 +229,7 @@ def merged_report(
         update={
             "summary": f"Verdict: {verdict}. Under review: {text(snapshot.scope)}. "
             f"{describe_result(snapshot, reviews)}.",
-            "context": merged.context.model_copy(
-                update={
-                    "relevant_files": _list_relevant_files(findings),
-                    "decisions": [*merged.context.decisions, decision],
-                }
-            ),
+            "context": merged.context.model_copy(update={"decisions": [*merged.context.decisions, decision]}),
             "findings": merged.findings.model_copy(
                 update={
                     "artifacts_created": [f"`{name}` - the review" for name in files],
@@ -130,10 +242,7 @@ def merged_report(
 
 
 def to_sarif(snapshot: Snapshot, reviews: Sequence[Review]) -> str:
-    """Return the findings as SARIF, one run per reviewer; suppressed findings are marked.
-
-    The output is deterministic.
-    """
+    """Return the findings as SARIF, one run per reviewer; suppressed findings are marked."""
     runs = [_build_sarif_run(snapshot, review) for review in reviews]
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": runs}, indent=1, ensure_ascii=False) + "\n"
 
@@ -162,22 +271,8 @@ def _find_severity(discovery: str) -> int:
 def _render_discovery(finding: Finding, *, with_code: bool) -> str:
     cwe = f", CWE-{finding.cwe}" if finding.cwe else ""
     code_suffix = f": {code(finding.code)}" if finding.code and with_code else ""
-    origin = f"({finding.rule}{cwe}, by {' and '.join(finding.by)}, {finding.confidence} %)"
+    origin = f"({finding.rule}{cwe}, by {' and '.join(finding.by)})"
     return f"{code(finding.place)} **{finding.severity}** {text(finding.message)} {origin}{code_suffix}"
-
-
-def _list_relevant_files(findings: Iterable[Finding]) -> list[RelevantFile]:
-    by_file: dict[str, list[Finding]] = {}
-    for finding in findings:
-        by_file.setdefault(finding.path, []).append(finding)
-    return [
-        RelevantFile(
-            file=path,
-            lines=", ".join(map(str, sorted({finding.line for finding in file_findings})[:_MAX_FILES])),
-            reason=f"{count_in_words(file_findings)}, first {text(file_findings[0].message)}",
-        )
-        for path, file_findings in list(by_file.items())[:_MAX_FILES]
-    ]
 
 
 def _build_notes(snapshot: Snapshot, reviews: Sequence[Review], omitted: int) -> list[Note]:
@@ -223,7 +318,7 @@ def _build_sarif_run(snapshot: Snapshot, review: Review) -> dict[str, Any]:
                 "level": level,
                 "message": {"text": finding.message},
                 "locations": [{"physicalLocation": location}],
-                "properties": {"analysers": [*finding.by], "confidence": finding.confidence},
+                "properties": {"analysers": [*finding.by]},
                 **({"suppressions": [{"kind": "inSource"}]} if finding.suppressed else {}),
             }
         )

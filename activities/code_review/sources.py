@@ -15,7 +15,7 @@ from pathlib import Path
 from unidiff import PatchedFile, PatchSet
 from unidiff.errors import UnidiffParseError
 
-from activities.code_review.records import CodeReviewError, Passages, Snapshot, SourceText, Unread
+from activities.code_review.reports import CodeReviewError, Passages, Snapshot, SourceText, Unread
 from activities.source_files import decode_text, git, language_of, list_files, open_regular_file
 
 _VENDORED = re.compile(
@@ -96,10 +96,7 @@ def snapshot_project(tree: Tree) -> Snapshot:
 
 
 def snapshot_changes(tree: Tree, base: str) -> Snapshot:
-    """Return the programs that differ from the merge base of a commit and HEAD, with the changed lines.
-
-    Uncommitted changes count.
-    """
+    """Return the programs that differ from the merge base of a commit and HEAD, uncommitted ones too."""
     commit = git(tree.root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}")
     if commit is None:
         raise CodeReviewError(f"the commit {base!r} does not exist in {str(tree.root)!r}; {_suggest_remedy(tree.root)}")

@@ -10,10 +10,9 @@ import importlib.metadata
 import json
 import os
 import re
-import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -23,7 +22,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from activities.code_review.records import (
+from activities.code_review.reports import (
+    REVIEWERS,
     RUFF_RULES,
     SEVERITIES,
     CodeReviewError,
@@ -36,23 +36,26 @@ from activities.code_review.records import (
     Unread,
     count_by_severity,
     decide_verdict,
+    describe_result,
+    merged_report,
+    reviewer_report,
     sort_findings,
+    to_sarif,
 )
-from activities.code_review.reports import REVIEWERS, describe_result, merged_report, reviewer_report, to_sarif
 from activities.code_review.sources import read_diff, read_tree, snapshot_changes, snapshot_diff, snapshot_project
 from activities.models import ask_model, configured_model
 from activities.pages import write_folder
 from activities.parameters import text_parameter
+from activities.programs import run_program
 from activities.source_files import is_test_file
 from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
 from baton.agents import AgentAnswer, AgentWork, AnswerForm, agent_stage
 from baton.contract.activity import ToolAnswer
 from baton.report.rendering import render_report
 
-_TIMEOUT_SECONDS = 600
+_TIMEOUT_SECONDS, _MAX_OUTPUT_BYTES = 600, 256_000_000
 _SUPPRESSION = re.compile(r"#\s*(?i:noqa|nosec)\b:?\s*((?:[A-Z]+\d+[,\s]*)*)")
 _COMPLEXITY = re.compile(r"too complex \((\d+) > ")
-_BANDIT_CONFIDENCE = {"HIGH": 95, "MEDIUM": 75, "LOW": 50}
 _SECRET_RULES = ("B105", "B106", "B107")  # the line of such a finding holds a password, which no report may repeat
 
 
@@ -83,23 +86,16 @@ class AnalyserResult:
 Analyser = Callable[[Copies], Awaitable[AnalyserResult]]
 
 
-@contextlib.asynccontextmanager
-async def copy_files(snapshot: Snapshot) -> AsyncIterator[Copies]:
+@contextlib.contextmanager
+def copy_files(snapshot: Snapshot) -> Iterator[Copies]:
     """Copy the snapshot's Python files into a temporary folder."""
-    python_files = [file for file in snapshot.files if file.language == "Python"]
-    names = (f"f{number:05}.py{'i' if file.path.endswith('.pyi') else ''}" for number, file in enumerate(python_files))
-    folder = await asyncio.to_thread(tempfile.TemporaryDirectory[str], prefix="baton-review-")
-    copies = Copies(Path(folder.name), dict(zip(names, python_files, strict=True)))
-
-    def write() -> None:
-        for name, file in copies.files.items():
-            (copies.folder / name).write_bytes(file.text.encode("utf-8", "replace"))
-
-    try:
-        await asyncio.to_thread(write)
-        yield copies
-    finally:
-        await asyncio.to_thread(folder.cleanup)
+    with tempfile.TemporaryDirectory(prefix="baton-review-") as folder:
+        copies: dict[str, SourceText] = {}
+        for number, file in enumerate(file for file in snapshot.files if file.language == "Python"):
+            name = f"f{number:05}.py{'i' if file.path.endswith('.pyi') else ''}"
+            Path(folder, name).write_bytes(file.text.encode("utf-8", "replace"))
+            copies[name] = file
+        yield Copies(Path(folder), copies)
 
 
 async def bandit(copies: Copies) -> AnalyserResult:
@@ -117,7 +113,6 @@ async def bandit(copies: Copies) -> AnalyserResult:
             rule=raw["test_id"],
             message=raw["issue_text"].partition(":")[0] if raw["test_id"] in _SECRET_RULES else raw["issue_text"],
             by=("bandit",),
-            confidence=_BANDIT_CONFIDENCE.get(raw["issue_confidence"], 50),
             cwe=raw.get("issue_cwe", {}).get("id"),
         )
         for raw in output["results"]
@@ -149,7 +144,6 @@ async def ruff(copies: Copies) -> AnalyserResult:
                 rule=raw["code"],
                 message=raw["message"].replace("`", ""),
                 by=("ruff",),
-                confidence=85,
             )
         )
     return AnalyserResult(_with_version("ruff"), findings, frozenset(broken))
@@ -161,39 +155,30 @@ ANALYSERS: Mapping[Concern, tuple[str, Analyser]] = {"security": ("bandit", band
 
 async def _run_analyser(program: str, arguments: list[str], copies: Copies) -> Any:
     inherited = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", program, *arguments),
-        cwd=copies.folder,
-        env={**inherited, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONIOENCODING": "utf-8"},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
+    result = await run_program(
+        [sys.executable, "-m", program, *arguments],
+        folder=copies.folder,
+        seconds=_TIMEOUT_SECONDS,
+        environment={**inherited, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONIOENCODING": "utf-8"},
+        max_bytes=_MAX_OUTPUT_BYTES,
     )
+    if result.code is None or result.dropped:
+        raise CodeReviewError(f"{program} took too long or found too much; review a part of the project")
     try:
-        output, errors = await asyncio.wait_for(process.communicate(), _TIMEOUT_SECONDS)
-    except TimeoutError:
-        raise CodeReviewError(
-            f"{program} took longer than {_TIMEOUT_SECONDS} s; review a part of the project"
-        ) from None
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill() if sys.platform == "win32" else os.killpg(process.pid, signal.SIGKILL)
-    try:
-        return json.loads(output)
+        return json.loads(result.output)
     except ValueError:
-        last_line = (errors.decode("utf-8", "replace").strip().splitlines() or ["nothing"])[-1][:300]
-        raise CodeReviewError(f"{program} failed with exit code {process.returncode}: {last_line}") from None
+        last_line = (result.errors.decode("utf-8", "replace").strip().splitlines() or ["nothing"])[-1][:300]
+        raise CodeReviewError(f"{program} failed with exit code {result.code}: {last_line}") from None
 
 
 def _make_finding(file: SourceText, line: int, *, end_line: int, **members: Any) -> Finding:
     """Return a finding with the text of its line, unless the line holds a secret."""
     lines = file.text.split("\n")
-    first = min(max(line, 1), len(lines))
-    last = min(max(first, end_line), len(lines))
-    code = "" if members["rule"] in _SECRET_RULES else lines[first - 1].strip()[:200]
-    suppressed = any(_suppresses(line, members["rule"]) for line in lines[first - 1 : last])
-    return Finding(path=file.path, line=first, end_line=last, code=code, suppressed=suppressed, **members)
+    if not 1 <= line <= end_line <= len(lines):
+        raise CodeReviewError(f"{members['by'][0]} cites {file.path}:{line}-{end_line}, of {len(lines)} lines")
+    code = "" if members["rule"] in _SECRET_RULES else lines[line - 1].strip()[:200]
+    suppressed = any(_suppresses(text, members["rule"]) for text in lines[line - 1 : end_line])
+    return Finding(path=file.path, line=line, end_line=end_line, code=code, suppressed=suppressed, **members)
 
 
 def _suppresses(line: str, rule: str) -> bool:
@@ -271,7 +256,7 @@ class Reviewer:
         context = work.context
         snapshot = await asyncio.to_thread(Snapshot.model_validate_json, await context.artifacts.read("snapshot"))
         name, analyse = ANALYSERS[self._concern]
-        async with copy_files(snapshot) as copies:
+        with copy_files(snapshot) as copies:
             result = await context.tools.call(name, partial(_call_analyser, analyse, copies))
         claims: list[Claim] = []
         portions, portions_read = list(_split_into_portions(snapshot)), 0
@@ -306,11 +291,7 @@ async def _call_analyser(analyse: Analyser, copies: Copies) -> ToolAnswer:
 def build_review(
     concern: Concern, snapshot: Snapshot, result: AnalyserResult, claims: Sequence[Claim] | None = None
 ) -> Review:
-    """Return the review of an analyser's result and a model's claims.
-
-    Assertions in tests are not findings, and performance findings in tests are at most low. A claim whose quote is not
-    in its file is dropped. In a review of a change only findings on changed lines count.
-    """
+    """Return the review of an analyser's result and a model's claims; of a change, findings on its lines."""
     files = {file.path: file for file in snapshot.files}
     model_findings = [_locate_claim(concern, claim, files.get(claim.path)) for claim in claims or ()]
     findings = [*result.findings, *(finding for finding in model_findings if finding)]
@@ -357,7 +338,6 @@ def _locate_claim(concern: Concern, claim: Claim, file: SourceText | None) -> Fi
         rule=f"MODEL-{concern}",
         message=" ".join(claim.message.split()),
         by=("model",),
-        confidence=60,
         code=quote[:200],
     )
 

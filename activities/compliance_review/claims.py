@@ -126,11 +126,7 @@ _TYPOGRAPHY = str.maketrans(
 
 
 def find_phrases(text: str, phrases: Sequence[str]) -> dict[int, int]:
-    r"""Return the phrases that a text contains: their numbers and the lines where they begin, both from 1.
-
-    Matches are whole words, in any case and across line breaks. All forms of quotation marks and dashes are equal,
-    because mail programs replace them.
-    """
+    """Return the numbers of the phrases in a text and the lines where they begin: whole words, in any case."""
     normalized = normalize(text)
     patterns = [r"\s+".join(map(re.escape, normalize(phrase).split())) for phrase in phrases]
     return {

@@ -67,11 +67,7 @@ class Note(Record):
 
 
 def read_mailbox(path: Path, message_id: str | None = None) -> Mailbox:
-    """Return the proposed e-mail of a mailbox and its other messages.
-
-    The proposed message is the one with ``message_id``; else the only draft, marked by the header `X-Unsent: 1`; else
-    the only message.
-    """
+    """Return the proposed e-mail: that with the id, else the only one with `X-Unsent: 1`, else the only one."""
     suffix = path.suffix.lower()
     if suffix not in (".mbox", ".mbx", ".eml"):
         raise ComplianceError(f"{path.name!r} is not a mailbox; found {path.suffix!r}, expected .mbox or .eml")
@@ -101,10 +97,7 @@ def read_mail(message: EmailMessage, data: bytes) -> Mail:
 
 
 def read_text(message: EmailMessage) -> str | None:
-    """Return subject and text of an e-mail, with attached texts and e-mails; None if a part is unreadable.
-
-    The text is normalized (NFKC) and has no invisible characters.
-    """
+    """Return subject and text (NFKC), with attached texts and e-mails; None if a part is unreadable."""
     pieces: list[str | None] = [] if "subject" in message else [""]  # the first line is the subject
     pieces += [text for part in message.walk() for text in _read_texts(part)]
     readable = [piece for piece in pieces if piece is not None]
@@ -194,11 +187,7 @@ def _read_header(message: EmailMessage, name: str) -> str:
 
 
 def _read_domains(message: EmailMessage, names: Sequence[str]) -> Iterator[str]:
-    """Yield the domain of each address in the headers, or an empty text if it is unreadable.
-
-    The parser skips unreadable addresses or replaces them with empty ones, but another program may read an address
-    there, for example after a semicolon. So each @ of a header must be in a parsed address.
-    """
+    """Yield the domain of each address, or an empty text for each @ that no parsed address has."""
     for name in names:
         try:
             addresses = [header.addresses for header in message.get_all(name, [])]

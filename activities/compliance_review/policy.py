@@ -269,9 +269,9 @@ Point = tuple[Result, str, Events]
 
 @dataclass(frozen=True)
 class Case:
-    """The input of a decision: policy, facts and day."""
+    """The input of a decision: policy (None if it cannot be read), facts and day."""
 
-    policy: Policy
+    policy: Policy | None
     evidence: Evidence
     today: date
 
@@ -280,8 +280,11 @@ def decide(
     case: Case, handoff_id: str, judgement: Judgement | None = None, concerns: tuple[Concern, ...] = ()
 ) -> ComplianceDecision:
     """Compare an e-mail's facts with the policy; the verdict is a model's judgement, or `not_judged`."""
-    message = case.evidence.one(Message)
-    outcomes = (*_check_premises(case), *(compare(rule, case) for rule in case.policy.rules))
+    message, policy = case.evidence.one(Message), case.policy
+    if policy is None:
+        outcomes = [_premise("POLICY", "There is a policy to decide by.", "not found", "The policy cannot be read.")]
+    else:
+        outcomes = [*_check_premises(case.evidence, policy), *(compare(rule, case) for rule in policy.rules)]
     verdict: Verdict = judgement or "not_judged"
     if judgement == "approved" and (concerns or any(outcome.result != "agrees" for outcome in outcomes)):
         verdict = "needs_review"
@@ -291,25 +294,11 @@ def decide(
         verdict=verdict,
         message=message.claim.digest if message else "",
         handoff_id=handoff_id,
-        policy=case.policy.digest,
-        policy_version=case.policy.version,
-        outcomes=outcomes,
+        policy=policy.digest if policy else "",
+        policy_version=policy.version if policy else "",
+        outcomes=tuple(outcomes),
         concerns=concerns,
         set_aside=case.evidence.set_aside,
-    )
-
-
-def decide_without_policy(handoff_id: str, reason: str, set_aside: Events = ()) -> ComplianceDecision:
-    """Return the decision if the policy is missing: nothing is compared or judged."""
-    outcome = _premise("POLICY", "There is a policy to decide by.", "not found", f"{reason}.")
-    return ComplianceDecision(
-        verdict="not_judged",
-        message="",
-        handoff_id=handoff_id,
-        policy="",
-        policy_version="",
-        outcomes=(outcome,),
-        set_aside=set_aside,
     )
 
 
@@ -337,9 +326,9 @@ def compare(rule: Rule, case: Case) -> RuleOutcome:
     )
 
 
-def _check_premises(case: Case) -> Iterator[RuleOutcome]:
+def _check_premises(evidence: Evidence, own: Policy) -> Iterator[RuleOutcome]:
     """Yield the premises of every decision: a known e-mail, and one policy for research and agent."""
-    message, policy = case.evidence.one(Message), case.evidence.one(InForce)
+    message, policy = evidence.one(Message), evidence.one(InForce)
     title = "It is known which e-mail is decided on."
     if message:
         yield _premise("MESSAGE", title, "agrees", "The mailbox was read.", message.event)
@@ -348,7 +337,7 @@ def _check_premises(case: Case) -> Iterator[RuleOutcome]:
     title = "The policy is the one of the research."
     if policy is None:
         yield _premise("POLICY", title, "not found", "No certain fact names the policy.")
-    elif policy.claim.digest == case.policy.digest:
+    elif policy.claim.digest == own.digest:
         yield _premise("POLICY", title, "agrees", "Both have the same digest.", policy.event)
     else:
         yield _premise("POLICY", title, "not found", "The policy was changed meanwhile.", policy.event)
@@ -466,7 +455,7 @@ def _find_customers(case: Case) -> tuple[list[tuple[str, Events]], list[Point]]:
         return [], [("not found", "it is not certain where the e-mail goes", (recipients.event,) if recipients else ())]
     customers: list[tuple[str, Events]] = []
     points: list[Point] = []
-    for domain in sorted(recipients.claim.domains.keys() - case.policy.known_domains()):
+    for domain in sorted(recipients.claim.domains.keys() - (case.policy.known_domains() if case.policy else ())):
         owner = case.evidence.one(Customer, domain=domain)
         if owner is None:
             points.append(("not found", f"no certain fact says whose domain {domain} is", (recipients.event,)))

@@ -5,11 +5,11 @@ agent saw, from where, and what was withheld.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field, JsonValue
 
@@ -32,6 +32,7 @@ from activities.compliance_review.claims import (
     Phrases,
     Recipients,
     RegisterError,
+    RuleOutcome,
     find_phrases,
     normalize,
 )
@@ -45,24 +46,138 @@ from activities.compliance_review.policy import (
     Registers,
     StatusRule,
     decide,
-    decide_without_policy,
     read_policy,
 )
-from activities.compliance_review.report import DATA, MARKS, REPORT, Review, ToolUse, to_markdown
 from activities.models import ask_model
-from activities.pages import check_folder, write_folder
+from activities.pages import bullets, check_folder, code, page, table, text, write_folder
 from activities.parameters import text_parameter
 from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
 from baton.agents.answers import AgentAnswer
 from baton.agents.port import AgentLimits, AgentWork, agent_stage
 from baton.contract.records import EventType, HandoffContract, ToolDeniedError
 from baton.contract.registry import AgentEntry, AgentRegistry, OutputSchema, OutputSchemas
+from baton.wire.records import Record
+
+REPORT, DATA = "COMPLIANCE.md", "decision.json"
+_MARK = "<!-- written by baton compliance_review -->"
+MARKS = {REPORT: _MARK, DATA: '"written_by":"baton compliance_review"'}
+"""The output files, and the mark that identifies this pipeline's own."""
+_MAX_LISTED = 8
+_VERDICTS = {
+    "not_judged": "**Not judged.** Rules compared facts and gave no verdict; a person has to judge.",
+    "approved": "**Approved by the model.** Every rule agrees with certain facts.",
+    "needs_review": "**A person has to look,** the model says, or a rule lacks a fact or differs from one.",
+    "violates_policy": "**It may not be sent as it is,** the model says, or the facts differ from a rule that blocks.",
+}
+
+
+class ToolUse(Record):
+    """A tool call of the compliance agent."""
+
+    event: str
+    tool: str
+    claim: str
+    success: bool
+
+
+class Review(Record):
+    """The result of the compliance agent; `decision.json` is this record."""
+
+    written_by: Literal["baton compliance_review"] = "baton compliance_review"
+    decision: ComplianceDecision
+    contract: dict[str, Any]
+    left_out: dict[str, str] = Field(default_factory=dict)
+    used: tuple[ToolUse, ...] = ()
+
+
+def to_markdown(review: Review) -> str:
+    """Return the explanation of a decision as Markdown, the verdict first."""
+    contract, decision = HandoffContract.from_json_object(review.contract), review.decision
+    order = ("differs", "not found", "agrees")
+    outcomes = sorted(decision.outcomes, key=lambda outcome: order.index(outcome.result))
+    concerns = [f"{text(item.text)} ({_render_codes(item.facts)}; {text(item.by)})" for item in decision.concerns]
+    calls = [
+        f"{code(call.tool)} {'said' if call.success else 'failed'}: {text(call.claim)} ({code(call.event)})"
+        for call in review.used
+    ]
+    return page(
+        _MARK,
+        "# Compliance review of an outbound e-mail",
+        _VERDICTS[decision.verdict],
+        "> This is an aid to its reader, not legal advice. The agent saw no word of the e-mail or of the thread.",
+        "## Why",
+        table(("Rule", "Result", "Why", "Facts"), map(_outcome_row, outcomes)),
+        "## Concerns of the model" if concerns else "",
+        bullets(concerns),
+        "## What it rests on",
+        _render_facts(contract),
+        f"Not relied on: {_render_codes(decision.set_aside)}. A rule rests only on what the right tool said with "
+        "success, in words that leave no doubt, and on nothing that another fact contradicts."
+        if decision.set_aside
+        else "",
+        "## What the agent was not given",
+        _render_left_out(review.left_out),
+        "## Tools",
+        f"It could use {_render_codes(contract.allowed_tools) or 'no tool'}. It could not use "
+        f"{_render_codes(contract.forbidden_tools) or 'no tool'}, whatever anybody said.",
+        "It called:" if calls else "It called none.",
+        bullets(calls),
+        "## The handoff",
+        bullets(
+            (
+                f"Task: {text(contract.task)}",
+                f"Receiver: {code(contract.receiving_agent)}, handoff {code(contract.handoff_id)}, "
+                f"trace {code(contract.trace_id)}",
+                f"E-mail: {code(decision.message) if decision.message else 'not named by any certain fact'}",
+                f"Policy: version {text(decision.policy_version) or 'unknown'}, "
+                f"{code(decision.policy) if decision.policy else 'none was found'}",
+            )
+        ),
+    )
+
+
+def _outcome_row(outcome: RuleOutcome) -> tuple[str, str, str, str]:
+    result = outcome.result.capitalize()
+    if outcome.result == "differs":
+        result += " (blocks)" if outcome.severity == "block" else " (a person has to look)"
+    rule = f"{code(outcome.rule)} {text(outcome.title)}"
+    return rule, result, text(outcome.because), _render_codes(outcome.facts) or "none"
+
+
+def _render_facts(contract: HandoffContract) -> str:
+    rows = [
+        (
+            code(fact.event_id),
+            text(fact.claim),
+            code(fact.source.source),
+            fact.source.timestamp.isoformat(timespec="seconds"),
+            fact.confidence.value,
+        )
+        for fact in contract.facts
+    ]
+    return table(("Event", "Fact", "From", "Retrieved", "How sure"), rows) if rows else "No fact crossed."
+
+
+def _render_left_out(left_out: Mapping[str, str]) -> str:
+    by_label: dict[str, list[str]] = {}
+    for event, label in left_out.items():
+        by_label.setdefault(label, []).append(event)
+    rows = [
+        (code(label), str(len(events)), _render_codes(events[:_MAX_LISTED]) + (", …" if events[_MAX_LISTED:] else ""))
+        for label, events in sorted(by_label.items())
+    ]
+    return table(("Label", "Events", "Which"), rows) if rows else "Nothing was left out."
+
+
+def _render_codes(names: Sequence[str]) -> str:
+    return ", ".join(map(code, names))
+
 
 TOOLS = (*("mailbox.read", "mailbox.search", "policy.search", "crm.lookup_customer"), "crm.lookup_pricing")
 """The research tools; all are read-only."""
 
 _MAX_DOMAINS, _MAX_REQUEST_LENGTH = 50, 500
-Context = StageContext[Any]
+Context = StageContext[Baton]
 
 
 async def ask(
@@ -201,39 +316,29 @@ class Reviewer:
             raise ComplianceError(f"{REVIEWER} decides under a contract; give its Pipeline contracts=ContractTerms()")
         facts = [Fact(fact.event_id, fact.claim, fact.source.source, fact.confidence.value) for fact in contract.facts]
         policy = await _look_up_policy(context)
-        if policy is None:
-            set_aside = tuple(fact.event for fact in facts)
-            decision = decide_without_policy(contract.handoff_id, "the policy cannot be read", set_aside)
-        else:
-            facts += await _look_up_statuses(context, policy, facts)
-            decision = await self._decide(work, contract, policy, facts)
-        return await _make_answer(context, contract, decision)
-
-    async def _decide(
-        self, work: AgentWork, contract: HandoffContract, policy: Policy, facts: list[Fact]
-    ) -> ComplianceDecision:
-        """Return the comparison, with the verdict and the concerns of a configured model."""
+        facts += await _look_up_statuses(context, policy, facts) if policy else []
         case = Case(policy, Evidence(facts), contract.created_at.astimezone(UTC).date())
         decision = decide(case, contract.handoff_id)
         outcomes: list[JsonValue] = [outcome.model_dump(mode="json") for outcome in decision.outcomes]
         claims: dict[str, JsonValue] = {fact.event: fact.claim for fact in facts}
-        answer = await ask_model(work, self.task, {"outcomes": outcomes, "facts": claims}, Concerns)
-        if answer is None:
-            return decision
-        concerns = tuple(
-            Concern(text=" ".join(concern.text.split()), facts=tuple(concern.facts), by="model")
-            for concern in answer.concerns
-            if concern.facts and set(concern.facts) <= claims.keys()
-        )
-        return decide(case, contract.handoff_id, answer.verdict, concerns[:_MAX_CONCERNS])
+        asked: JsonValue = {"outcomes": outcomes, "facts": claims}
+        answer = await ask_model(work, self.task, asked, Concerns) if policy else None
+        if answer is not None:
+            concerns = tuple(
+                Concern(text=" ".join(concern.text.split()), facts=tuple(concern.facts), by="model")
+                for concern in answer.concerns
+                if concern.facts and set(concern.facts) <= claims.keys()
+            )
+            decision = decide(case, contract.handoff_id, answer.verdict, concerns[:_MAX_CONCERNS])
+        return await _make_answer(context, contract, decision)
 
 
-def path_parameter(context: StageContext[Any], name: str) -> Path:
+def path_parameter(context: Context, name: str) -> Path:
     """Return a required parameter, a path on the worker's machine."""
     return Path(text_parameter(context, name, "compliance_review", ComplianceError))
 
 
-async def _look_up_policy(context: StageContext[Any]) -> Policy | None:
+async def _look_up_policy(context: Context) -> Policy | None:
     """Return the policy from its tool, or None if the tool is denied or fails."""
     policies: list[Policy] = []
 
@@ -248,7 +353,7 @@ async def _look_up_policy(context: StageContext[Any]) -> Policy | None:
     return policies[0] if policies else None
 
 
-async def _look_up_statuses(context: StageContext[Any], policy: Policy, facts: list[Fact]) -> list[Fact]:
+async def _look_up_statuses(context: Context, policy: Policy, facts: list[Fact]) -> list[Fact]:
     if not any(isinstance(rule, StatusRule) for rule in policy.rules):
         return []
     registers = Registers(path_parameter(context, "records"), context.parts.clock)
@@ -262,9 +367,7 @@ async def _look_up_statuses(context: StageContext[Any], policy: Policy, facts: l
     return statuses
 
 
-async def _make_answer(
-    context: StageContext[Any], contract: HandoffContract, decision: ComplianceDecision
-) -> AgentAnswer:
+async def _make_answer(context: Context, contract: HandoffContract, decision: ComplianceDecision) -> AgentAnswer:
     results = [event for event in context.session.events if event.type is EventType.TOOL_RESULT]
     calls = [
         ToolUse(event=result.id, tool=result.tool_name or "", claim=result.content, success=result.success is True)

@@ -1,4 +1,4 @@
-"""Read a contract from text, Markdown or PDF as lines that keep their place, so that every quote can be found.
+"""Read a contract as lines that keep their place, and find the words of `rules.toml` in it; nothing is judged.
 
 Content that a reader does not see, such as a comment in Markdown, is left out and noted: it is not part of the
 agreement, and may hide instructions to machines.
@@ -11,6 +11,7 @@ import re
 import tomllib
 import unicodedata
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -20,7 +21,7 @@ from pypdf import PdfReader
 from pypdf.errors import PyPdfError
 
 from activities.citations import join_lines
-from activities.contract_review.records import Clause, Document, Line, Passage, Place, Report, ReviewError
+from activities.contract_review.records import Clause, Document, Line, Mark, Passage, Place, Report, ReviewError
 
 _MAX_BYTES, _MAX_CHARACTERS, _MAX_PAGES = 32_000_000, 8_000_000, 2_000
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
@@ -167,7 +168,7 @@ _VERB = re.compile(r"\b(?:shall|may|is|are|will|must|has|have)\b", re.IGNORECASE
 _BRACKETS, _NAME = re.compile(r"\([^()]{3,200}\)"), re.compile(r"[“\"]([A-Z][\w \-]{1,40})[”\"]")
 _MAX_NAMED = 3  # names of the sides are in the first clauses
 _SMALL_WORD = re.compile(r"\b(?:the|and|to|of|any|by|for|this|that|with|or|is|be|in|a|an|it|you|are|on|not)\b")
-_MIN_WORDS, _MIN_SMALL_WORD_SHARE, _MIN_LATIN_SHARE = 30, 0.12, 0.8
+_MIN_WORDS, _MIN_SMALL_WORD_SHARE = 30, 0.12
 _MAX_CLAUSES = 20_000
 
 
@@ -180,11 +181,8 @@ def rulebook() -> dict[str, Any]:
 def check_contract(document: Document) -> None:
     """Raise `ReviewError` if a document is not an English contract."""
     text = " ".join(line.text for line in document.lines)
-    letters = [char for char in text if char.isalpha()]
     words = re.findall(r"[^\W\d_]+", text)
     remedy = "nothing was reviewed"
-    if sum(char < "\u0250" for char in letters) < _MIN_LATIN_SHARE * len(letters):
-        raise ReviewError(f"{document.name!r} cannot be read: most of it is not in Latin letters; {remedy}")
     if len(words) < _MIN_WORDS:
         raise ReviewError(f"{document.name!r} is not a contract: it has {len(words)} words; {remedy}")
     if len(_SMALL_WORD.findall(text.lower())) < _MIN_SMALL_WORD_SHARE * len(words):
@@ -275,3 +273,74 @@ def find_topic(title: str) -> str:
 @cache
 def _title_patterns(title: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     return re.compile(rf"(?i)(?:{title})$"), re.compile(rf"(?i)\b(?:{title.replace('.*', '')})\b")
+
+
+_ONES = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+_ONES += "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred"
+_WORD = "|".join(sorted(_ONES.split(), key=len, reverse=True))
+_WORDS = rf"(?:{_WORD})(?:[- ](?:and[- ])?(?:{_WORD})){{0,4}}"
+_PERIOD = (
+    rf"\b(?:{_WORDS} ?\(\d{{1,4}}\)|\d{{1,4}}|{_WORDS})[- ]"
+    r"(?:business |calendar |working |full )?(?:day|week|month|quarter|year)s?\b"
+)
+_RATE = r"\b\d{1,3}(?:\.\d{1,3})? ?(?:%|per ?cent\b)(?: interest)?(?: (?:per|a|each) (?:day|week|month|year|annum)\b)?"
+_SENTENCE_END = re.compile(r"(?<=[.;])(?<!\b[A-Z]\.)\s+(?=[A-Z(“\"])|\s+(?=\((?:[a-z]|[ivx]+)\) )")
+_DASHES = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2212", "-"))
+_MAX_QUOTE_LENGTH, _MAX_WORDS_LENGTH = 400, 80
+
+
+def locate(report: Report) -> Report:
+    """Add the passages that have words of the rulebook, and the topics without a title or words."""
+    passages = []
+    for clause in report.clauses:
+        for start, quote in sentences(clause.text):
+            if marks := tuple(mark for mark in find_marks(quote) if mark.name != clause.topic):
+                passages.append(Passage(clause=clause.id, place=clause.place(start), quote=quote, marks=marks))
+    found = {clause.topic for clause in report.clauses} | {mark.name for item in passages for mark in item.marks}
+    not_found = tuple(topic for topic in rulebook()["topics"] if topic not in found)
+    return report.model_copy(update={"passages": tuple(passages), "not_found": not_found})
+
+
+def find_marks(quote: str) -> Iterator[Mark]:
+    """Yield the words of each topic and sort in a sentence, once each; those of an open list count for nothing else.
+
+    Example:
+        >>> [*find_marks("It will survive, including, without limitation, rights of any sort.")]
+        [Mark(name='open list', words='including, without limitation')]
+    """
+    text = normalize(quote)
+    for name, regex in _regexes():
+        match = regex.search(text)
+        if match is not None and match[0].strip():
+            yield Mark(name=name, words=match[0].strip()[:_MAX_WORDS_LENGTH])
+        if name == "open list":
+            text = regex.sub(lambda list_words: "." * len(list_words[0]), text)
+
+
+def normalize(quote: str) -> str:
+    """Return the form of a sentence that patterns read: NFKC, and one kind of dash."""
+    return unicodedata.normalize("NFKC", quote).translate(_DASHES)
+
+
+@cache
+def _regexes() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Return the pattern of each sort of words and of each topic, open lists first."""
+    patterns = {**rulebook()["words"], **{topic: words["text"] for topic, words in rulebook()["topics"].items()}}
+    return tuple(
+        (name, re.compile(pattern.replace("{period}", _PERIOD).replace("{rate}", _RATE), re.IGNORECASE))
+        for name, pattern in patterns.items()
+    )
+
+
+def sentences(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each sentence of a text with its offset; a long one in pieces of whole words."""
+    start = 0
+    for end in [*(match.start() for match in _SENTENCE_END.finditer(text)), len(text)]:
+        while start < end:
+            while start < end and text[start].isspace():
+                start += 1
+            cut = start + _MAX_QUOTE_LENGTH
+            stop = end if end <= cut else max(text.rfind(" ", start, cut), start) if " " in text[start:cut] else cut
+            if text[start:stop].strip():
+                yield start, text[start:stop].strip()
+            start = stop

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from activities.citations import Citation, find_unproved
-from activities.contract_review.clauses import rulebook
+from activities.contract_review.clauses import normalize, rulebook
 from activities.contract_review.records import Document, Passage, Report, ReviewError, Statement, Verdict
-from activities.contract_review.rules import normalize
 from activities.pages import bullets, check_folder, page, table, text, write_folder
 
 REPORT, DATA = "REPORT.md", "report.json"

@@ -1,7 +1,7 @@
 """The four agents of `contract_review`: rules find and quote; a model, if one is configured, judges for a side.
 
-A model may add findings that quote the contract, and sentences with citations. It cannot remove or change what a rule
-found, so a contract that persuades the model hides nothing.
+A model may add findings that quote the contract. It cannot remove or change what a rule found, so a contract that
+persuades the model hides nothing.
 """
 
 import asyncio
@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
-from activities.contract_review.clauses import check_contract, extract, read_document, squeeze
+from activities.contract_review.clauses import check_contract, extract, locate, read_document, squeeze
 from activities.contract_review.records import (
     ClauseKey,
     ContractBaton,
@@ -25,21 +25,17 @@ from activities.contract_review.records import (
     Report,
     ReviewError,
     RiskFlag,
-    Statement,
 )
 from activities.contract_review.report import DATA, MARKS, REPORT, locate_topics, score, summarise, write_report
-from activities.contract_review.rules import locate
 from activities.models import ask_model
 from activities.pages import check_folder
 from activities.parameters import text_parameter
 from baton import Retries, estimate_tokens
 from baton.agents.answers import AgentAnswer
 from baton.agents.port import AgentLimits, AgentWork, agent_stage
-from baton.wire.records import Record
 from baton.wire.text import describe_faults
 
-RecordT = TypeVar("RecordT", bound=Record)
-_MAX_CLAUSES, _MAX_FLAGS, _MAX_QUESTIONS, _MAX_SENTENCES = 60, 30, 8, 3
+_MAX_CLAUSES, _MAX_FLAGS, _MAX_QUESTIONS = 60, 30, 8
 _MAX_TOKENS, _MIN_QUOTE_LENGTH = 24_000, 8
 
 
@@ -60,20 +56,6 @@ class Claims(BaseModel):
     findings: list[Claim]
 
 
-class Sentence(BaseModel):
-    """A sentence for the summary and its citations."""
-
-    text: str = Field(min_length=1, max_length=360)
-    clauses: list[str] = []
-    findings: list[str] = []
-
-
-class Sentences(BaseModel):
-    """A model's additional sentences for the summary."""
-
-    sentences: list[Sentence]
-
-
 class Extractor:
     """Splits the contract into clauses with kind and place."""
 
@@ -81,8 +63,8 @@ class Extractor:
 
     async def run(self, work: AgentWork) -> AgentAnswer:
         """Read the file and hand on a `Report` with clauses."""
-        source, out = Path(_text_parameter(work, "source")), Path(_text_parameter(work, "output"))
-        policy = _record_parameter(work, "policy", Policy)
+        source, out = _path_parameter(work, "source"), _path_parameter(work, "output")
+        policy = _read_policy(work)
         await asyncio.to_thread(check_folder, out, MARKS, ReviewError)
         document = await asyncio.to_thread(read_document, source)
         await asyncio.to_thread(check_contract, document)
@@ -128,7 +110,7 @@ class Analyst:
 
     async def run(self, work: AgentWork) -> AgentAnswer:
         """Hand on the report with passages, and with a model's findings if the side is named."""
-        report, policy = await _read_report_artifact(work, "clauses"), _record_parameter(work, "policy", Policy)
+        report, policy = await _read_report_artifact(work, "clauses"), _read_policy(work)
         report = await asyncio.to_thread(locate, report)
         answer = None
         if report.party:
@@ -156,7 +138,7 @@ class Scorer:
 
     async def run(self, work: AgentWork) -> AgentAnswer:
         """Hand on the report with findings in order and a verdict, if a model judged."""
-        appetite = _record_parameter(work, "policy", Policy).appetite
+        appetite = _read_policy(work).appetite
         report = score(await _read_report_artifact(work, "findings"), appetite)
         await _write_report_artifact(work, "risks", report)
         flags = [
@@ -177,22 +159,15 @@ class Scorer:
 
 
 class Writer:
-    """Writes the report."""
+    """Writes the report, and `REPORT.md` and `report.json`, once each of its lines is proved."""
 
     name = "write-summary"
-    task = (
-        "Write up to three plain sentences for a manager who decides, each with the clauses and findings it rests on."
-    )
 
     async def run(self, work: AgentWork) -> AgentAnswer:
-        """Write `REPORT.md` and `report.json`."""
-        out = Path(_text_parameter(work, "output"))
+        """Write the report and ask what is above the appetite."""
+        out = _path_parameter(work, "output")
         report = summarise(await _read_report_artifact(work, "risks"))
-        if report.judged:
-            policy = _record_parameter(work, "policy", Policy)
-            answer = await ask_model(work, self.task, _model_input(report, policy, clauses=False), Sentences)
-            report = report if answer is None else _add_sentences(report, answer)
-        document = await asyncio.to_thread(read_document, Path(_text_parameter(work, "source")))
+        document = await asyncio.to_thread(read_document, _path_parameter(work, "source"))
         markdown, data = await asyncio.to_thread(write_report, report, document, out)
         await work.context.artifacts.write("report", markdown, type="report", path=REPORT, summary="The report")
         await work.context.artifacts.write("report-data", data, type="report", path=DATA, summary="The report as JSON")
@@ -203,7 +178,7 @@ class Writer:
                 f"The contract as it is: {report.verdict}",
                 f"{len(report.passages)} passages are quoted, each found again at its line",
             ],
-            decision_log=[f"Reported in {len(report.summary)} statements with citations; {_describe_judge(report)}"],
+            decision_log=[f"Reported in {len(report.summary)} statements; {_describe_judge(report)}"],
             open_questions=[*work.context.baton.open_questions, *questions],
             work_scope=[REPORT, DATA],
         )
@@ -225,19 +200,15 @@ def _describe_judge(report: Report) -> str:
     return "judged by a model" if report.judged else "judged by nobody"
 
 
-def _model_input(report: Report, policy: Policy, *, clauses: bool = True) -> JsonValue:
-    """Return a model's input: the side and what it accepts, the findings of a report, and the clauses that fit."""
+def _model_input(report: Report, policy: Policy) -> JsonValue:
+    """Return a model's input: the side, what it accepts, and the clauses that fit."""
     texts: list[JsonValue] = []
-    tokens_left = _MAX_TOKENS if clauses else 0
+    tokens_left = _MAX_TOKENS
     for clause in report.clauses:
         tokens_left -= estimate_tokens(clause.text)
-        if tokens_left > 0 and clause.text:
-            texts.append({"clause": clause.id, "title": clause.title, "text": clause.text})
-    findings: list[JsonValue] = [
-        finding.model_dump(mode="json", include={"id", "clause", "title", "why", "action"}) | {"score": finding.score}
-        for finding in report.findings
-    ]
-    return {"party": report.party, "accepts": [*policy.terms], "findings": findings, "clauses": texts}
+        if tokens_left > 0:
+            texts.append({"title": clause.title, "text": clause.text})
+    return {"party": report.party, "accepts": [*policy.terms], "clauses": texts}
 
 
 def _add_claims(report: Report, answer: Claims) -> Report:
@@ -256,20 +227,6 @@ def _add_claims(report: Report, answer: Claims) -> Report:
     return report.model_copy(update={"judged": True, "findings": tuple(findings), "rejected": rejected})
 
 
-def _add_sentences(report: Report, answer: Sentences) -> Report:
-    clauses, findings = {clause.id for clause in report.clauses}, {finding.id for finding in report.findings}
-    added = [
-        Statement(
-            text=squeeze(sentence.text), clauses=tuple(sentence.clauses), findings=tuple(sentence.findings), by="model"
-        )
-        for sentence in answer.sentences
-        if (sentence.clauses or sentence.findings)
-        and {*sentence.clauses} <= clauses
-        and {*sentence.findings} <= findings
-    ]
-    return report.model_copy(update={"summary": (*report.summary, *added[:_MAX_SENTENCES])})
-
-
 async def _write_report_artifact(work: AgentWork, id: str, report: Report) -> None:
     summary = f"{len(report.clauses)} clauses, {len(report.passages)} passages, {len(report.findings)} risks"
     await work.context.artifacts.write(id, report.model_dump_json(), type="review", summary=summary)
@@ -280,16 +237,15 @@ async def _read_report_artifact(work: AgentWork, id: str) -> Report:
     return await asyncio.to_thread(Report.model_validate_json, data)
 
 
-def _record_parameter(work: AgentWork, name: str, record_type: type[RecordT]) -> RecordT:
-    """Return a record from a parameter, by default with its default values."""
+def _read_policy(work: AgentWork) -> Policy:
     try:
-        return record_type.model_validate_json(json.dumps(work.context.params.get(name) or {}))
+        return Policy.model_validate_json(json.dumps(work.context.params.get("policy") or {}))
     except ValidationError as error:
-        raise ReviewError(f"the parameter {name!r} cannot be used: {describe_faults(error, name)}") from None
+        raise ReviewError(f"the parameter 'policy' cannot be used: {describe_faults(error, 'policy')}") from None
 
 
-def _text_parameter(work: AgentWork, name: str) -> str:
-    return text_parameter(work.context, name, "contract_review", ReviewError)
+def _path_parameter(work: AgentWork, name: str) -> Path:
+    return Path(text_parameter(work.context, name, "contract_review", ReviewError))
 
 
 _TERMS: dict[str, Any] = {
@@ -329,8 +285,6 @@ write_summary = agent_stage(
     writes=["current_state", "decision_log", "artifacts", "open_questions", "work_scope"],
     baton_type=ContractBaton,
     **_TERMS,
-    limits=AgentLimits(requests=4),
-    reserve_micro_usd=100_000,
 )
 """Write the report; every statement has citations."""
 

@@ -70,12 +70,7 @@ class Change(Record):
         return self
 
     def describe(self) -> str:
-        """Describe the change on one line.
-
-        Example:
-            >>> Change.model_validate_json('{"command": ["ruff", "check", "--fix"]}').describe()
-            'run `ruff check --fix`'
-        """
+        """Describe it on one line."""
         if self.title:
             return " ".join(self.title.split())
         if self.command is not None:
@@ -115,12 +110,7 @@ class Order(Record):
 
     @classmethod
     def of(cls, params: Mapping[str, JsonValue]) -> Self:
-        """Return the order in a pipeline's parameters.
-
-        Example:
-            >>> Order.of({"repository": "/src/app", "command": "make format"}).all_changes[0].describe()
-            'run `make format`'
-        """
+        """Return the order in a pipeline's parameters."""
         try:
             order = cls.model_validate_json(json.dumps(params))
             order.all_changes  # noqa: B018 - validates the short forms
@@ -141,12 +131,7 @@ class Order(Record):
         return (*short_changes, *self.changes)
 
     def branch_for(self, goal: str, task_id: str) -> str:
-        """Return the branch's name.
-
-        Example:
-            >>> Order.of({"repository": "r"}).branch_for("Fix the login!", "0b7d4c1e-…")
-            'baton/fix-the-login-0b7d4c1e'
-        """
+        """Return the branch's name."""
         slug = re.sub(r"[^a-z0-9]+", "-", goal.lower()).strip("-")[:40].strip("-")
         return self.branch or f"baton/{slug or 'change'}-{task_id[:8]}"
 
@@ -214,22 +199,12 @@ class Remark(Record):
 
 
 def render_command(command: tuple[str, ...]) -> str:
-    """Return a command as typed in a shell.
-
-    Example:
-        >>> render_command(("sh", "-c", "make test && make lint")), render_command(("ruff", "check", "my file.py"))
-        ('make test && make lint', "ruff check 'my file.py'")
-    """
+    """Return a command as typed in a shell."""
     return command[2] if command[:2] == ("sh", "-c") and len(command) == 3 else shlex.join(command)
 
 
 def matches(path: str, pattern: str) -> bool:
-    """Return whether a path matches a pattern; `**` matches any number of folders.
-
-    Example:
-        >>> matches("src/a/b.py", "src/**/*.py"), matches("src/b.py", "src/**/*.py"), matches("x/b.py", "*.py")
-        (True, True, False)
-    """
+    """Return whether a path matches a pattern; `**` matches any number of folders."""
     return _match_parts(path.split("/"), pattern.split("/"))
 
 

@@ -1,8 +1,4 @@
-"""The repository: commits are made in a separate git directory, which borrows the repository's objects.
-
-The repository's configuration has no effect there: none of its hooks, filters, monitors or aliases can start. The
-repository itself gets the branch in one step after the approval, and is not touched before.
-"""
+"""The repository: commits are made in a git directory of their own, without the repository's configuration."""
 
 import asyncio
 import os
@@ -17,7 +13,8 @@ from unidiff import PatchSet
 from unidiff.patch import Line
 
 from activities.delivery.records import DeliveryError
-from activities.delivery.sandbox import ProgramResult, environment_for, remove_folder, run_program
+from activities.delivery.sandbox import environment_for, remove_folder
+from activities.programs import ProgramResult, run_program
 from activities.source_files import GIT_ENVIRONMENT
 from baton.errors import BatonError
 

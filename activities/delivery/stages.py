@@ -5,7 +5,7 @@ worker can repeat it.
 """
 
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,10 +13,9 @@ from typing import Any, TypeVar
 from pydantic import JsonValue
 from temporalio import activity
 
-from activities.delivery.changes import Implementer, find_test_command, make_change, read_patch, run_tests
+from activities.delivery.changes import Implementer, find_test_command, make_change, read_patch, review, run_tests
 from activities.delivery.records import Change, DeliveryError, Draft, Order, Plan, Remark, TestRun, render_command
 from activities.delivery.repository import Repository, explain_refused_branch, size
-from activities.delivery.review import review
 from activities.models import configured_model
 from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
 from baton.agents.port import AgentLimits, agent_stage
@@ -27,7 +26,7 @@ T = TypeVar("T")
 _MINUTES = timedelta(minutes=1)
 _TERMS: dict[str, Any] = {
     "heartbeat": timedelta(seconds=10),
-    "retries": Retries(never=("TypeError", "DeliveryError", "ToolDeniedError")),
+    "retries": Retries(never=("TypeError", "BatonError", "DeliveryError", "ToolDeniedError")),
 }
 _MAX_LISTED, _MAX_LINE_LENGTH = 6, 200
 _MAX_OUTPUT_LENGTH = 4_000  # characters of failing tests that the next round reads
@@ -119,10 +118,13 @@ async def implement_change(context: Context) -> StageResult:
     title = " ".join((change.title or context.baton.goal).split())[:72]
     tool = "patch" if change.patch is not None else "edit" if change.edits is not None else "command"
 
+    # A time that is equal in every attempt of the stage.
+    when = activity.info().scheduled_time if activity.in_activity() else context.parts.clock()
+
     async def make() -> str:
         async with repository.checkout(parent) as checkout:
             await make_change(repository, checkout, plan, change)
-            return await repository.commit(checkout, parent, title, _scheduled_time(context))
+            return await repository.commit(checkout, parent, title, when)
 
     commit = await use(
         context, tool, make, lambda commit: f"{change.describe()} is commit {commit[:12]} of {plan.branch}"
@@ -193,7 +195,7 @@ async def review_change(context: Context) -> StageResult:
         lambda remarks: f"{len(remarks)} remarks on {commit[:12]}, blocking: {_count_blocking(remarks)}",
     )
     diffs = await repository.changes(plan.base, commit)
-    verdict = "request changes" if _count_blocking(remarks) else "approve"
+    verdict = "rules block it" if _count_blocking(remarks) else "no rule blocks it"
     rows = [
         f"- {'**blocks** ' if remark.blocks else ''}`{remark.place}` {remark.message} ({remark.rule})"
         for remark in remarks
@@ -203,7 +205,7 @@ async def review_change(context: Context) -> StageResult:
     listed_remarks = [f"{remark.place} {remark.message} ({remark.rule})" for remark in remarks[:_MAX_LISTED]]
     patch = BatonPatch(
         current_state=[
-            f"Round {number}: the review of {commit[:12]} says {verdict!r}; {size(diffs)}",
+            f"Round {number}: the review of {commit[:12]} says: {verdict}; {size(diffs)}",
             *(listed_remarks or ["It has no remarks"]),
             "The tests pass",
         ],
@@ -211,7 +213,7 @@ async def review_change(context: Context) -> StageResult:
         work_scope=[diff.path for diff in diffs][:_MAX_LISTED],
     )
     output: dict[str, JsonValue] = {
-        "approved": verdict == "approve",
+        "approved": not _count_blocking(remarks),
         "size": size(diffs),
         "why": "; ".join(listed_remarks) or "nothing to remark",
     }
@@ -310,11 +312,6 @@ def _select_change(draft: Draft, plan: Plan, number: int) -> Change:
         return plan.changes[number - 1]
     edits = tuple(edit.model_copy(update={"expect": 1 if edit.find else None}) for edit in draft.edits)
     return Change(edits=edits, title=draft.title)
-
-
-def _scheduled_time(context: Context) -> datetime:
-    """Return a time that is equal in every attempt of the stage."""
-    return activity.info().scheduled_time if activity.in_activity() else context.parts.clock()
 
 
 def _count_blocking(remarks: list[Remark]) -> int:

@@ -1,13 +1,12 @@
 """Stage detect-tech-stack: languages, manifests, commands, declared and conventional, licences, and the conclusions."""
 
-import ast
 import json
 import re
 import tomllib
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.resources import files
 from itertools import takewhile
 from pathlib import PurePosixPath
 from shlex import quote
@@ -119,7 +118,7 @@ def _parse_requirements(source: Source, lines: Iterable[Any], group: Any) -> Ite
 
 def _read_requirements(source: Source) -> Members:
     if "--hash=sha256:" in source.text or "# via" in source.text:
-        return {"pinned": True}
+        return {}
     return {"dependencies": tuple(_parse_requirements(source, source.text.split("\n"), "runtime"))}
 
 
@@ -186,16 +185,7 @@ def _as_line(value: object) -> str:
     return " ".join(value.split())[:300] if isinstance(value, str) else ""
 
 
-_PURPOSE_WORDS: dict[Purpose, str] = {
-    "install": "install setup deps dependencies bootstrap sync init",
-    "test": "test tests spec e2e integration unit coverage cov acceptance",
-    "lint": "lint linter typecheck types tsc mypy ruff eslint clippy vet audit",
-    "format": "fmt format prettier black fix",
-    "build": "build compile bundle dist package all wheel generate",
-    "run": "run start serve server dev up worker demo preview",
-    "release": "release publish deploy version push upload",
-}
-_PURPOSE_ORDER: tuple[Purpose, ...] = ("install", "run", "test", "lint", "format", "build", "release", "other")
+PURPOSES: tuple[Purpose, ...] = ("install", "run", "test", "lint", "format", "build", "release", "other")
 _RUNNER = re.compile(
     r"\b(?:pytest|unittest|tox|nox|vitest|jest|mocha|ava|jasmine|karma|playwright|cypress|rspec|phpunit|ctest|gotestsum"
     r"|(?:go|cargo|bun|deno|dotnet|pants|bazel|mvn|gradlew?|make|npm|pnpm|yarn)(?: run)? test|node (?:\S+ )*--test)\b"
@@ -209,23 +199,10 @@ _NO_TEST = re.compile(r"no tests? specified")
 _TARGET = re.compile(r"(?P<name>[A-Za-z0-9_][\w-]*)\s*::?(?![:=])[^#\n]*(?:##\s*(?P<about>.*))?")
 _NPM_HOOK = re.compile(r"(pre|post)(install|publish|pack|version|test|start|build)|prepare|prepublishOnly")
 _CI = re.compile(r"\.(github|forgejo|gitea)/workflows/[^/]+\.ya?ml|\.gitlab-ci\.yml|\.circleci/config\.yml|\.ci/[^/]+")
-_MANAGERS = {
-    "python": {"pants.toml": "pants", "uv.lock": "uv", "poetry.lock": "poetry", "": "pip"},
-    "node": {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "bun.lock": "bun", "bun.lockb": "bun", "": "npm"},
-}
-"""The package managers of an ecosystem by the file that shows them."""
-_CONVENTIONS: dict[str, dict[Purpose, str]] = {
-    "uv": {"install": "uv sync", "run": "uv run {}", "test": "uv run python -m pytest"},
-    "poetry": {"install": "poetry install", "run": "poetry run {}", "test": "poetry run python -m pytest"},
-    "pip": {"install": "python -m pip install {}", "run": "{}", "test": "python -m pytest"},
-    "pants": {"test": "pants test ::", "lint": "pants lint ::", "format": "pants fmt ::"},
-    "npm": {"install": "npm install"},
-    "pnpm": {"install": "pnpm install"},
-    "yarn": {"install": "yarn install"},
-    "bun": {"install": "bun install"},
-    "rust": {"build": "cargo build", "test": "cargo test"},
-    "go": {"build": "go build ./...", "test": "go test ./..."},
-}
+_TOOLS: dict[str, Any] = tomllib.loads(files("activities.project_init").joinpath("tools.toml").read_text("utf-8"))
+_PURPOSE_WORDS: dict[Purpose, str] = _TOOLS["purposes"]
+_MANAGERS: dict[str, dict[str, str]] = _TOOLS["managers"]
+_CONVENTIONS: dict[str, dict[Purpose, str]] = _TOOLS["conventions"]
 
 
 def find_purpose(name: str, body: str = "") -> Purpose:
@@ -255,7 +232,7 @@ def find_commands(tree: SourceTree, manifests: tuple[Manifest, ...], tests: tupl
         if command.line.isprintable():
             commands.setdefault(command.line, command)
     ordered = sorted(
-        commands.values(), key=lambda command: (_PURPOSE_ORDER.index(command.purpose), command.origin != "declared")
+        commands.values(), key=lambda command: (PURPOSES.index(command.purpose), command.origin != "declared")
     )
     return tuple(ordered[:_MAX_ITEMS])
 
@@ -269,11 +246,6 @@ def best_command(stack: TechStack, purpose: Purpose) -> Command | None:
         return command.line.startswith("cd "), command.origin != "declared", not is_named
 
     return min(candidates, key=rank, default=None)
-
-
-def ci_files(tree: SourceTree) -> list[str]:
-    """Return the files that define continuous integration."""
-    return [path for path in tree.by_path if _CI.fullmatch(path)]
 
 
 def _in_folder(path: str, line: str) -> str:
@@ -340,75 +312,36 @@ def _make_conventional(path: str, purpose: Purpose, line: str) -> Command:
     return Command(line=line, purpose=purpose, origin="conventional", evidence=Evidence(path=path))
 
 
-_MAX_MODULES = 5_000
 _NOTE = re.compile(r"(?:#|//|/\*|--|<!--)\s*(TODO|FIXME|XXX|HACK)\b[:(]?\s*(.{0,120})")
 
 
 @dataclass
-class Module:
-    """A source file: of Python also the first line of its docstring, or why it cannot be parsed."""
-
-    path: str
-    lines: int
-    about: str = ""
-    problem: str = ""
-
-
-@dataclass
 class Structure:
-    """The modules of a project by path, and their TODO notes as `path:line text`."""
+    """How many lines each source file has, and the notes in all code as `path:line text`."""
 
-    modules: dict[str, Module] = field(default_factory=dict)
+    modules: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-
-    @property
-    def source(self) -> list[Module]:
-        """The modules that are neither tests nor examples."""
-        return [module for module in self.modules.values() if find_role(module.path) == "source"]
 
 
 def read_structure(tree: SourceTree) -> Structure:
     """Read every source file once."""
     structure = Structure()
-    code = [
-        (file, language[0])
-        for file in tree.listing.files
-        if file.kind == "text" and (language := language_of(file.path)) and language[1] == "programming"
-        if find_role(file.path) not in ("generated", "vendored")
-    ]
-    for file, name in code[:_MAX_MODULES]:
-        text = tree.text(file.path)
-        if text is None:
+    for file in tree.listing.files:
+        role, language = find_role(file.path), language_of(file.path)
+        if language is None or language[1] != "programming" or role in ("generated", "vendored"):
             continue
-        module = structure.modules[file.path] = Module(file.path, file.lines)
-        for line, content in enumerate(text.split("\n"), 1):
+        if role == "source":
+            structure.modules[file.path] = file.lines
+        for line, content in enumerate((tree.text(file.path) or "").split("\n"), 1):
             if note := _NOTE.search(content[:1000]):
                 structure.notes.append(f"{file.path}:{line} {note[1]}: {note[2].strip()}")
-        if name == "Python":
-            _read_python(module, text)
     return structure
 
 
-def _read_python(module: Module, text: str) -> None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            syntax_tree = ast.parse(text)
-        module.about = (ast.get_docstring(syntax_tree) or "").strip().split("\n")[0]
-    except SyntaxError as error:
-        module.problem = f"line {error.lineno}: {error.msg}"
-    except (RecursionError, MemoryError, ValueError):
-        module.problem = "nested too deeply"
-
-
 _LICENSE_FILE = re.compile(r"(?i)(licen[cs]e|copying|unlicense)([.-][\w.-]+)?")
-LOCKS = {
-    "python": ("uv.lock", "poetry.lock", "pdm.lock", "pylock.toml", "Pipfile.lock"),
-    "node": ("package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lock", "bun.lockb"),
-    "rust": ("Cargo.lock",),
-    "go": ("go.sum",),
-}
-_OTHER_LOCK = re.compile(r"(?:3rdparty/(?:\w+/)*)?[\w-]+\.lock(?:file)?")  # Pants lets projects name them
+_LOCK_FILE = re.compile(  # Pants lets projects name them
+    r"(3rdparty/.*|[\w-]+)\.lockb?|pylock\.toml|(package-lock|npm-shrinkwrap)\.json|pnpm-lock\.yaml|go\.sum"
+)
 _ECOSYSTEM_NAMES = {"python": "Python", "node": "Node", "rust": "Rust", "go": "Go"}
 _RUST_TEST = re.compile(r"#\[(\w+::)*test\b|#\[cfg\(test\)\]")
 _KINDS = ("programming", "markup", "data", "prose")
@@ -444,12 +377,6 @@ def test_files(tree: SourceTree) -> list[str]:
             if find_role(path) == "test" or is_rust_test:
                 paths.append(path)
     return paths
-
-
-def _find_locks(tree: SourceTree, *ecosystems: str) -> list[str]:
-    names = {name for ecosystem in ecosystems for name in LOCKS[ecosystem]}
-    named = {path for path in tree.named(*names) if "/" not in path}
-    return [path for path in tree.by_path if path in named or ("python" in ecosystems and _OTHER_LOCK.fullmatch(path))]
 
 
 def _count_languages(tree: SourceTree) -> tuple[Language, ...]:
@@ -505,7 +432,7 @@ def _summarise(tree: SourceTree, stack: TechStack) -> Iterator[str]:
         yield f"{len(packages)} packages: {_join_first(packages)}"
     dependencies = [dependency for manifest in stack.manifests for dependency in manifest.dependencies]
     if dependencies:
-        locks = _find_locks(tree, *{manifest.ecosystem: None for manifest in stack.manifests})
+        locks = [path for path in tree.by_path if _LOCK_FILE.fullmatch(path)]
         pinned = f"lock files: {_join_first(locks)}" if locks else "no lock file found"
         own = {manifest.name for manifest in stack.manifests}
         runtime = (dependency.name for dependency in dependencies if dependency.group == "runtime")
@@ -514,7 +441,7 @@ def _summarise(tree: SourceTree, stack: TechStack) -> Iterator[str]:
     command = best_command(stack, "test")
     run = f"`{command.line}` tests ({command.origin})" if command else "no command found that runs them"
     yield f"{len(stack.tests)} test files, {run}" if stack.tests else "No test files found"
-    ci = ci_files(tree)
+    ci = [path for path in tree.by_path if _CI.fullmatch(path)]
     yield f"Workflows: {_join_first(ci)}" if ci else "No workflows found"
     texts = _join_first(license_files(tree))
     yield f"Licence: {stack.license or (f'its text is in {texts}' if texts else 'no file or manifest names it')}"
@@ -537,10 +464,6 @@ def _list_decisions(tree: SourceTree, stack: TechStack) -> Iterator[str]:
 def _list_constraints(tree: SourceTree, stack: TechStack) -> Iterator[str]:
     for runtime in dict.fromkeys(manifest.runtime for manifest in stack.manifests if manifest.runtime):
         yield f"{runtime} ({_join_first([item.path for item in stack.manifests if item.runtime == runtime], 2)})"
-    for path in tree.named("pyproject.toml"):
-        text = tree.text(path) or ""
-        if width := re.search(r"^line[-_]length\s*=\s*(\d+)", text, re.MULTILINE):
-            yield f"Lines have at most {width[1]} characters ({path}:{text.count(chr(10), 0, width.start()) + 1})"
     if hooks := tree.named(".pre-commit-config.yaml"):
         yield f"The pre-commit hooks must pass ({hooks[0]})"
     if secrets := [path for path in tree.by_path if may_hold_secrets(path)]:
@@ -556,7 +479,7 @@ def _list_open_questions(tree: SourceTree, stack: TechStack) -> Iterator[str]:
         yield "No test files were found: how is a change known to be right?"
     elif stack.tests and best_command(stack, "test") is None:
         yield "There are tests, and no command was found that runs them: which is it?"
-    if not ci_files(tree) and has_code:
+    if not [path for path in tree.by_path if _CI.fullmatch(path)] and has_code:
         yield "No workflows were found: where are tests run before a release?"
     if not any(path.lower().startswith("readme") for path in tree.by_path):
         yield "No README was found at the top: what is the project for?"

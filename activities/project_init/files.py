@@ -1,14 +1,10 @@
-"""The files of a project, with hashes and reading limits, and the guarded output folder.
-
-Omitted files are counted and named.
-"""
+"""The files of a project, with hashes and reading limits, and the guarded output folder."""
 
 import hashlib
 import io
 import os
 import re
 import stat
-from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
@@ -86,24 +82,18 @@ class SourceTree:
             return None
 
 
-class Omissions:
-    """Counts omitted files by reason, with a few examples."""
-
-    def __init__(self) -> None:
-        self._counts = Counter[str]()
-        self._examples = defaultdict[str, list[str]](list)
+class Omissions(dict[str, list[str]]):
+    """The omitted paths by reason."""
 
     def add(self, reason: str, path: str) -> None:
-        """Count an omitted path."""
-        self._counts[reason] += 1
-        if len(self._examples[reason]) < 5:
-            self._examples[reason].append(path)
+        """Record an omitted path."""
+        self.setdefault(reason, []).append(path)
 
     def result(self) -> tuple[LeftOut, ...]:
-        """Return the omissions by reason."""
+        """Return the omissions by reason, each with a few examples."""
         return tuple(
-            LeftOut(reason=reason, count=count, examples=tuple(self._examples[reason]))
-            for reason, count in sorted(self._counts.items())
+            LeftOut(reason=reason, count=len(paths), examples=tuple(paths[:5]))
+            for reason, paths in sorted(self.items())
         )
 
 

@@ -1,17 +1,79 @@
-"""The five documents: PROJECT, ARCHITECTURE, COMMANDS, ROADMAP and AGENTS.md."""
+"""The five documents: PROJECT, ARCHITECTURE, COMMANDS, ROADMAP and AGENTS.md.
+
+All project content passes through `text`, `prose`, `code` or `link`, so that pipes, backticks, line ends and tags in it
+are displayed and cannot become mark-up.
+"""
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote, unquote
 
-from activities.pages import bullets, code, page, table, text
-from activities.project_init.detect import Structure, best_command
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from activities.pages import BLOCK_START, bullets, code, escape_invisible, escape_markdown, page, table, text, visible
+from activities.project_init.detect import PURPOSES, Structure, best_command
 from activities.project_init.files import KNOWLEDGE_FILE, MARK, PAGES, SourceTree, find_role, write_bytes
-from activities.project_init.markdown import fence, link, prose
-from activities.project_init.records import Command, Documents, Evidence, Purpose, RoadmapItem, TechStack
+from activities.project_init.records import Command, Documents, Evidence, RoadmapItem, TechStack
 from activities.source_files import may_hold_secrets
+
+_CODE_WORDS = re.compile(r"(?<!`)`([^`]+)`(?!`)")
+_EXTERNAL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:|//")
+
+
+def prose(value: str, limit: int = 300) -> str:
+    """Return a sentence as Markdown text; text between backticks becomes a code span."""
+    parts = _CODE_WORDS.split(visible(value, limit))
+    content = "".join(code(part) if index % 2 else escape_markdown(part) for index, part in enumerate(parts))
+    return BLOCK_START.sub(r"\g<0>\\", content)
+
+
+def link(label: str, path: str, anchor: str = "") -> str:
+    """Return a link to a relative path, with its label as code."""
+    target = quote(path, safe="/-._~") + (f"#{quote(anchor, safe='-._~')}" if anchor else "")
+    return f"[{code(label)}]({target})"
+
+
+def fence(lines: Iterable[str], language: str) -> str:
+    """Return a fenced code block that no line can close early."""
+    content = [
+        "".join(escape_invisible(character) for character in line.expandtabs(4).rstrip()[:2000]) for line in lines
+    ]
+    longest = max((len(run) for line in content for run in re.findall(r"`+", line)), default=0)
+    marks = "`" * max(3, longest + 1)
+    return "\n".join([f"{marks}{language}", *content, marks])
+
+
+def parse(markdown: str) -> list[Token]:
+    """Parse Markdown with tables."""
+    return MarkdownIt("commonmark").enable("table").parse(markdown)
+
+
+def broken_links(document: Path) -> list[str]:
+    """Return the broken relative links of a document; external links are not checked."""
+    faults = []
+    for token in parse(document.read_text("utf-8", "replace")):
+        for child in token.children or ():
+            target = str(child.attrGet("href") or "")
+            if target and not _EXTERNAL.match(target) and not _resolves(document, target):
+                faults.append(f"{target!r} does not exist")
+    return faults
+
+
+def _resolves(document: Path, target: str) -> bool:
+    path, _, anchor = target.partition("#")
+    target_path = document.parent / unquote(path) if path else document
+    if not target_path.exists():
+        return False
+    if not anchor or not target_path.is_file():
+        return True
+    line = re.fullmatch(r"L(\d+)", anchor)
+    return line is not None and int(line[1]) <= target_path.read_text("utf-8", "replace").count("\n") + 1
+
 
 _MAX_EVIDENCE = 15
 
@@ -24,11 +86,6 @@ def plan_roadmap(tree: SourceTree, stack: TechStack, structure: Structure) -> tu
             "Look at files that may hold secrets, by their names",
             "What is committed once stays in the history.",
             [path for path in tree.by_path if may_hold_secrets(path) and find_role(path) != "test"],
-        ),
-        (
-            "Repair files that cannot be parsed",
-            "This worker's Python does not parse them.",
-            [f"{module.path}: {module.problem}" for module in structure.source if module.problem],
         ),
         ("Settle the notes in the code", "Comments say TODO, FIXME, XXX or HACK.", structure.notes),
     ]
@@ -49,7 +106,6 @@ _DATA_NOTE = (
 )
 _MAX_ROWS = 15
 _MAX_DEPENDENCIES = 40
-_PURPOSES: tuple[Purpose, ...] = ("install", "run", "test", "lint", "format", "build", "release", "other")
 
 
 @dataclass(frozen=True)
@@ -132,15 +188,15 @@ def _write_project(material: Material) -> str:
 
 
 def _write_architecture(material: Material) -> str:
-    modules = sorted(material.structure.source, key=lambda module: (-module.lines, module.path))
-    rows = [(material.source(module.path), f"{module.lines:,}", prose(module.about)) for module in modules[:_MAX_ROWS]]
+    modules = sorted(material.structure.modules.items(), key=lambda module: (-module[1], module[0]))
+    rows = [(material.source(path), f"{lines:,}") for path, lines in modules[:_MAX_ROWS]]
     return page(
         f"# Architecture of {text(material.stack.name)}",
-        f"{len(modules):,} source modules with {sum(module.lines for module in modules):,} lines."
+        f"{len(modules):,} source modules with {sum(lines for _, lines in modules):,} lines."
         if modules
         else "No source code was found.",
-        _section("Folders", ("Folder", "Description", "Files", "Lines"), _list_folders(material)),
-        _section("Longest modules", ("Module", "Lines", "Description"), rows),
+        _section("Folders", ("Folder", "Files", "Lines"), _list_folders(material)),
+        _section("Longest modules", ("Module", "Lines"), rows),
         _DATA_NOTE,
     )
 
@@ -149,7 +205,7 @@ def _write_commands(material: Material) -> str:
     stack = material.stack
     missing = [purpose for purpose in ("install", "run", "test") if not best_command(stack, purpose)]
     sections = []
-    for purpose in _PURPOSES:
+    for purpose in PURPOSES:
         commands = [command for command in stack.commands if command.purpose == purpose]
         if commands:
             best = best_command(stack, purpose)
@@ -175,8 +231,7 @@ def _write_commands(material: Material) -> str:
 
 def _write_roadmap(material: Material) -> str:
     parts = [
-        f"## {number}. {text(item.title)}{f' ({item.priority}, proposed by a model)' if item.priority else ''}\n\n"
-        f"{text(item.why, 400)}\n\n{bullets(map(material.quoted, item.evidence))}"
+        f"## {number}. {text(item.title)}\n\n{text(item.why, 400)}\n\n{bullets(map(material.quoted, item.evidence))}"
         for number, item in enumerate(material.roadmap, 1)
     ]
     return page(
@@ -223,21 +278,16 @@ def _link_pages() -> str:
     return bullets(f"[{name}]({name}): {description}" for name, description in descriptions.items())
 
 
-def _list_folders(material: Material) -> list[tuple[str, str, str, str]]:
+def _list_folders(material: Material) -> list[tuple[str, str, str]]:
     files, lines = Counter[str](), Counter[str]()
     for path, file in material.tree.by_path.items():
         if "/" in path:
-            folder = path.partition("/")[0]
-            files[folder] += 1
-            lines[folder] += file.lines
-    rows = []
-    for folder in sorted(files):
-        package = material.structure.modules.get(f"{folder}/__init__.py")
-        about = prose(package.about) if package else ""
-        rows.append(
-            (link(f"{folder}/", f"{material.to_source}/{folder}"), about, str(files[folder]), f"{lines[folder]:,}")
-        )
-    return rows
+            files[path.partition("/")[0]] += 1
+            lines[path.partition("/")[0]] += file.lines
+    return [
+        (link(f"{folder}/", f"{material.to_source}/{folder}"), str(files[folder]), f"{lines[folder]:,}")
+        for folder in sorted(files)
+    ]
 
 
 def _command_block(title: str, commands: list[Command | None]) -> str:

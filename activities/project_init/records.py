@@ -1,8 +1,4 @@
-"""The records of `project_init`; they travel between its stages as JSON.
-
-Every finding names its evidence, a file and where possible a line. Paths are relative to the project, with forward
-slashes.
-"""
+"""The records of `project_init`. Every finding names its evidence, a file and where possible a line."""
 
 from typing import Literal
 
@@ -13,7 +9,6 @@ from baton import BatonError
 from baton.wire.records import Record, Sha256Hex
 
 Purpose = Literal["install", "run", "test", "lint", "format", "build", "release", "other"]
-Priority = Literal["P1", "P2", "P3"]
 
 
 class ProjectError(BatonError):
@@ -84,7 +79,6 @@ class Manifest(Record):
     description: str = ""
     license: str = ""
     runtime: str = ""
-    pinned: bool = False
     dependencies: tuple[Dependency, ...] = ()
     programs: tuple[str, ...] = ()
     scripts: dict[str, str] = Field(default_factory=dict)
@@ -123,9 +117,8 @@ class TechStack(Record):
 
 
 class RoadmapItem(Record):
-    """A task. Rules find it; a model may propose one with a priority, of which P1 is a risk now or blocks others."""
+    """Something to do; which matters most, a rule cannot know."""
 
-    priority: Priority | None = None
     title: str = Field(min_length=1, max_length=200)
     why: str = Field(min_length=1, max_length=400)
     evidence: tuple[str, ...]

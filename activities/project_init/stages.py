@@ -9,91 +9,18 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import JsonValue
 
-from activities.models import ask_model
 from activities.parameters import text_parameter
-from activities.project_init.detect import Structure, detect, read_structure
+from activities.project_init.detect import detect, read_structure
 from activities.project_init.files import SourceTree, check_output, survey
-from activities.project_init.knowledge import build_index
+from activities.project_init.knowledge import build_index, verify
 from activities.project_init.pages import plan_roadmap, write_documents
-from activities.project_init.records import Documents, KnowledgeIndex, Listing, ProjectError, RoadmapItem, TechStack
-from activities.project_init.verify import verify
+from activities.project_init.records import Documents, KnowledgeIndex, Listing, ProjectError, TechStack
 from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
-from baton.agents import AgentAnswer, AgentWork, agent_stage
 from baton.wire.records import Record
 
 RecordT = TypeVar("RecordT", bound=Record)
-
-_TASK = (
-    "You plan the next work on a software project from findings about it. Propose at most five roadmap items that the "
-    "list lacks. Each piece of evidence is a path of the findings, optionally with ':' and a line. "
-    "Propose nothing that the findings do not show."
-)
-_MAX_FINDINGS = 40
-
-
-class Proposal(BaseModel):
-    """A model's proposals."""
-
-    items: list[RoadmapItem] = Field(max_length=5)
-
-
-class TechnicalWriter:
-    """Writes the documents of a project by rules; a configured model may add to the roadmap."""
-
-    name = "generate-docs"
-
-    async def run(self, work: AgentWork) -> AgentAnswer:
-        """Plan the roadmap and write the documents."""
-        context = work.context
-        source, out = _read_folders(context)
-        stack, tree = await _load(context, TechStack), await _load_tree(context, source)
-        structure = await asyncio.to_thread(read_structure, tree)
-        rules = await asyncio.to_thread(plan_roadmap, tree, stack, structure)
-        proposal = await ask_model(work, _TASK, _model_input(stack, structure, rules), Proposal)
-        accepted = [item for item in proposal.items if _is_supported(item, tree)] if proposal else []
-        roadmap = (*rules, *accepted)
-
-        documents = await asyncio.to_thread(write_documents, tree, stack, structure, roadmap, out)
-        await _save(context, documents)
-        for file in documents.files:
-            content = await asyncio.to_thread((out / file.path).read_bytes)
-            await context.artifacts.write(file.path, content, type="document", path=file.path)
-        names = [file.path for file in documents.files]
-        patch = BatonPatch(
-            current_state=[
-                f"{stack.name} is documented in {len(names)} files: {', '.join(names)}",
-                f"The roadmap has {len(roadmap)} items",
-                "The source was read, not changed and not executed",
-            ],
-            decision_log=[_describe_decision(len(tree.listing.files), proposal, len(accepted))],
-            work_scope=names,
-        )
-        return AgentAnswer(patch=patch, output={"documents": [*names], "roadmap_items": len(roadmap)}, claimed=False)
-
-
-def _model_input(stack: TechStack, structure: Structure, rules: tuple[RoadmapItem, ...]) -> JsonValue:
-    modules = sorted(structure.source, key=lambda module: -module.lines)[:_MAX_FINDINGS]
-    return {
-        "summary": [*stack.summary],
-        "open_questions": [*stack.open_questions],
-        "modules": [{"path": module.path, "lines": module.lines, "about": module.about} for module in modules],
-        "notes": [*structure.notes[:_MAX_FINDINGS]],
-        "roadmap": [item.model_dump() for item in rules],
-    }
-
-
-def _is_supported(item: RoadmapItem, tree: SourceTree) -> bool:
-    """Return whether all evidence of a proposal is in the project."""
-    return bool(item.evidence) and all(evidence.partition(":")[0] in tree.by_path for evidence in item.evidence)
-
-
-def _describe_decision(files: int, proposal: Proposal | None, accepted: int) -> str:
-    if proposal is None:
-        return f"Documented from {files} files by rules"
-    return f"Documented from {files} files; of {len(proposal.items)} proposals of the model {accepted} cite the files"
-
 
 _TERMS: dict[str, Any] = {
     "timeout": timedelta(minutes=30),
@@ -126,13 +53,29 @@ async def detect_tech_stack(context: StageContext[Baton]) -> StageResult:
     return StageResult(baton_patch=patch, output={"files": len(tree.listing.files), "languages": [*languages]})
 
 
-generate_docs = agent_stage(
-    TechnicalWriter(),
-    writes=["current_state", "decision_log", "work_scope", "artifacts"],
-    **_TERMS,
-    reserve_micro_usd=100_000,  # for the model, if one is configured
-)
-"""Write the documents by rules, with roadmap items of a configured model."""
+@stage(name="generate-docs", writes=["current_state", "decision_log", "work_scope", "artifacts"], **_TERMS)
+async def generate_docs(context: StageContext[Baton]) -> StageResult:
+    """Write the documents."""
+    source, out = _read_folders(context)
+    stack, tree = await _load(context, TechStack), await _load_tree(context, source)
+    structure = await asyncio.to_thread(read_structure, tree)
+    roadmap = await asyncio.to_thread(plan_roadmap, tree, stack, structure)
+    documents = await asyncio.to_thread(write_documents, tree, stack, structure, roadmap, out)
+    await _save(context, documents)
+    for file in documents.files:
+        content = await asyncio.to_thread((out / file.path).read_bytes)
+        await context.artifacts.write(file.path, content, type="document", path=file.path)
+    names = [file.path for file in documents.files]
+    patch = BatonPatch(
+        current_state=[
+            f"{stack.name} is documented in {len(names)} files: {', '.join(names)}",
+            f"The roadmap has {len(roadmap)} items",
+            "The source was read, not changed and not executed",
+        ],
+        decision_log=[f"Documented from {len(tree.listing.files)} files by rules"],
+        work_scope=names,
+    )
+    return StageResult(baton_patch=patch, output={"documents": [*names], "roadmap_items": len(roadmap)})
 
 
 @stage(name="build-knowledge", writes=["current_state", "decision_log", "artifacts"], **_TERMS)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from activities.code_review.records import (
+from activities.code_review.reports import (
     Concern,
     Finding,
     Review,
@@ -13,9 +13,11 @@ from activities.code_review.records import (
     SourceText,
     Unread,
     decide_verdict,
+    merged_report,
+    reviewer_report,
     sort_findings,
+    to_sarif,
 )
-from activities.code_review.reports import merged_report, reviewer_report, to_sarif
 from activities.code_review.sources import read_tree, snapshot_project
 from activities.code_review.stages import ANALYSERS, AnalyserResult, Claim, build_review, copy_files
 from baton.report.parsing import parse_report
@@ -30,7 +32,7 @@ SNAPSHOT = Snapshot(name="p", files=(SourceText(path=PATH, language="Python", te
 
 async def reviewed(concern: Concern, snapshot: Snapshot) -> Review:
     """Return a reviewer's findings in a snapshot."""
-    async with copy_files(snapshot) as copies:
+    with copy_files(snapshot) as copies:
         return build_review(concern, snapshot, await ANALYSERS[concern][1](copies))
 
 
@@ -55,7 +57,6 @@ def finding(line: int, severity: Severity, **members: Any) -> Finding:
         "rule": "B602",
         "message": "It's <b>bad</b> | `really` *so*",
         "by": ("bandit",),
-        "confidence": 90,
         "code": "x = `1` | y",
     }
     return Finding.model_validate({**values, **members})
@@ -78,7 +79,7 @@ class TestReviewers:
             ("low", "app/weak.py:4", "B105"),
         ]
         shell = result.findings[0]
-        assert (shell.by, shell.confidence, shell.cwe) == (("bandit",), 95, 78)
+        assert (shell.by, shell.cwe) == (("bandit",), 78)
         assert shell.code == 'subprocess.call("ls " + folder, shell=True)'
         assert [finding.place for finding in result.findings if finding.suppressed] == ["app/weak.py:12"]
 

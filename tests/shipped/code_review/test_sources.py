@@ -6,15 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from activities.code_review.records import CodeReviewError, Snapshot
-from activities.code_review.sources import (
-    Tree,
-    read_diff,
-    read_tree,
-    snapshot_changes,
-    snapshot_diff,
-    snapshot_project,
-)
+from activities.code_review.reports import CodeReviewError, Snapshot
+from activities.code_review.sources import Tree, read_diff, read_tree, snapshot_changes, snapshot_diff, snapshot_project
 from activities.source_files import decode_text, is_test_file
 from tests.shipped.code_review.material import FILES, SLOW, WEAK, contents, git, repository, write
 

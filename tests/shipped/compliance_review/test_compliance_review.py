@@ -12,8 +12,7 @@ from pydantic import JsonValue
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from activities.compliance_review.report import Review
-from activities.compliance_review.stages import SCHEMAS, STAGES
+from activities.compliance_review.stages import SCHEMAS, STAGES, Review
 from baton import PipelineInput, WorkerParts
 from baton.artifacts.store import LocalArtifactStore
 from baton.devserver import DevServer

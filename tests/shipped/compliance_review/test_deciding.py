@@ -16,7 +16,7 @@ from activities.compliance_review.claims import (
     Recipients,
     Verdict,
 )
-from activities.compliance_review.policy import Case, decide, decide_without_policy
+from activities.compliance_review.policy import Case, decide
 from activities.compliance_review.stages import DECISION, SCHEMAS
 from baton.contract.store import output_check
 from tests.shipped.compliance_review.material import DIGEST, OWN, TODAY, case, known, policy, premises
@@ -102,7 +102,7 @@ class TestSchema:
         [
             pytest.param(decided(phrases("PHR-1", 1)), id="a violation"),
             pytest.param(decided(concerns=(Concern(text="x", facts=("e1",), by="m"),)), id="a concern"),
-            pytest.param(decide_without_policy("h-1", "the policy cannot be read", ("e1",)), id="no policy"),
+            pytest.param(decide(Case(None, Evidence(known(HOME)), TODAY), "h-1"), id="no policy"),
         ],
     )
     def test_is_fitted_by_every_decision(self, decision: ComplianceDecision) -> None:
@@ -125,4 +125,4 @@ class TestSchema:
 
     def test_is_not_judged_without_a_policy(self) -> None:
         """Without a policy there is no approval."""
-        assert decide_without_policy("h-1", "there is none").verdict == "not_judged"
+        assert decide(Case(None, Evidence([]), TODAY), "h-1").verdict == "not_judged"

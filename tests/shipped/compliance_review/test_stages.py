@@ -9,13 +9,13 @@ import pytest
 from pydantic import JsonValue
 
 from activities.compliance_review.claims import ComplianceError
-from activities.compliance_review.report import Review
 from activities.compliance_review.stages import (
     AGENTS,
     DECISION,
     FORBIDDEN,
     SCHEMAS,
     STAGES,
+    Review,
     explain_decision,
     gather_facts,
     review_email,

@@ -4,10 +4,9 @@ from pathlib import Path
 
 from fpdf import FPDF
 
-from activities.contract_review.clauses import extract, read_document
+from activities.contract_review.clauses import extract, locate, read_document
 from activities.contract_review.records import Passage, Report
 from activities.contract_review.report import find_untraceable, score, summarise
-from activities.contract_review.rules import locate
 
 CONTRACTS = Path(__file__).parents[2] / "data" / "contracts"
 SERVICES, NDA, SAAS = (CONTRACTS / name for name in ("services_agreement.md", "nda.txt", "saas_terms.txt"))

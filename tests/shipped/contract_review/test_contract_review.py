@@ -128,10 +128,10 @@ class TestContractReview:
 
 
 class TestWithAModel:
-    async def test_asks_twice_and_sends_the_bill(
+    async def test_asks_once_and_sends_the_bill(
         self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Each answer is charged; findings carry the contract's words; clauses and risks travel (S3-5.2-n)."""
+        """The answer is charged; findings carry the contract's words; clauses and risks travel (S3-5.2-n)."""
         claim = {
             "quote": "Support answers requests within 2 business days.",
             "title": "Support is slow",
@@ -141,12 +141,11 @@ class TestWithAModel:
             "consequence": 4,
         }
         claims = {"findings": [claim, {**claim, "quote": "The Provider pays everything."}]}
-        sentences = {"sentences": [{"text": "The Provider keeps all the freedom.", "clauses": ["line 19"]}]}
-        with chat_server(answer(claims), answer(sentences)) as server:
+        with chat_server(answer(claims)) as server:
             configure(monkeypatch, server, **PRICES)
             run = await review(reviewer, SAAS, tmp_path, policy=SIDE)
         by_rules = run.record.history[0][0].spend + run.record.history[2][0].spend
-        assert run.result.spend.micro_usd == 2 * 3_500
+        assert run.result.spend.micro_usd == 3_500
         assert by_rules.micro_usd == 0
         report = Report.model_validate_json((tmp_path / "report.json").read_bytes())
         assert [(finding.clause, finding.score) for finding in report.findings] == [("line 25", 16)]

@@ -100,7 +100,7 @@ def test_what_is_no_contract_is_not_reviewed(tmp_path: Path) -> None:
         ("form.txt", form, "does not read as a contract"),
         ("letter.txt", letter, "does not read as a contract"),
         ("german.txt", german, "does not read as English"),
-        ("arabic.txt", "عقد", "not in Latin letters"),
+        ("arabic.txt", "عقد بين الطرفين " * 20, "does not read as English"),
         ("word.txt", "Agreement", "it has 1 words"),
     ):
         (tmp_path / name).write_text(text)

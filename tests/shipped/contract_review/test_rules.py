@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.contract_review.clauses import extract, rulebook
+from activities.contract_review.clauses import extract, locate, rulebook
 from activities.contract_review.records import Document, Line, Mark, Report
 from activities.contract_review.report import find_untraceable, to_markdown
-from activities.contract_review.rules import locate
 from tests.shipped.contract_review.material import (
     NDA,
     SAAS,

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from activities.delivery.changes import review
 from activities.delivery.records import Order, Remark
 from activities.delivery.repository import Repository
-from activities.delivery.review import review
 from tests.shipped.delivery.material import git, repository, write
 
 BEFORE = {

@@ -13,7 +13,9 @@ import pytest
 
 from activities.delivery import sandbox
 from activities.delivery.records import DeliveryError
-from activities.delivery.sandbox import ProgramResult, Sandbox, environment_for, remove_folder, run_program
+from activities.delivery.sandbox import Sandbox, environment_for, remove_folder
+from activities.programs import ProgramResult, run_program
+from baton.errors import BatonError
 from tests.shipped.delivery.material import has_sandbox
 
 PROBE = """\
@@ -177,7 +179,7 @@ async def test_a_program_is_stopped_after_its_time(tmp_path: Path) -> None:
 
 async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     """As a fault of the order, which no retry mends."""
-    with pytest.raises(DeliveryError, match="'no-such-program'"):
+    with pytest.raises(BatonError, match="'no-such-program'"):
         await run_program(["no-such-program"], folder=tmp_path, seconds=1, environment={})
 
 

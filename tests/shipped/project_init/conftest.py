@@ -8,10 +8,9 @@ import pytest
 
 from activities.project_init.detect import Structure, detect, read_structure
 from activities.project_init.files import SourceTree, check_output, survey
-from activities.project_init.knowledge import build_index
+from activities.project_init.knowledge import build_index, verify
 from activities.project_init.pages import plan_roadmap, write_documents
 from activities.project_init.records import Documents, KnowledgeIndex, RoadmapItem, TechStack, Verification
-from activities.project_init.verify import verify
 
 Files = Mapping[str, str | bytes]
 

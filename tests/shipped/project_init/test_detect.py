@@ -28,7 +28,7 @@ class TestDetect:
         assert lines(stack, "run") == ["uv run shop"]
         assert stack.license == "MIT"
         assert "Tests: `make test` (declared, Makefile:2)" in stack.decisions
-        assert "Lines have at most 100 characters (pyproject.toml:27)" in stack.constraints
+        assert "Python >=3.11 (pyproject.toml)" in stack.constraints
         assert stack.open_questions == ()
 
     def test_other_projects(self, stack_of: StackOf) -> None:

@@ -1,6 +1,5 @@
 """The shipped pipeline `project_init` on a real server, over real files."""
 
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from baton import BatonPlugin, PipelineInput, WorkerParts
 from baton.artifacts.store import ArtifactStore
 from baton.runs.client_explanation import explain
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
-from tests.chat_server import chat_server, completion, configure
 from tests.shipped.project_init.conftest import write_files
 from tests.shipped.project_init.projects import PYTHON
 from workflows.project_init import ProjectInit
@@ -57,27 +55,6 @@ async def test_a_project_is_documented_indexed_and_verified(
     for stage in STEPS:
         assert explain(run.record, stage).stage == stage
     await assert_replays(run.handle, [ProjectInit], plugin=BatonPlugin(WorkerParts(artifacts=store)))
-
-
-async def test_a_model_adds_what_it_can_point_to(
-    worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An item whose evidence is not a file of the project is dropped; what the model cost is charged."""
-    item = {
-        "priority": "P2",
-        "title": "Split the order book",
-        "why": "It does two things.",
-        "evidence": ["src/shop/orders.py:9"],
-    }
-    invented = {**item, "title": "Buy a bigger machine", "evidence": ["src/shop/machine.py"]}
-    answer = completion(json.dumps({"baton_patch": {}, "output": {"items": [item, invented]}}))
-    with chat_server(answer) as server:
-        configure(monkeypatch, server, PROMPT_PRICE="2.50")
-        run = await initialize(worker, write_files(tmp_path / "project", PYTHON), tmp_path / "out")
-    roadmap = (tmp_path / "out" / "ROADMAP.md").read_text()
-    assert "Split the order book" in roadmap
-    assert "bigger machine" not in roadmap
-    assert run.result.spend.micro_usd == 2_500
 
 
 async def test_a_wrong_folder_fails_at_once(worker: Worker, tmp_path: Path) -> None:
