@@ -74,7 +74,7 @@ class Snapshot(Record):
     def scope(self) -> str:
         """A description of what is under review."""
         subject = f"what changed {self.compared_with}" if self.compared_with else "the whole project"
-        return f"{subject}, {len(self.files)} files with {self.lines} lines"
+        return f"{len(self.files)} programs with {self.lines} lines, of {subject}"
 
 
 class Finding(Record):

@@ -384,7 +384,9 @@ async def take_snapshot(context: StageContext[Baton]) -> StageResult:
             f"Not under review: {unread}"[:400] if unread else "Nothing is left out of it",
             "The source was read, not executed",
         ],
-        decision_log=[f"Reviewed {snapshot.compared_with or 'the whole project'} as it was when the review began"],
+        decision_log=[
+            f"Reviewed the programs {snapshot.compared_with or 'of the project'} as they were when the review began"
+        ],
     )
     readable = any(file.language == "Python" for file in snapshot.files) or (
         bool(snapshot.files) and configured_model("take-snapshot") is not None

@@ -437,7 +437,7 @@ def _summarise(tree: SourceTree, stack: TechStack) -> Iterator[str]:
         own = {manifest.name for manifest in stack.manifests}
         runtime = (dependency.name for dependency in dependencies if dependency.group == "runtime")
         names = [name for name in dict.fromkeys(runtime) if name not in own]
-        yield f"{len(dependencies)} dependencies declared, {pinned}" + (f": {_join_first(names)}" if names else "")
+        yield f"{len(dependencies)} dependencies declared ({pinned})" + (f": {_join_first(names)}" if names else "")
     command = best_command(stack, "test")
     run = f"`{command.line}` tests ({command.origin})" if command else "no command found that runs them"
     yield f"{len(stack.tests)} test files, {run}" if stack.tests else "No test files found"
@@ -473,7 +473,11 @@ def _list_constraints(tree: SourceTree, stack: TechStack) -> Iterator[str]:
 def _list_open_questions(tree: SourceTree, stack: TechStack) -> Iterator[str]:
     if not license_files(tree):
         declared = f"The manifest says {stack.license}, and no file has the text of the licence: add one?"
-        yield declared if stack.license else "No file or manifest for a licence: under which terms may others use this?"
+        yield (
+            declared
+            if stack.license
+            else "No licence file or manifest entry was found: under which terms may others use this?"
+        )
     has_code = any(language.kind == "programming" for language in stack.languages)
     if not stack.tests and has_code:
         yield "No test files were found: how is a change known to be right?"

@@ -69,7 +69,7 @@ class TestDetect:
     def test_open_questions(self, stack_of: StackOf) -> None:
         """Each thing that is missing or contradictory becomes one question."""
         table: list[tuple[Files, str]] = [
-            ({"a.py": "x"}, "No file or manifest for a licence"),
+            ({"a.py": "x"}, "No licence file or manifest entry"),
             ({"a.py": "x"}, "No test files were found"),
             ({"a.py": "x"}, "No workflows were found"),
             ({"a.py": "x"}, "No README was found"),
