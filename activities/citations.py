@@ -45,8 +45,8 @@ def join_lines(lines: Iterable[str]) -> tuple[str, list[int]]:
 
 
 def _begins_in(lines: Sequence[str], first: int, words: str) -> bool:
-    if not 0 <= first < len(lines):
-        return False
+    if not 0 <= first < len(lines) or words in lines[first]:
+        return 0 <= first < len(lines)
     last, length = first + 1, 0
     while last < len(lines) and length < len(words):
         length, last = length + len(lines[last]), last + 1
