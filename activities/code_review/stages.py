@@ -1,7 +1,6 @@
 """The stages of `code_review`: snapshot → security auditor beside performance reviewer → coordinator.
 
-Bandit and ruff find, and a configured model adds findings that it can quote. Snapshot and reviews travel as artifacts;
-the coordinator merges the reviewers' handoff reports.
+Bandit and ruff find, a configured model adds what it can quote, and the coordinator merges the reports.
 """
 
 import asyncio

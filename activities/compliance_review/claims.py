@@ -1,9 +1,7 @@
 """The records of `compliance_review`, and the sentences that carry facts from the research to the compliance agent.
 
-No record holds an address, a name or a sentence of an e-mail. A contract's fact is a sentence, readable by people and
-models. Each kind of claim has fixed forms that rules can parse: `parse_claim(claim.sentence) == claim`. Only domains,
-references, dates and amounts fit into a form, so the text of an e-mail cannot pass through it; and only one tool can
-make each kind of claim.
+Each kind of claim has fixed forms that rules can parse, `parse_claim(claim.sentence) == claim`, and one tool that can
+make it. Only domains, references, dates and amounts fit into a form, so no text or address of an e-mail can.
 """
 
 import contextlib

@@ -1,8 +1,6 @@
 """A policy of rules in TOML, the registers in CSV, and how the facts of a contract compare with each rule.
 
-A comparison is not a verdict: it says what agrees, what differs and what was not found, because it was never
-requested, a tool failed or the answer is too old. Only a model's answer makes a verdict of it, and none more lenient
-than the comparison.
+A comparison is not a verdict: only a model's answer makes one of it, and none more lenient than the comparison.
 """
 
 import csv

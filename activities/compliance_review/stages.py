@@ -1,7 +1,6 @@
 """The stages of `compliance_review`: research → decide under a contract → explain.
 
-The research reads mailbox and thread. The deciding agent gets only a contract of facts. The explanation lists what the
-agent saw, from where, and what was withheld.
+The research reads mailbox and thread; the deciding agent gets only a contract of facts.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """The four agents of `contract_review`: rules find and quote; a model, if one is configured, judges for a side.
 
-A model may add findings that quote the contract. It cannot remove or change what a rule found, so a contract that
-persuades the model hides nothing.
+A model cannot remove or change what a rule found, so a contract that persuades it hides nothing.
 """
 
 import asyncio

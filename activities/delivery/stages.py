@@ -1,7 +1,6 @@
 """The stages of `delivery`: plan → draft → implement → test → review, then the branch is offered or withdrawn.
 
-The work is in git: each round of the implementer is a commit, and a stage gets its commit as a parameter, so any
-worker can repeat it.
+Each round is a commit, and a stage gets its commit as a parameter, so any worker can repeat it.
 """
 
 from collections.abc import Awaitable, Callable
