@@ -4,14 +4,10 @@ from pydantic import JsonValue
 
 from baton.budget.billing import beyond_outcomes, carried_beyond, spent_in
 from baton.core.budget import Budget, Shortage
-from baton.core.costs import CostTracking
+from baton.core.costs import NO_LIMIT, CostTracking
 from baton.core.history import Outcome, Spend
 from baton.core.messages import PipelineInput, PipelineResult
 from baton.core.stages import StageSpec
-from baton.wire.money import MICRO_PER_USD
-
-NO_LIMIT_MICRO_USD = 1_000_000 * MICRO_PER_USD
-"""The remaining budget in handoffs of a pipeline without a budget."""
 
 
 class BudgetAccount:
@@ -24,7 +20,7 @@ class BudgetAccount:
 
     def __init__(self, start: PipelineInput) -> None:
         self.limited = start.budget is not None
-        self.budget = start.budget or Budget(initial_micro_usd=NO_LIMIT_MICRO_USD)
+        self.budget = start.budget or Budget(initial_micro_usd=NO_LIMIT)
         self._continued = start.continued > 0 and self.limited  # then the budget includes what was spent
         if not self.limited:
             self.charge_unreserved("", beyond_outcomes(start))
@@ -85,7 +81,7 @@ class BudgetAccount:
         if recorded and self._continued:
             return
         self.budget = self.budget.relayed(cost, comes_back=comes_back)
-        self.limited = self.limited or cost.spent_micro_usd + cost.remaining_micro_usd < NO_LIMIT_MICRO_USD
+        self.limited = self.limited or cost.has_limit
 
     def reserve_child(self, seq: int, name: str) -> Budget | None:
         """Reserve all that is free and return it as a child's budget, with one reservation for each step."""

@@ -5,8 +5,14 @@ from typing import Self
 from pydantic import Field
 
 from baton.core.history import Spend
-from baton.wire.money import Usd, UsdSpent, to_micro_usd, to_usd
+from baton.wire.money import MICRO_PER_USD, Usd, UsdSpent, to_micro_usd, to_usd
 from baton.wire.records import Count, OpenRecord
+
+NO_LIMIT = 1_000_000 * MICRO_PER_USD
+"""What messages say is left without a budget, in millionths of a US dollar, because their schema wants a number.
+
+Readers take a message for one without a budget if spent and remaining amount to this or more.
+"""
 
 
 class TokenSpent(OpenRecord):
@@ -26,7 +32,8 @@ class CostTracking(OpenRecord):
 
     Attributes:
         cost_spent_so_far_usd: Spent since the task began, US dollars; it only grows.
-        cost_budget_remaining_usd: What is left, US dollars; at or below zero it may not be executed.
+        cost_budget_remaining_usd: What is left, US dollars; at or below zero it may not be executed. It says nothing
+            unless `has_limit`.
         token_spent: Tokens used since the task began.
     """
 
@@ -51,6 +58,11 @@ class CostTracking(OpenRecord):
             prompt_tokens=self.token_spent.prompt,
             completion_tokens=self.token_spent.completion,
         )
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether the task has a budget."""
+        return self.spent_micro_usd + self.remaining_micro_usd < NO_LIMIT
 
     def after(self, spend: Spend) -> "CostTracking":
         """Return the amounts with an agent's own cost deducted."""

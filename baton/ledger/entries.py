@@ -22,6 +22,7 @@ from typing import Any
 
 import rfc8785
 
+from baton.core.costs import NO_LIMIT
 from baton.core.history import Spend
 from baton.core.outline import Outline
 from baton.core.pending import HandoffAction
@@ -390,19 +391,24 @@ def _is_complete(records: Sequence[AuditHeader]) -> bool:
     )
 
 
+def _budget_text(micro_usd: int) -> str:
+    return f"{to_usd(micro_usd)} USD" if micro_usd < NO_LIMIT else "no limit"
+
+
 def _budget_findings(records: Sequence[AuditHeader]) -> list[str]:
     """Return where a run's budget shrank, or grew without a person's top-up on record."""
     findings, budgets, topped_up = [], dict[str | None, int](), False
     for record in records:
         topped_up = topped_up or (record.kind, record.status) == (Kind.DECISION, _TOP_UP)
         cost = record.cost
-        if cost is None or cost.remaining_micro_usd is None or record.status == HandoffStatus.REJECTED:
+        if cost is None or record.status == HandoffStatus.REJECTED:
             continue
-        budget = cost.spent_micro_usd + cost.remaining_micro_usd
+        remaining = cost.remaining_micro_usd
+        budget = NO_LIMIT if remaining is None else cost.spent_micro_usd + remaining
         previous = budgets.setdefault(record.run_id, budget)
         if budget < previous or (budget > previous and not topped_up):
             findings.append(
-                f"record {record.sequence}: the budget changed from {to_usd(previous)} to {to_usd(budget)} USD"
+                f"record {record.sequence}: the budget changed from {_budget_text(previous)} to {_budget_text(budget)}"
             )
         if budget > previous:
             topped_up = False

@@ -111,7 +111,7 @@ class AuditCost(CamelRecord):
         """Return the cost that a handoff states."""
         return cls(
             spent_micro_usd=tracking.spent_micro_usd,
-            remaining_micro_usd=tracking.remaining_micro_usd,
+            remaining_micro_usd=tracking.remaining_micro_usd if tracking.has_limit else None,
             prompt_tokens=tracking.token_spent.prompt,
             completion_tokens=tracking.token_spent.completion,
         )

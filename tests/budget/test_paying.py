@@ -379,12 +379,15 @@ class TestRelay:
             failed: Any = run.result.output if run.result else []
             assert ["'second'" in failure for failure in failed] == [True]
 
-    async def test_without_a_budget_nothing_is_refused(self, worker: Worker) -> None:
-        """Spend is still reported."""
+    async def test_without_a_budget_nothing_is_refused(self, worker: Worker, safeguards: Safeguards) -> None:
+        """Spend is still reported, and the number that stands for no limit is not taken for money on record."""
         sender, receiver = await self.relayed(worker, ["first", "back"], ["receive", "second"], None)
 
         assert [await self.left(worker, run) for run in (sender, receiver)] == [None, None]
         assert (told(sender), told(receiver)) == (2_000, 1_000)
+        async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+            trace = await ledger.trace(sender.task_id or "")
+        assert {record.fields.cost.remaining_micro_usd for record in trace.records if record.fields.cost} == {None}
 
 
 async def test_roll_backs_do_not_overrun_the_budget(worker: Worker) -> None:

@@ -219,6 +219,7 @@ class TestTaskCost:
         ("costs", "finding"),
         [
             pytest.param([cents(10), cents(20, remaining_micro_usd=400_000)], "budget changed", id="the budget grew"),
+            pytest.param([cents(10), cents(20, remaining_micro_usd=None)], "to no limit", id="the budget is gone"),
             pytest.param([cents(20, own_micro_usd=1)], "shares add up to 0.000001", id="a share is wrong"),
         ],
     )
@@ -236,9 +237,14 @@ class TestTaskCost:
         topped_up = [entry(0, cost=cents(10)), decision, entry(2, cost=more)]
         assert task_cost(headers(*topped_up)).findings == ()
         later = entry(3, cost=cents(30, remaining_micro_usd=300_000))
-        assert "record 4: the budget changed from 0.5 to 0.6" in task_cost(headers(*topped_up, later)).findings[0]
+        assert (
+            "record 4: the budget changed from 0.5 USD to 0.6 USD" in task_cost(headers(*topped_up, later)).findings[0]
+        )
         shrunk = entry(2, cost=cents(20, remaining_micro_usd=100_000))
-        assert "changed from 0.4 to 0.3" in task_cost(headers(entry(0, cost=cents(10)), decision, shrunk)).findings[0]
+        assert (
+            "changed from 0.4 USD to 0.3 USD"
+            in task_cost(headers(entry(0, cost=cents(10)), decision, shrunk)).findings[0]
+        )
 
     def test_a_child_pipeline_has_its_own_budget(self) -> None:
         """It starts with nothing spent, and its cost is in its parent's figures after its end (C-12)."""

@@ -112,6 +112,24 @@ class TestCostOf:
         assert (cost.own, cost.after(Spend(micro_usd=own)).own) == (None, Spend(micro_usd=own))
         assert cost.after(Spend(micro_usd=own)).spent == tracking.after(Spend(micro_usd=own)).spent
 
+    @pytest.mark.parametrize(
+        ("spent", "left", "recorded"),
+        [
+            pytest.param(0, 1_000_000, None, id="nothing spent"),
+            pytest.param(20, 999_980, None, id="spent and left add up to it"),
+            pytest.param(0, 2_500_000, None, id="more than it"),
+            pytest.param(20, 999_979.999999, 999_979_999_999, id="a budget just below it"),
+        ],
+    )
+    def test_a_message_without_a_budget_has_no_amount_left(self, spent: int, left: float, recorded: int | None) -> None:
+        """Its schema wants a number, which no record repeats as money."""
+        tracking = message()["costTracking"] | {"costSpentSoFarUSD": spent, "costBudgetRemainingUSD": left}
+
+        cost = cost_of({"costTracking": tracking})
+
+        assert cost is not None
+        assert cost.remaining_micro_usd == recorded
+
     def test_an_overdrawn_budget_is_recorded(self) -> None:
         """The remaining budget can be negative (S3-6.1-m)."""
         tracking = message()["costTracking"] | {"costBudgetRemainingUSD": -0.05}
