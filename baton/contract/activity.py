@@ -6,13 +6,14 @@ import inspect
 import json
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from baton.artifacts.activity import put_when_possible
 from baton.artifacts.store import ArtifactStore
+from baton.contract.prohibitions import find_prohibitions
 from baton.contract.records import TOOL_DENIED, EventType, SessionEvent, ToolDeniedError
 from baton.contract.registry import tool_key, tool_keys
 from baton.core.messages import ToolLimits
@@ -93,16 +94,46 @@ class SessionLog:
         return self._record(EventType.LLM_RESPONSE, text, exclude)
 
     def user_message(self, text: str, *, exclude: bool = False) -> SessionEvent:
-        """Record a person's message."""
-        return self._record(EventType.USER_MESSAGE, text, exclude)
+        """Record a person's message; its sentences that forbid something become constraints of later contracts."""
+        found = [] if exclude else find_prohibitions(repair_text(text))
+        return self._record(EventType.USER_MESSAGE, text, exclude, prohibitions=found or None)
 
     def assistant_message(self, text: str, *, exclude: bool = False) -> SessionEvent:
         """Record the agent's message to a person."""
         return self._record(EventType.ASSISTANT_MESSAGE, text, exclude)
 
-    def decision(self, text: str, *, accepted: bool = True, exclude: bool = False) -> SessionEvent:
-        """Record a decision; only accepted ones cross."""
-        return self._record(EventType.DECISION, text, exclude, accepted=accepted)
+    def decision(
+        self,
+        text: str,
+        *,
+        accepted: bool = True,
+        rests_on: Iterable[str | SessionEvent] = (),
+        exclude: bool = False,
+    ) -> SessionEvent:
+        """Record a decision; only accepted ones cross, and only while what they rest on is fresh.
+
+        Args:
+            text: What was decided.
+            accepted: Whether it was accepted.
+            rests_on: Its sources in this run of the stage: events, or tools by name for their last results.
+            exclude: Whether to keep it from every other agent.
+
+        Raises:
+            ValueError: A tool has no result in this run of the stage.
+        """
+        if isinstance(rests_on, str):
+            raise TypeError(f"rests_on is {rests_on!r}; give a list, such as [{rests_on!r}]")
+        sources = [source.id if isinstance(source, SessionEvent) else self._last_result(source) for source in rests_on]
+        return self._record(EventType.DECISION, text, exclude, accepted=accepted, rests_on=sources or None)
+
+    def _last_result(self, tool: str) -> str:
+        """Return the id of a tool's last result."""
+        with self._lock:
+            results = {tool_key(event.tool_name or ""): event for event in self.events if event.success is not None}
+        if (event := results.get(tool_key(tool))) is None:
+            names = ", ".join(repr(result.tool_name) for result in results.values()) or "none"
+            raise ValueError(f"the tool {tool!r} has no result in this run of the stage; results have: {names}")
+        return event.id
 
     def brainstorm(self, text: str, *, exclude: bool = False) -> SessionEvent:
         """Record a loose idea; it never crosses."""

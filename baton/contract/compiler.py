@@ -25,10 +25,10 @@ from baton.contract.draft import (
     Draft,
     EventOutcome,
     Processor,
+    bounded_tokens,
     contract_tokens,
     fact_line,
     is_unknown_source,
-    render_contract,
 )
 from baton.contract.records import (
     CONTRACT_CURRENT,
@@ -51,6 +51,7 @@ def assemble(draft: Draft, facts: Sequence[Fact] | None = None) -> HandoffContra
     request = draft.request
     counts = draft.label_counts()
     optional: dict[str, Any] = {
+        "constraints": draft.constraints or None,
         "output_schema": request.output_schema,
         "receiving_agent_version": request.receiving_agent_version,
         "traceparent": request.traceparent,
@@ -153,11 +154,13 @@ def leave_out_stale(draft: Draft) -> None:
 
 
 def _leave_out_resting(draft: Draft, label: str, is_bad: Callable[[SessionEvent], bool]) -> None:
-    """Leave out bad events, and what a model said after a bad result in the same run of its stage.
+    """Leave out bad events, what names one as its source, and what a model said after a bad result in the same run.
 
-    A model's statement rests on what its tools answered before it, until the tool answers again.
+    A model's statement rests on what its tools answered before it, until the tool answers again; a decision rests on
+    the sources that it names.
     """
     unsettled = {event.id for event in draft.rest}
+    bad: set[str] = set()
     bad_tools: dict[tuple[str | None, str | None], set[str]] = {}
     for event in draft.events:
         if event.id not in unsettled or event.type is EventType.TOOL_CALL:  # a call never becomes a fact
@@ -165,8 +168,9 @@ def _leave_out_resting(draft: Draft, label: str, is_bad: Callable[[SessionEvent]
         tools = bad_tools.setdefault((event.agent, event.handoff_id), set())
         is_result = event.type is EventType.TOOL_RESULT
         tool = tool_key(event.tool_name or "")
-        if is_bad(event):
+        if is_bad(event) or bad.intersection(event.rests_on or ()):
             draft.leave_out(event, label, _label_subject(event))
+            bad.add(event.id)
             if is_result:
                 tools.add(tool)
         elif is_result:
@@ -205,7 +209,7 @@ def keep_within_budget(draft: Draft) -> None:
         return
     crossing: list[Fact] = []
     contract, facts = assemble(draft, []), draft.facts
-    remaining = limit - draft.estimator(render_contract(contract)) - draft.estimator(FACTS)
+    remaining = limit - bounded_tokens(contract, draft.estimator) - draft.estimator(FACTS)
     positions = {fact.event_id: position for position, fact in enumerate(facts)}
     for fact in sorted(facts, key=lambda fact: (*rank_fact(fact), -positions[fact.event_id])):
         if remaining > 0 and (cost := draft.estimator(fact_line(fact))) <= remaining:
@@ -218,7 +222,7 @@ def keep_within_budget(draft: Draft) -> None:
             remaining -= max(0, extra)
             draft.show_whole(fact)
     # An estimator may count more tokens for the whole than for its parts.
-    while crossing and draft.estimator(render_contract(contract.model_copy(update={"facts": crossing}))) > limit:
+    while crossing and bounded_tokens(contract.model_copy(update={"facts": crossing}), draft.estimator) > limit:
         crossing.pop()
     crossing_ids = {fact.event_id for fact in crossing}
     for fact in facts:

@@ -15,6 +15,7 @@ from pydantic import Field
 from baton.contract.records import (
     DEFAULT_EXPIRY_MINUTES,
     Confidence,
+    Constraint,
     ContractError,
     EventType,
     Fact,
@@ -116,6 +117,7 @@ class ContractPolicy:
 
 
 HEADING = "## Handoff Contract"
+CONSTRAINTS = "\n**Constraints, in the user's words:**\n"
 FACTS = "\n**Facts:**\n"
 """The heading of the facts, if there are any."""
 
@@ -123,6 +125,8 @@ FACTS = "\n**Facts:**\n"
 def render_contract(contract: HandoffContract) -> str:
     """Return a contract as Markdown for an agent's prompt."""
     parts = [f"{HEADING}\n\n**Task:** {single_line(contract.task)}\n"]
+    if contract.constraints:
+        parts += [CONSTRAINTS, *(f"- {single_line(rule.text)}\n" for rule in contract.constraints)]
     if contract.facts:
         parts += [FACTS, *map(fact_line, contract.facts)]
     parts.append(f"\n**Allowed tools:** {_join_names(contract.allowed_tools)}\n")
@@ -145,6 +149,14 @@ def fact_line(fact: Fact) -> str:
 def contract_tokens(contract: HandoffContract, estimator: TokenEstimator = estimate_tokens) -> int:
     """Return the tokens of the rendered contract."""
     return estimator(render_contract(contract))
+
+
+def bounded_tokens(contract: HandoffContract, estimator: TokenEstimator = estimate_tokens) -> int:
+    """Return the tokens that count against a contract's budget: all but those of the constraints, which it always has.
+
+    A budget that they use up would let a prohibition give way, or a run fail because its user forbade much.
+    """
+    return contract_tokens(contract.model_copy(update={"constraints": None}), estimator)
 
 
 @lru_cache(maxsize=4096)
@@ -259,6 +271,17 @@ class Draft:
     def facts(self) -> list[Fact]:
         """The facts so far, in session order."""
         return [self._facts[event.id] for event in self.events if event.id in self._facts]
+
+    @property
+    def constraints(self) -> list[Constraint]:
+        """What the users forbade whose messages are facts, or would be if there were room; each sentence once."""
+        found: dict[str, Constraint] = {}
+        for event, outcome, label in self.fates():
+            crosses = outcome is EventOutcome.FACT or (label or "").startswith(f"{BUDGET}:")
+            if crosses and event.type is EventType.USER_MESSAGE:
+                for text in event.prohibitions or ():
+                    found.setdefault(text, Constraint(text=text, event_id=event.id))
+        return [*found.values()]
 
     def event(self, event_id: str) -> SessionEvent:
         """Return an event by its id."""

@@ -121,6 +121,8 @@ class SessionEvent(OpenRecord):
         success: Whether the tool succeeded; absent if unknown, which does not mean success.
         by_model: Whether a model wrote the result of a tool, as of one that asks another agent.
         accepted: For a decision, whether it was accepted.
+        rests_on: For a decision, the ids of the results that it rests on.
+        prohibitions: For a user's message, its sentences that forbid something, word for word.
         agent: Who recorded it.
         handoff_id: The handoff under which the agent acted.
     """
@@ -139,6 +141,8 @@ class SessionEvent(OpenRecord):
     success: bool | None = None
     by_model: bool = False
     accepted: bool | None = None
+    rests_on: list[Name] | None = None
+    prohibitions: list[Statement] | None = None
     agent: str | None = None
     handoff_id: str | None = None
 
@@ -239,6 +243,18 @@ class Fact(OpenRecord):
     in_full: Annotated[bool | None, NOT_NULL] = None
 
 
+class Constraint(OpenRecord):
+    """What a user forbade, which every receiver obeys.
+
+    Attributes:
+        text: The user's sentence, word for word.
+        event_id: The session event of the user's message.
+    """
+
+    text: Statement
+    event_id: Identifier
+
+
 class OutputSchemaRef(OpenRecord):
     """A reference to the schema of the receiver's output, by name and version in a registry.
 
@@ -271,6 +287,7 @@ class HandoffContract(OpenRecord):
         receiving_agent: The name of the receiver, by which the contract is routed.
         task: The task, at most 500 characters.
         facts: The facts that the receiver may know.
+        constraints: What users forbade; absent if they forbade nothing.
         excluded_context: The reasons why content was left out, each label once.
         allowed_tools: The tools that the receiver may call.
         forbidden_tools: The tools that the receiver may not call.
@@ -289,6 +306,7 @@ class HandoffContract(OpenRecord):
     receiving_agent: Identifier
     task: Task
     facts: list[Fact]
+    constraints: Annotated[list[Constraint] | None, NOT_NULL] = None
     excluded_context: list[Label]
     allowed_tools: list[Name]
     forbidden_tools: list[Name]
@@ -448,6 +466,9 @@ class Explanation(CompactRecord):
             lines.append(f"- **Its output must fit:** {contract.output_schema}")
         lines.append(f"- **Tools allowed:** {_join_names(contract.allowed_tools)}")
         lines.append(f"- **Tools forbidden:** {_join_names(contract.forbidden_tools)}")
+        if contract.constraints:
+            lines += ["", f"## What users forbade ({len(contract.constraints)})", ""]
+            lines += [f"- {single_line(rule.text)} (event `{rule.event_id}`)" for rule in contract.constraints]
         lines += ["", f"## Facts it saw ({len(contract.facts)})", ""]
         lines += [
             f"- {single_line(fact.claim)}\n  - {fact.confidence.value}, from `{single_line(fact.source.source)}` by "
@@ -502,10 +523,11 @@ def explain_stage(
     """Explain what one stage was given."""
     events = {event.id: event for event in earlier_events}
     labels = {id: label for message in messages for id, label in message.items()}
+    order = {id: number for number, id in enumerate(events)}  # a signed message sorts its labels
     facts = {fact["eventId"] for fact in contract.get("facts", [])}  # an event that was left out before may cross now
     left_out = [
         LeftOut(event_id=id, label=label, agent=events[id].agent if id in events else None)
-        for id, label in labels.items()
+        for id, label in sorted(labels.items(), key=lambda item: order.get(item[0], len(order)))
         if id not in facts
     ]
     return Explanation(

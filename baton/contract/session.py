@@ -83,6 +83,7 @@ class Session:
         if (excess := len(events) - len(leaving) - MAX_OPEN_EVENTS) > 0:
             least_first = sorted(compiled.contract.facts, key=rank_fact, reverse=True)
             order = [*(id for id in labels if id not in leaving), *(fact.event_id for fact in least_first)]
+            order.sort(key={rule.event_id for rule in compiled.contract.constraints or ()}.__contains__)  # these last
             leaving |= {*order[:excess]}
         for id in leaving:
             if id not in labels:  # a fact that crossed for the last time

@@ -10,13 +10,14 @@ from pydantic import ValidationError
 
 from baton.contract.compiler import CompileReport, parse_trace_id
 from baton.contract.draft import (
+    BUDGET,
     EXCLUDED_TYPES,
     EXPLICIT,
     FAILED,
     TYPE,
     UNSUPPORTED,
     EventOutcome,
-    contract_tokens,
+    bounded_tokens,
     is_unknown_source,
     make_label,
 )
@@ -123,6 +124,7 @@ def check_context(
         findings += [_missing_label_finding(label) for label in sorted(missing)]
     for number, fact in list_objects(members.get("facts")):
         findings += _check_fact(f"/facts/{number}", fact, withheld, crossed, events_by_id, withheld_contents)
+    findings += _check_constraints(members, withheld, crossed, events_by_id)
     task = as_text(members.get("task")).strip()
     if task and (source := withheld_contents.get(task)):
         text = f"'/task' says what the event {source!r} says, which does not cross; put it in other words"
@@ -209,6 +211,27 @@ def _check_fact(
     if event is not None and fact.get("confidence") == Confidence.HIGH.value and not event.is_certain:
         findings.append(f"{at!r} is of high confidence, and its event is not a tool's success; say how sure it is")
     return [_finding(Check.CONTEXT, text, at) for text in findings]
+
+
+def _check_constraints(
+    members: Mapping[str, Any],
+    withheld: Mapping[str, str | None],
+    crossed: frozenset[str] | None,
+    events_by_id: Mapping[str, SessionEvent],
+) -> list[Finding]:
+    """Return a finding for each constraint that is not a sentence of a user's message that crosses, or had no room."""
+    findings = []
+    for number, rule in list_objects(members.get("constraints")):
+        event_id = as_text(rule.get("eventId"))
+        event = events_by_id.get(event_id)
+        had_no_room = (withheld.get(event_id) or "").startswith(f"{BUDGET}:")
+        may_cross = had_no_room or (event_id not in withheld if crossed is None else event_id in crossed)
+        is_said = not events_by_id or (event is not None and rule.get("text") in (event.prohibitions or ()))
+        if not (may_cross and is_said):
+            at = f"/constraints/{number}"
+            text = f"{at!r} is not what a user forbade in a message that crosses; take it out"
+            findings.append(_finding(Check.CONTEXT, text, at))
+    return findings
 
 
 MAX_CONTRACT_FINDINGS = 50
@@ -306,7 +329,7 @@ def _check_budget(members: Mapping[str, Any], record: HandoffContract | None, ma
         return []
     claims = (as_text(fact.get("claim")) for _, fact in list_objects(members.get("facts")))
     estimates = (estimate_tokens(text) for text in (as_text(members.get("task")), *claims))
-    tokens = sum(estimates) if record is None else contract_tokens(record)
+    tokens = sum(estimates) if record is None else bounded_tokens(record)
     if tokens <= max_tokens:
         return []
     text = f"it takes {tokens} tokens and the receiver has room for {max_tokens}; leave facts out, or split the work"

@@ -82,6 +82,8 @@ async def research(context: StageContext[Baton]) -> StageResult:
     log.rejected_assumption(f"Pricing is the only factor. {word}-rejected")
     log.internal_note(f"Ann owes me lunch. {word}-note")
     log.decision("The email goes to one recipient.")
+    log.decision(f"It offers 100 {word}-stale.", rests_on=["crm.lookup_pricing"])
+    log.user_message(f"Write to them. {'It is urgent. ' * 90}Never name another customer.")
     log.user_message(f"Hurry up! {word}-user", exclude=True)
     return StageResult(baton_patch=BatonPatch(current_state=[f"Researched: {customer}"]))
 

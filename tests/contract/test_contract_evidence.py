@@ -119,6 +119,28 @@ class TestEvidence:
 
         assert (Check.CONTEXT, at) in errors({**contract, "excludedContext": labels}, report=report)
 
+    @pytest.mark.parametrize(
+        ("words", "about"),
+        [
+            pytest.param("Touch the report", {}, id="other words"),
+            pytest.param("Do not wait", {"eventId": "evt-idea"}, id="of another event"),
+            pytest.param("Do not wait", {"eventId": "evt-99"}, id="of no event"),
+        ],
+    )
+    @pytest.mark.parametrize("with_report", [True, False])
+    def test_constraints_are_what_a_user_forbade(self, words: str, about: dict[str, str], with_report: bool) -> None:
+        """An agent cannot add a rule in a user's name (S5-valid-d)."""
+        said = event("user_message", "Hurry. Do not wait", id="evt-said", prohibitions=["Do not wait"])
+        contract, report = self.compiled(said)
+        rules = contract["constraints"]
+        assert rules == [{"text": "Do not wait", "eventId": "evt-said"}]
+        known = {"report": report if with_report else None, "events": [said]}
+        assert errors(contract, **known) == []
+
+        forged = {**contract, "constraints": [*rules, {"text": words, "eventId": "evt-said", **about}]}
+
+        assert errors(forged, **known) == [(Check.CONTEXT, "/constraints/1")]
+
     def test_labels_are_missed_without_a_report_too(self) -> None:
         """The marks and types of the events say which there have to be (C-41)."""
         contract, _ = self.compiled()

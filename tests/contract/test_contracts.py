@@ -64,13 +64,15 @@ class TestContracts:
         explanation = await handle.query(QUERY_EXPLAIN, "review", result_type=Explanation)
 
         assert result.output == {"approved": True}
-        assert [fact.claim for fact in explanation.terms.facts] == [
-            "The recipient is an enterprise customer.",
-            "The email goes to one recipient.",
-        ]
+        *facts, asked = [fact.claim for fact in explanation.terms.facts]
+        assert facts == ["The recipient is an enterprise customer.", "The email goes to one recipient."]
+        assert "Never name" not in asked  # the history has the beginning of a long message
+        assert [rule.text for rule in explanation.terms.constraints or ()] == ["Never name another customer."]
+        assert "Never name another customer." in explanation.to_markdown()
         assert sorted(omission.label for omission in explanation.left_out) == [
             "explicit:user_message",
             "stale:crm.lookup_pricing",
+            "stale:decision",
             "type:brainstorm",
             "type:internal_note",
             "type:rejected_assumption",

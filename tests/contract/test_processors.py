@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from baton.contract.compiler import compile_contract
-from baton.contract.draft import ContractPolicy, Draft
-from baton.contract.records import Confidence, ContractError, EventType, SessionEvent, SourceProvenance
-from tests.contract.contract_material import NOW, event, request, result
+from baton.contract.draft import ContractPolicy, Draft, render_contract
+from baton.contract.records import Confidence, Constraint, ContractError, EventType, SessionEvent, SourceProvenance
+from baton.contract.validation import validate_contract
+from tests.contract.contract_material import NOW, SCHEMAS, event, request, result
 
 
 def fate(candidate: SessionEvent, policy: ContractPolicy | None = None, *others: SessionEvent) -> str:
@@ -265,8 +266,55 @@ class TestWhatRestsOnFailures:
         assert [fact.event_id for fact in contract.facts] == ["before", "passed", "after"]
         assert contract.excluded_context == ["failed:tests.run", "failed:llm_response"]
 
+    @pytest.mark.parametrize(
+        ("source", "rests_on", "label"),
+        [
+            pytest.param(result("It costs 20 USD", 45, id="price"), ["price"], "stale:decision", id="a stale one"),
+            pytest.param(
+                result("no answer", id="price", success=False), ["price"], "failed:decision", id="a failed one"
+            ),
+            pytest.param(result("It costs 20 USD", id="price"), ["price"], None, id="a fresh one"),
+            pytest.param(result("It costs 20 USD", 45, id="price"), None, None, id="none"),
+        ],
+    )
+    def test_a_decision_is_as_good_as_the_sources_that_it_names(
+        self, source: SessionEvent, rests_on: list[str] | None, label: str | None
+    ) -> None:
+        """And one that rests on such a decision too; without a named source it crosses."""
+        decided = event("decision", "Offer 20 USD", id="offer", accepted=True, rests_on=rests_on)
+        after = event("decision", "Ask for 200", id="order", accepted=True, rests_on=["offer"])
+
+        labels = compile_contract([source, decided, after], request()).contract.excluded_counts or {}
+
+        assert {name: count for name, count in labels.items() if name.endswith("decision")} == (
+            {label: 2} if label else {}
+        )
+
 
 class TestBudget:
+    def test_a_prohibition_is_a_constraint_also_where_its_message_has_no_room(self) -> None:
+        """Word for word, once, beside the budget; what others wrote forbids nothing."""
+        words = "Never touch the public API report."
+        said = {"prohibitions": [words]}
+        events = [
+            event("user_message", f"Write the notes of 1.2. {words} {'Thank you. ' * 90}", 60, id="request", **said),
+            event("user_message", words, 50, id="again", exclude_from_handoff=True, **said),
+            event("llm_response", "Never mind the report.", id="model", prohibitions=["Never mind the report."]),
+            *(result(f"Commit {number}", 2, id=f"commit-{number}") for number in range(9)),
+        ]
+        bare = compile_contract([], request()).report.contract_tokens
+        compiled = compile_contract(events, request(max_tokens=bare + 90))
+        contract = compiled.contract
+
+        assert contract.constraints == [Constraint(text=words, event_id="request")]
+        assert "budget:user_message" in contract.excluded_context
+        assert {fact.source.source for fact in contract.facts} == {"crm.lookup"}
+        assert words in render_contract(contract)
+        verdict = validate_contract(
+            contract, now=NOW, report=compiled.report, events=events, max_tokens=bare + 90, schemas=SCHEMAS
+        )
+        assert verdict.errors == []
+
     def test_what_a_user_asked_and_forbade_is_kept_first(self) -> None:
         """Without it the receiver does something else, or what it may not do; tools can be called again."""
         events = [
