@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from baton.core.patching import merge_patch as merge_patch
     from baton.core.receivers import ReceiverRequirements as ReceiverRequirements
     from baton.core.rendering import render as render
+    from baton.core.stages import OnReport as OnReport
     from baton.core.stages import Retries as Retries
     from baton.core.state import MergeStrategy as MergeStrategy
     from baton.errors import ApprovalDeniedError as ApprovalDeniedError
@@ -88,6 +89,8 @@ if TYPE_CHECKING:
     from baton.pipelines.workflow_function import pipeline as pipeline
     from baton.pipelines.workflow_steps import ContinueAfter as ContinueAfter
     from baton.plugin import BatonPlugin as BatonPlugin
+    from baton.report.merging import merge_reports as merge_reports
+    from baton.report.records import HandoffReport as HandoffReport
     from baton.runs.client_connection import connect as connect
     from baton.safety.detector import detect as detect
     from baton.safety.scan import Category as Category
@@ -112,7 +115,7 @@ _HOMES = {
     "core.messages": "Overview PipelineInput PipelineResult PipelineStatus StageResult",
     "core.rendering": "render",
     "core.exhibits": "Exhibit",
-    "core.stages": "Retries",
+    "core.stages": "OnReport Retries",
     "errors": (
         "ApprovalDeniedError ArtifactConflictError ArtifactCorruptError ArtifactError ArtifactNotFoundError "
         "BatonError BudgetExhaustedError ConfigurationError HistoryError InputError OutdatedError ParameterError "
@@ -131,6 +134,8 @@ _HOMES = {
     "pipelines.workflow_steps": "ContinueAfter",
     "pipelines.workflow_function": "pipeline",
     "plugin": "BatonPlugin",
+    "report.merging": "merge_reports",
+    "report.records": "HandoffReport",
     "runs.client_connection": "connect",
     "safety.scan": "Category ScanPolicy Suspicion",
     "safety.detector": "detect",

@@ -12,8 +12,8 @@ from pydantic import Field
 from activities.pages import code, text
 from activities.source_files import is_test_file
 from baton import BatonError, __version__
+from baton.report.merging import merge_reports
 from baton.report.records import HandoffReport, Note, Readiness, ReportDecision, ReportFindings, Status
-from baton.report.rules import merge_reports
 from baton.wire.records import Record
 
 Severity = Literal["high", "medium", "low"]

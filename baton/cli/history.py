@@ -182,6 +182,7 @@ def history_as_json(record: RunRecord) -> dict[str, Any]:
                 "warnings": entry.warnings,
                 "removed_constraints": entry.removed_constraints,
                 "conflicts": [conflict.model_dump(mode="json") for conflict in entry.conflicts],
+                "report": entry.report.model_dump(mode="json") if entry.report else None,
                 "spend": dict(entry.spend),
                 "digest": baton.digest,
             }

@@ -16,7 +16,7 @@ from baton.core.baton import Baton, BatonPatch
 from baton.core.budget import Budget
 from baton.core.decisions import Decided, Decision, Vote, Waiting
 from baton.core.exhibits import Exhibit
-from baton.core.history import CompensationRecord, Conflict, HistoryEntry, Outcome, Spend
+from baton.core.history import CompensationRecord, Conflict, HistoryEntry, Outcome, Reported, Spend
 from baton.core.messages import (
     Origin,
     Overview,
@@ -63,6 +63,7 @@ SCHEMAS: Mapping[str, type[Record]] = {
     "pending-handoff": PendingHandoff,
     "handoff-decision": HandoffDecision,
     "handoff-report": HandoffReport,
+    "reported": Reported,
     "explanation": Explanation,
     "left-out": LeftOut,
 }

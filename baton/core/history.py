@@ -104,6 +104,8 @@ class StepKind(StrEnum):
 class Conflict(CompactRecord):
     """A field that branches of a fan-out wrote differently; recorded so that no value is lost silently.
 
+    One of the field `decision_log` has a decision of one branch, and that by which another branch rejects it.
+
     Attributes:
         field: The field.
         strategy: How the merge resolved it.
@@ -113,6 +115,39 @@ class Conflict(CompactRecord):
     field: str
     strategy: str
     values: dict[str, Json]
+
+
+class Reported(CompactRecord):
+    """What a stage's handoff report says of its work in brief.
+
+    Attributes:
+        status: completed, partial, blocked or failed.
+        confidence: How sure its agent is, 0 to 100.
+        readiness: Whether the next phase may begin: Yes, With caveats or No.
+    """
+
+    status: str
+    confidence: Integer = Field(ge=0, le=100)
+    readiness: str
+
+    @property
+    def may_proceed(self) -> bool:
+        """Whether the report is ready, perhaps with caveats, and delivers work."""
+        return self.delivers and self.readiness != "No"
+
+    @property
+    def delivers(self) -> bool:
+        """Whether it delivers work: completed or partial."""
+        return self.status in ("completed", "partial")
+
+    def __str__(self) -> str:
+        """Return it as a line of text.
+
+        Example:
+            >>> str(Reported(status="partial", confidence=60, readiness="With caveats"))
+            'partial, confidence 60, ready: With caveats'
+        """
+        return f"{self.status}, confidence {self.confidence}, ready: {self.readiness}"
 
 
 class HistoryEntry(CompactRecord):
@@ -130,7 +165,8 @@ class HistoryEntry(CompactRecord):
         why: Their reason.
         warnings: What was unusual but allowed.
         removed_constraints: Constraints that this step removed.
-        conflicts: Fields that the branches of a fan-out wrote differently.
+        conflicts: Fields that the branches of a fan-out wrote differently, and decisions of one that another rejects.
+        report: What the stage's handoff report says in brief, if it answered with one.
         spend: The cost of the step.
     """
 
@@ -146,6 +182,7 @@ class HistoryEntry(CompactRecord):
     warnings: list[str] = Field(default_factory=list)
     removed_constraints: list[str] = Field(default_factory=list)
     conflicts: list[Conflict] = Field(default_factory=list)
+    report: Reported | None = None
     spend: Spend = Spend()
 
     @property

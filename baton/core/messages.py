@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, JsonValue, PrivateAttr, StringConstraints
 from baton.core.baton import Baton, BatonPatch, BatonT
 from baton.core.budget import Budget
 from baton.core.decisions import Decided, Waiting
-from baton.core.history import Outcome, Spend, StepKind
+from baton.core.history import Outcome, Reported, Spend, StepKind
 from baton.core.inputs import INPUT_NAME, MAX_INPUTS, encode_inputs
 from baton.core.pages import PAGE, read_page
 from baton.core.past import (
@@ -22,6 +22,7 @@ from baton.core.past import (
     check_outcome,
     check_personal_data,
 )
+from baton.core.stages import OnReport
 from baton.core.verdict import Verdict
 from baton.wire.json_values import Json, find_excess
 from baton.wire.records import CompactRecord, Integer, Name, Statement
@@ -304,6 +305,8 @@ class StageInput(CompactRecord):
         left_out: The session events that the contract leaves out and earlier messages did not name: event id to label.
         handoff_id: The handoff that brought it, if any.
         stream: Whether people watch its output while it works.
+        report: The handoff report of the step before, as Markdown; empty if it did not report.
+        on_report: What happens if its own report is not ready.
     """
 
     stage: Name
@@ -326,6 +329,8 @@ class StageInput(CompactRecord):
     left_out: dict[str, str] = Field(default_factory=dict)
     handoff_id: str = ""
     stream: bool = False
+    report: str = ""
+    on_report: OnReport = Field(default=OnReport.STOP, strict=False)
 
     def step(self) -> dict[str, JsonValue]:
         """Return the `step` member of a handoff: everything that has no other member there."""
@@ -409,6 +414,7 @@ class StageReturn(CompactRecord):
         events: The session events that it recorded, for the contracts of later stages.
         journal: The artifact with the texts of events that are kept out of the history.
         streamed: Its output while it worked, if people watched it.
+        report: What its handoff report says in brief, if it answered with one.
     """
 
     stage: Name
@@ -434,6 +440,7 @@ class StageReturn(CompactRecord):
     events: list[dict[str, JsonValue]] = Field(default_factory=list)
     journal: str | None = None
     streamed: list[dict[str, JsonValue]] = Field(default_factory=list)
+    report: Reported | None = None
 
     @classmethod
     def for_input(cls, message: StageInput, **members: Any) -> Self:

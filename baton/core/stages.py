@@ -4,11 +4,24 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from baton.core.baton import Baton
 from baton.errors import PipelineError
+
+
+class OnReport(StrEnum):
+    """What a pipeline does about a handoff report that is not ready; `@pipeline(on_report=…)`."""
+
+    STOP = "stop"
+    """One that is failed or blocked fails its stage; one that says `Ready: No` asks people."""
+    ASK = "ask"
+    """Both ask people."""
+    CONTINUE = "continue"
+    """The pipeline's code decides, by the stage's output."""
+
 
 DEFAULT_DECISIONS = 8
 """How many of the newest decisions a stage gets by default."""

@@ -193,12 +193,26 @@ class PipelineState:
         at: datetime,
         *,
         strategies: Mapping[str, MergeStrategy] = DEFAULT_STRATEGIES,
+        decisions: Sequence[str] | None = None,
+        disputes: Sequence[Conflict] = (),
     ) -> Outcome:
-        """Apply the patches of a fan-out's branches as one change."""
+        """Apply the patches of a fan-out's branches as one change.
+
+        Args:
+            seq: The step's number.
+            name: The step's name.
+            branches: The results of the branches.
+            at: The workflow time.
+            strategies: How each field is merged.
+            decisions: The new decisions of all branches with their authors, instead of the branches' own lists.
+            disputes: Decisions of one branch that another rejects.
+        """
         for branch in branches:
             check_bounds(branch.baton_patch)
         patches = [(branch.stage, branch.baton_patch) for branch in branches]
         merged, conflicts = merge_branches(patches, strategies)
+        if decisions is not None:
+            merged["decision_log"] = [*decisions]
         effect = patch_effect(self.baton, merged, self.stage_rules())
         entries = [
             HistoryEntry(
@@ -209,6 +223,7 @@ class PipelineState:
                 patch=branch.baton_patch,
                 attempt=branch.attempt,
                 warnings=_stage_warnings(branch),
+                report=branch.report,
                 spend=branch.spend,
             )
             for branch in branches
@@ -222,7 +237,7 @@ class PipelineState:
                 patch=effect.change,
                 warnings=effect.warnings,
                 removed_constraints=effect.removed_constraints,
-                conflicts=conflicts,
+                conflicts=[*conflicts, *disputes],
             )
         )
         value: list[JsonValue] = [branch.output for branch in branches]
@@ -352,7 +367,7 @@ def _entry(
 def _stage_entry(
     returned: StageReturn, at: datetime, effect: PatchEffect, warnings: Sequence[str] = (), **further: Any
 ) -> HistoryEntry:
-    further |= {"attempt": returned.attempt, "spend": returned.spend}
+    further |= {"attempt": returned.attempt, "spend": returned.spend, "report": returned.report}
     all_warnings = [*effect.warnings, *warnings, *_stage_warnings(returned)]
     return _entry(returned.seq, returned.stage, at, returned.baton_patch, effect, warnings=all_warnings, **further)
 

@@ -134,7 +134,7 @@ class HandoffCoordinator:
         self._handlers = handlers
         self._state = state
         self._relay = relay
-        self._terms = terms
+        self._terms, self.within = terms, terms.within
         self._publish = publish
         self._contracts = contracting
         self._sender: OutgoingHandoff | None = None

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
@@ -29,7 +29,6 @@ from baton.core.history import SPENT, Spend, find_spend
 from baton.core.inputs import Input, Parameters, decode_inputs, encode_inputs, get_input, input_text
 from baton.core.messages import PromptPart, StageInput
 from baton.core.stages import DEFAULT_WINDOW, Calls, StageSpec, step
-from baton.core.streaming import STREAMED
 from baton.core.turns import Turn
 from baton.errors import ArtifactError, InputError
 from baton.handoff.activity_receive import record_denied_call
@@ -37,8 +36,9 @@ from baton.handoff.store_gate import Gate
 from baton.personal.activity import PersonalDataAccess
 from baton.personal.records import payload_changes
 from baton.personal.store import Vault
-from baton.pipelines.activity_stream import StageStream
+from baton.pipelines.activity_stream import StageStream, heartbeat_details, own_details
 from baton.pipelines.prompt import (
+    HANDOFF_REPORT,
     MAX_READ,
     Kind,
     Material,
@@ -50,6 +50,8 @@ from baton.pipelines.prompt import (
     read_page,
     unknown_id,
 )
+from baton.report.records import find_report
+from baton.report.rendering import render_for_agent
 from baton.telemetry.metrics import PROMPT_LEFT_OUT, Metrics
 from baton.wire.json_values import Json
 from baton.wire.store_clock import now_utc
@@ -201,13 +203,13 @@ class StageContext(Generic[BatonT]):
     def of(cls, baton: BatonT, message: StageInput, parts: WorkerParts, spec: StageSpec | None = None) -> Self:
         """Return the context of one run of a stage."""
         spec = spec or StageSpec(message.stage)
-        details = _heartbeat_details()
+        details = heartbeat_details()
         return cls(
             baton=baton,
             given=message,
             artifacts=ArtifactAccess(parts.artifacts, baton.artifacts, baton.work_scope, parts.counter),
             parts=parts,
-            last_heartbeat=_stage_details(details),
+            last_heartbeat=own_details(details),
             charged=find_spend(details),
             spec=spec,
             window=spec.window,
@@ -401,7 +403,7 @@ class StageContext(Generic[BatonT]):
         for name in self.spec.whole:
             self.input(name)
         texts = [
-            NamedText(Kind.INPUT, name, await self.input_text(name), required=name in self.spec.whole)
+            NamedText(Kind.INPUT, name, await self._prompt_text(name), required=name in self.spec.whole)
             for name in self.inputs
         ]
         if params and self.params:
@@ -434,7 +436,14 @@ class StageContext(Generic[BatonT]):
             texts.append(NamedText(Kind.ARTIFACT, ref.id, text, why=why))
         return texts
 
+    async def _prompt_text(self, name: str) -> str:
+        """Return one input as the prompt shows it: a report as Markdown, anything else as `input_text` returns it."""
+        report = find_report(self.input(name))
+        return await self.input_text(name) if report is None else render_for_agent(report)
+
     def _material(self, texts: list[NamedText], claims: dict[str, str]) -> Material:
+        if (report := self.given.report) and all(item.text != report for item in texts):
+            texts = [NamedText(Kind.INPUT, HANDOFF_REPORT, report), *texts]
         return Material(
             baton=self.baton,
             earlier_decisions=self.given.earlier_decisions,
@@ -468,6 +477,7 @@ class StageContext(Generic[BatonT]):
         facts = self.contract.facts if self.contract else ()
         hashes: dict[str, str | None] = {fact.event_id: fact.whole for fact in facts if fact.whole is not None}
         hashes |= {ref.id: ref.hash for ref in self.artifacts.refs}
+        hashes |= {HANDOFF_REPORT: None} if self.given.report else {}
         inputs = self.inputs.items()
         return hashes | {name: value.hash if isinstance(value, ArtifactRef) else None for name, value in inputs}
 
@@ -494,10 +504,10 @@ class StageContext(Generic[BatonT]):
         """Return the full text for an id in `readable`; None if it is not text."""
         if id in self.inputs:
             try:
-                return await self.input_text(id)
+                return await self._prompt_text(id)
             except (InputError, ArtifactError):
                 return None
-        return await self.artifacts.text_of(self.readable().get(id))
+        return self.given.report if id == HANDOFF_REPORT else await self.artifacts.text_of(self.readable().get(id))
 
     def heartbeat(self, *details: Any) -> None:
         """Send a heartbeat with details that survive a lost worker.
@@ -587,14 +597,4 @@ class StageContext(Generic[BatonT]):
     @property
     def resumed(self) -> list[Any]:
         """The last heartbeat details of a lost run; empty on the first run."""
-        return [*_stage_details(_heartbeat_details())]
-
-
-def _heartbeat_details() -> Sequence[Any]:
-    """Return the last heartbeat details of an earlier run."""
-    return activity.info().heartbeat_details if activity.in_activity() else ()
-
-
-def _stage_details(details: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the stage's own heartbeat details, without cost and stream."""
-    return tuple(item for item in details if not (isinstance(item, dict) and (SPENT in item or STREAMED in item)))
+        return [*own_details(heartbeat_details())]

@@ -16,6 +16,7 @@ from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 from pydantic import JsonValue, ValidationError
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from baton.codec.failures import leaf_errors
 from baton.codec.secrets import mask_values
@@ -26,8 +27,9 @@ from baton.core.baton import Baton, BatonPatch
 from baton.core.history import find_spend
 from baton.core.messages import StageInput, StageResult, StageReturn
 from baton.core.patching import shorten_findings, undeclared_writes, without_echo
-from baton.core.stages import Retries, StageSpec, field_set, name_set
+from baton.core.stages import OnReport, Retries, StageSpec, field_set, name_set
 from baton.core.turns import Turn
+from baton.core.verdict import MAX_FINDING_LENGTH
 from baton.errors import InputError, PatchError
 from baton.handoff.activity_receive import (
     answer_handoff,
@@ -52,6 +54,7 @@ from baton.report.parsing import parse_report
 from baton.report.records import HandoffReport, ReportError
 from baton.report.rules import report_patch
 from baton.wire.json_values import MAX_MESSAGE_VALUES, find_excess, find_unwritable, repair
+from baton.wire.text import single_line
 
 ArgumentT = TypeVar("ArgumentT")
 AnswerT = TypeVar("AnswerT")
@@ -196,7 +199,7 @@ class Stage(Generic[ArgumentT, AnswerT]):
         check = None if schema is None else output_check(context.parts.schemas, schema)
         started = time.monotonic()
         try:
-            result, findings = await self._result(context)
+            result, findings, report = await self._result(context)
             if not findings and check is not None:
                 findings = await asyncio.to_thread(check, result.output)
             events, journal = await context.close_session()
@@ -215,19 +218,21 @@ class Stage(Generic[ArgumentT, AnswerT]):
         finally:
             await context.settle()
         returned = self._to_return(result, context, findings, started)
+        if report is not None:
+            returned = returned.model_copy(update={"report": report.reported})
         if not events:
             return returned
         return returned.model_copy(update={"events": [event.to_json_object() for event in events], "journal": journal})
 
-    async def _result(self, context: StageContext[Any]) -> tuple[StageResult, list[str]]:
-        """Call the function; return its result and the findings, and add its cost to the context."""
+    async def _result(self, context: StageContext[Any]) -> tuple[StageResult, list[str], HandoffReport | None]:
+        """Call the function; return its result, the findings and its report, and add its cost to the context."""
         argument: Any = context if self._takes_context else context.baton
         try:
             answer: Any = await unwrap_group(self._function(argument))
             context.check_calls()
             if isinstance(answer, StageResult):
                 context.charged = context.charged + answer.spend
-            result = _to_result(answer, self, context.baton)
+            result, report = _to_result(answer, self, context.baton)
             findings = _size_findings(result)
             if not findings:
                 result = _to_json(result)
@@ -239,7 +244,11 @@ class Stage(Generic[ArgumentT, AnswerT]):
             if not findings and error.title not in _patch_type_names():
                 raise
             findings = findings or _validation_findings(error)
-        return (StageResult(), findings) if findings else (result, [])
+        if findings:
+            return StageResult(), findings, None
+        if report is not None and not report.status.delivers and context.given.on_report is OnReport.STOP:
+            raise ApplicationError(_stop_text(report), type=REPORTED_FAILURE, non_retryable=True)
+        return result, [], report
 
     def _to_return(
         self, result: StageResult, context: StageContext[Any], findings: list[str], started: float
@@ -335,8 +344,8 @@ def _parse_parameter(function: Any) -> tuple[type[Baton], bool]:
     )
 
 
-def _to_result(answer: Any, stage: Stage[Any, Any], baton: Baton) -> StageResult:
-    """Return a function's answer as a result; a report becomes the patch and the output."""
+def _to_result(answer: Any, stage: Stage[Any, Any], baton: Baton) -> tuple[StageResult, HandoffReport | None]:
+    """Return a function's answer as a result, and its report, if any, which becomes the patch and the output."""
     result = answer if isinstance(answer, StageResult) else None
     report = answer if isinstance(answer, HandoffReport) else None
     if result is not None and result.report is not None:
@@ -344,15 +353,33 @@ def _to_result(answer: Any, stage: Stage[Any, Any], baton: Baton) -> StageResult
     if report is not None:
         result = result or StageResult()
         output = report.to_json_object() if result.output is None else result.output
-        patch = report_patch(report, baton, visible_fields=stage.spec.reads)
-        return result.model_copy(
+        patch = report_patch(report, baton, fields=_patched_fields(stage.spec))
+        result = result.model_copy(
             update={
                 "baton_patch": patch if result.report is None else without_echo(baton.decision_log, patch),
                 "output": output,
                 "report": None,
             }
         )
-    return result or StageResult(baton_patch=_to_patch(answer, stage))
+        return result, report
+    return result or StageResult(baton_patch=_to_patch(answer, stage)), None
+
+
+def _patched_fields(spec: StageSpec) -> frozenset[str] | None:
+    """Return the fields that the stage both sees and writes; None for all."""
+    if spec.reads is None or spec.writes is None:
+        return spec.writes if spec.reads is None else spec.reads
+    return spec.reads & spec.writes
+
+
+REPORTED_FAILURE = "ReportedFailure"
+"""The type of the failure of a stage whose report is failed or blocked."""
+
+
+def _stop_text(report: HandoffReport) -> str:
+    """Return why a report stops the relay: what it says, and what is missing."""
+    missing = f" Open: {'; '.join(report.blockers)}" if report.blockers else ""
+    return single_line(f"its report says {report.reported}. {report.summary}{missing}")[:MAX_FINDING_LENGTH]
 
 
 def _to_patch(answer: Any, stage: Stage[Any, Any]) -> BatonPatch | dict[str, JsonValue]:

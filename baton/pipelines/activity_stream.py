@@ -1,13 +1,15 @@
 """`context.stream`: the output of a running stage, for people who watch."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import JsonValue
 from pydantic_core import to_json
+from temporalio import activity
 
-from baton.core.streaming import MAX_STREAM_LENGTH, Part, PartKind, Streamed
+from baton.core.history import SPENT
+from baton.core.streaming import MAX_STREAM_LENGTH, STREAMED, Part, PartKind, Streamed
 
 
 class StageStream:
@@ -122,3 +124,13 @@ class _HiddenBlock:
 
 def _render(value: Any) -> str:
     return value if isinstance(value, str) else to_json(value, fallback=str).decode()
+
+
+def heartbeat_details() -> Sequence[Any]:
+    """Return the last heartbeat details of an earlier run."""
+    return activity.info().heartbeat_details if activity.in_activity() else ()
+
+
+def own_details(details: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the stage's own heartbeat details, without cost and stream."""
+    return tuple(item for item in details if not (isinstance(item, dict) and (SPENT in item or STREAMED in item)))

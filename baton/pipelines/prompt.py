@@ -24,6 +24,8 @@ from baton.wire.text import TokenEstimator, fence, fit_length, single_line
 
 READ_ARTIFACT = "read_artifact"
 """The tool by which an agent reads texts that its contract or inputs name."""
+HANDOFF_REPORT = "handoff_report"
+"""The name in a prompt of the report that the step before answered with."""
 MAX_ANSWER_TOKENS = 32_000
 """The most tokens reserved for the answer."""
 

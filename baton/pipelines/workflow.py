@@ -28,7 +28,7 @@ from baton.core.messages import (
 )
 from baton.core.patching import PatchRules, patch_effect, shorten_findings
 from baton.core.pending import HandoffDecision, PendingHandoff
-from baton.core.stages import Calls, HasSpec, StageSpec, name_set, same_name, spec_of, step
+from baton.core.stages import Calls, HasSpec, OnReport, StageSpec, name_set, same_name, spec_of, step
 from baton.core.state import DEFAULT_STRATEGIES, MergeStrategy, PipelineState
 from baton.errors import ApprovalDeniedError, PatchError, PipelineError, StageFailedError
 from baton.handoff.relay import HandoffTerms
@@ -42,6 +42,7 @@ from baton.pipelines.workflow_dispatch import (
     run_stage,
     settle_failure,
 )
+from baton.pipelines.workflow_reports import last_report, merged_decisions, report_question
 from baton.pipelines.workflow_steps import (
     LONG_ENOUGH,
     ContinueAfter,
@@ -89,6 +90,7 @@ class Pipeline:
         continue_after: ContinueAfter | None = None,
         handoffs: HandoffTerms | None = None,
         contracts: ContractTerms | None = None,
+        on_report: OnReport = OnReport.STOP,
     ) -> None:
         """Start a pipeline.
 
@@ -102,6 +104,8 @@ class Pipeline:
             handoffs: The terms of handoffs between stages.
             contracts: The terms of contracts, which say what each stage may see and do, compiled from the session
                 events; without them, stages see only the baton.
+            on_report: What happens about a handoff report that is not ready: by default a failed or blocked one
+                fails its stage, and one that says `Ready: No` asks people.
         """
         self._run_input = RunInput(start)
         self._start = start = self._run_input.start
@@ -115,6 +119,7 @@ class Pipeline:
         self._handlers = RunHandlers(self.state, self.task_id, self._account)
         self._handlers.visibility.set_task(self.task_id)
         self._contracts = contracts
+        self._on_report = OnReport(on_report)
         terms = handoffs or HandoffTerms()
         issuer = None
         if contracts is not None:
@@ -195,7 +200,8 @@ class Pipeline:
             StageFailedError: It raised as often as its retries allow, or its patches were rejected as often as
                 its attempts allow. The baton is unchanged.
             InputError: The name or value of an input is not allowed.
-            ApprovalDeniedError: People approve it (`then`), and no unused approval has these params and inputs.
+            ApprovalDeniedError: People approve it (`then`), and no unused approval has these params and inputs; or
+                its report is not ready, and people did not want to continue.
 
         Example:
             ```python
@@ -208,6 +214,7 @@ class Pipeline:
         self._handlers.approvals.use([spec.name], taken, encoded_inputs)
         seq, recorded = await self._steps.begin(spec.name, StepKind.STAGE)
         if recorded is not None:
+            await self._ask_about_report(recorded)
             return stage_results(recorded)[0]
 
         outgoing = self._outgoing_handoff(spec, seq, taken, encoded_inputs, stream=stream)
@@ -221,6 +228,7 @@ class Pipeline:
         with self._steps.under_way(StepKind.STAGE, spec.name, seq):
             async with self._limit.slot():
                 outcome = await run_stage(outgoing, self._handoffs, self._base, accept, task_queue, self._limit)
+        await self._ask_about_report(outcome)
         return stage_results(outcome)[0]
 
     @step
@@ -263,6 +271,7 @@ class Pipeline:
         name = "+".join(names)[:200]
         seq, recorded = await self._steps.begin(name, StepKind.MERGE)
         if recorded is not None:
+            await self._ask_about_report(recorded)
             return stage_results(recorded)
 
         def accept(returned: StageReturn, base: Baton) -> StageReturn:
@@ -282,13 +291,16 @@ class Pipeline:
                 raise StageFailedError("; ".join(map(str, errors))) from errors[0]
             branches = [result for result in results if isinstance(result, StageReturn)]
             self._handlers.visibility.add_seconds(max(branch.seconds for branch in branches))
-            strategies = {**self._strategies, **(merge or {})}
+            strategies, (decisions, disputes) = {**self._strategies, **(merge or {})}, merged_decisions(branches)
             try:
-                outcome = self.state.record_fan_out(seq, name, branches, workflow.now(), strategies=strategies)
+                outcome = self.state.record_fan_out(
+                    seq, name, branches, workflow.now(), strategies=strategies, decisions=decisions, disputes=disputes
+                )
             except PatchError as error:
                 raise StageFailedError(f"the branches of {name!r} cannot be merged: {error}") from error
             self._handoffs.complete_branches(name, handoffs, branches)
         publish(outcome)
+        await self._ask_about_report(outcome)
         return stage_results(outcome)
 
     @step
@@ -541,6 +553,12 @@ class Pipeline:
             raise ValueError(same_name(spec.name, first, stage))
         return spec
 
+    async def _ask_about_report(self, outcome: Outcome) -> None:
+        """Ask people whether to continue if a step's report is not ready; raise `ApprovalDeniedError` if not."""
+        if (question := report_question(outcome, self._on_report)) is not None:
+            within = self._handoffs.within
+            await self.approve(question.title, within=within, asks=question.asks, shows=question.shows)
+
     def _base(self) -> tuple[Baton, int]:
         """Return the current baton and how many steps have ended."""
         return self.state.baton, len(self.state.outcomes)
@@ -570,5 +588,7 @@ class Pipeline:
             branch=bool(branches),
             tool_limits=self._start.tool_limits,
             stream=stream or spec.stream,
+            report=last_report(self.state.outcomes, spec),
+            on_report=self._on_report,
         )
         return OutgoingHandoff(spec, message, self._handoffs.new_id(), branches)

@@ -11,6 +11,7 @@ from baton.contract.registry import OutputSchema, OutputSchemas
 from baton.contract.workflow import ContractTerms
 from baton.core.baton import Baton
 from baton.core.messages import PipelineInput, PipelineResult
+from baton.core.stages import OnReport
 from baton.core.state import MergeStrategy
 from baton.handoff.relay import HandoffTerms
 from baton.pipelines.workflow import Pipeline
@@ -48,6 +49,7 @@ def pipeline(
     continue_after: ContinueAfter | None = None,
     handoffs: HandoffTerms | None = None,
     contracts: ContractTerms | None = None,
+    on_report: OnReport = OnReport.STOP,
 ) -> Callable[[Body], PipelineType]: ...
 
 

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Field, ValidationError, WithJsonSchema, model_validator
 
+from baton.core.history import Reported
 from baton.errors import BatonError
 from baton.wire.records import CamelRecord, CompactRecord, Integer, Statement, has_text
 from baton.wire.text import LINE_BREAKS
@@ -290,9 +291,27 @@ class HandoffReport(ReportRecord):
         return band(self.confidence)
 
     @property
+    def reported(self) -> Reported:
+        """What it says in brief."""
+        return Reported(status=self.status.value, confidence=self.confidence, readiness=self.readiness.value)
+
+    @property
     def may_proceed(self) -> bool:
         """Whether a pipeline continues by itself: the report is ready, perhaps with caveats, and delivers work."""
-        return self.ready_for_next_phase and self.status.delivers
+        return self.reported.may_proceed
+
+
+def find_report(value: object) -> HandoffReport | None:
+    """Return the report that a JSON value is, such as the output of a stage that answered with one; else None."""
+    if not isinstance(value, dict) or not value.keys() >= _REQUIRED:
+        return None
+    try:
+        return HandoffReport.from_json_object(value)
+    except ValidationError:
+        return None
+
+
+_REQUIRED = {"from", "to", "task", "status", "confidence", "summary"}
 
 
 def band(confidence: int) -> Band:

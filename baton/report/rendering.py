@@ -188,21 +188,46 @@ FORMAT = """\
 
 def render_report(report: HandoffReport) -> str:
     """Return a report as Markdown."""
-    findings, context = report.findings, report.context
-    blocks = [
+    return _join_blocks(report, ["---", *_list_sections(report)], _footer(report))
+
+
+def render_for_agent(report: HandoffReport) -> str:
+    """Return a report as Markdown for the next agent's prompt: readiness and advice first, and what was found last.
+
+    A prompt without room for all of it shows its beginning.
+    """
+    return _join_blocks(report, [_footer(report), "---", *_list_sections(report, advice_first=True)], "")
+
+
+def _join_blocks(report: HandoffReport, sections: Sequence[str], footer: str) -> str:
+    head = [
         f"## {TITLE}",
         f"**From:** {report.sender}\n**To:** {report.receiver}\n**Task:** {report.task}\n"
         f"**Status:** {report.status.value}\n**Confidence:** {report.confidence}",
-        "---",
-        f"### Summary\n{escape(report.summary)}",
+    ]
+    return "\n\n".join([*head, *sections, *(["---", footer] if footer else [])]) + "\n"
+
+
+def _footer(report: HandoffReport) -> str:
+    return f"**Handoff Confidence:** {report.handoff_confidence}\n**Ready for Next Phase:** {report.readiness.value}"
+
+
+def _list_sections(report: HandoffReport, *, advice_first: bool = False) -> list[str]:
+    """Return the sections in the format's order, or in that of their use to the next agent."""
+    findings, context = report.findings, report.context
+    found = [
         "### Findings",
         f"#### Key Discoveries\n{_render_numbered(findings.discoveries)}",
         f"#### Artifacts Created\n{_render_bullets(findings.artifacts_created)}",
         f"#### Artifacts Modified\n{_render_bullets(findings.artifacts_modified)}",
+    ]
+    needed = [
         "### Context for Next Agent",
         f"#### Relevant Files\n{_render_table(context.relevant_files)}",
         f"#### Patterns Identified\n{_render_bullets(context.patterns)}",
         f"#### Decisions Made\n{_render_decisions(context.decisions)}",
+    ]
+    advice = [
         "### Blockers / Open Questions",
         _render_boxes(report.blockers, report.resolved_blockers),
         "### Recommendations for Next Agent",
@@ -210,13 +235,9 @@ def render_report(report: HandoffReport) -> str:
         "### Verification Commands",
         _render_fence(report.verification_script),
     ]
-    for note in report.notes:
-        blocks += [f"### {NOTE}{note.heading}", _render_bullets(note.items)]
-    blocks += [
-        "---",
-        f"**Handoff Confidence:** {report.handoff_confidence}\n**Ready for Next Phase:** {report.readiness.value}",
-    ]
-    return "\n\n".join(blocks) + "\n"
+    notes = [text for note in report.notes for text in (f"### {NOTE}{note.heading}", _render_bullets(note.items))]
+    ordered = [*advice, *needed, *found] if advice_first else [*found, *needed, *advice]
+    return [f"### Summary\n{escape(report.summary)}", *ordered, *notes]
 
 
 def _render_items(pairs: Iterable[tuple[str, str]]) -> str:

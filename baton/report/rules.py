@@ -1,24 +1,21 @@
-"""Rules for reports: their consistency, the patch of the baton, and merging."""
+"""Rules for reports: their consistency, and the patch of the baton."""
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from pydantic import JsonValue
 
 from baton.core.artifacts import ArtifactRef
 from baton.core.baton import Baton
+from baton.core.patching import MAX_BULLETS
 from baton.report.records import (
     HandoffReport,
-    Note,
     Readiness,
-    RelevantFile,
-    ReportContext,
     ReportDecision,
     ReportError,
     ReportFinding,
-    ReportFindings,
     Severity,
     Status,
 )
@@ -69,31 +66,43 @@ def _check_advice(report: HandoffReport) -> Iterator[tuple[str, str]]:
         yield "summary", f"has {count} sentences; {MIN_SENTENCES} or {MAX_SENTENCES} are advised"
 
 
+NEXT = "Next: "
+"""The prefix of a recommendation among the open questions; the next report's replace them."""
+
+
 def report_patch(
     report: HandoffReport,
     baton: Baton,
     artifacts: Sequence[ArtifactRef] = (),
-    visible_fields: frozenset[str] | None = None,
+    fields: frozenset[str] | None = None,
 ) -> dict[str, JsonValue]:
     """Return the baton_patch for a report.
 
-    Fields outside ``visible_fields`` are not patched; open blockers are then added to the current state.
+    The lists of questions, checks, paths and artifacts are patched if ``fields`` has them, that is if the stage sees
+    and writes them; otherwise blockers, recommendations and commands are added to the current state.
     """
     errors = [finding for finding in lint_report(report) if finding.severity is Severity.ERROR]
     if errors:
         raise ReportError(errors)
     resolved = set(report.resolved_blockers)
-    fields: dict[str, list[Any]] = {
-        "open_questions": _union((text for text in baton.open_questions if text not in resolved), report.blockers),
+    kept = [text for text in baton.open_questions if text not in resolved and not text.startswith(NEXT)]
+    advice = [f"{NEXT}{recommendation}" for recommendation in report.recommendations]
+    lists: dict[str, list[Any]] = {
+        "open_questions": _union(kept, report.blockers, advice),
+        "acceptance": _union(baton.acceptance, report.verification_commands),
         "work_scope": _union(baton.work_scope, _list_paths(report)),
         "artifacts": _union(baton.artifacts, artifacts),
     }
-    hidden = set() if visible_fields is None else fields.keys() - visible_fields
-    state = _list_state(report) + [f"Open: {blocker}" for blocker in report.blockers if "open_questions" in hidden]
-    patch: dict[str, JsonValue] = {"current_state": [*state]}
+    hidden = set() if fields is None else lists.keys() - fields
+    state = [f"{report.sender}: {report.reported}"]
+    if "open_questions" in hidden:
+        state += [*(f"Open: {blocker}" for blocker in report.blockers), *advice]
+    if "acceptance" in hidden:
+        state += [f"Verify: {command}" for command in report.verification_commands]
+    patch: dict[str, JsonValue] = {"current_state": [*state, *_list_found(report, MAX_BULLETS - len(state))]}
     if report.context.decisions:
         patch["decision_log"] = [format_decision(decision) for decision in report.context.decisions]
-    for name, entries in fields.items():
+    for name, entries in lists.items():
         if name not in hidden and entries != getattr(baton, name):
             patch[name] = [
                 entry.model_dump(mode="json") if isinstance(entry, ArtifactRef) else entry for entry in entries
@@ -108,14 +117,17 @@ def format_decision(decision: ReportDecision) -> str:
     return f"{decision.decision}{rationale}{alternatives}"
 
 
-def _list_state(report: HandoffReport) -> list[str]:
-    """Return the baton's current state from a report, the most important first."""
-    return [
+def _list_found(report: HandoffReport, room: int) -> list[str]:
+    """Return what a report says of the state, the most important first; the last bullet counts what has no room."""
+    found = [
         *split_sentences(report.summary),
         *report.findings.discoveries,
         *(f"Pattern: {pattern}" for pattern in report.context.patterns),
-        *(f"Next: {recommendation}" for recommendation in report.recommendations),
     ]
+    if len(found) <= room:
+        return found
+    shown = found[: max(room - 1, 1)]
+    return [*shown, f"(+{len(found) - len(shown)} more in the report)"]
 
 
 def _list_paths(report: HandoffReport) -> list[str]:
@@ -131,90 +143,3 @@ def _union(*lists: Iterable[Any]) -> list[Any]:
     for entry in itertools.chain.from_iterable(lists):
         merged.setdefault(entry.id if isinstance(entry, ArtifactRef) else entry, entry)
     return list(merged.values())
-
-
-T = TypeVar("T")
-_BEST_FIRST = (Status.COMPLETED, Status.PARTIAL, Status.BLOCKED, Status.FAILED)
-_SUREST_FIRST = (Readiness.YES, Readiness.WITH_CAVEATS, Readiness.NO)
-
-
-def merge_reports(
-    reports: Sequence[HandoffReport], *, sender: str, receiver: str, task: str = "", summary: str = ""
-) -> HandoffReport:
-    """Merge reports of several agents into one; the worst status and the lowest confidence win."""
-    if not reports:
-        raise ValueError("expected at least one report to merge; found none")
-
-    def union(pick: Callable[[HandoffReport], Iterable[str]]) -> list[str]:
-        return [_attribute(text, names) for text, names in _group_entries(reports, pick).items()]
-
-    open_blockers = _group_entries(reports, lambda report: report.blockers)
-    resolved = _group_entries(reports, lambda report: report.resolved_blockers)
-    return HandoffReport(
-        sender=sender,
-        receiver=receiver,
-        task=task or "; ".join(dict.fromkeys(report.task for report in reports)),
-        status=max((report.status for report in reports), key=_BEST_FIRST.index),
-        confidence=min(report.confidence for report in reports),
-        summary=summary or "\n".join(f"{report.sender}: {report.summary}" for report in reports),
-        findings=ReportFindings(
-            discoveries=union(lambda report: report.findings.discoveries),
-            artifacts_created=union(lambda report: report.findings.artifacts_created),
-            artifacts_modified=union(lambda report: report.findings.artifacts_modified),
-        ),
-        context=ReportContext(
-            relevant_files=_merge_files(reports),
-            patterns=union(lambda report: report.context.patterns),
-            decisions=_merge_decisions(reports),
-        ),
-        blockers=[_attribute(text, names) for text, names in open_blockers.items()],
-        resolved_blockers=[_attribute(text, names) for text, names in resolved.items() if text not in open_blockers],
-        recommendations=union(lambda report: report.recommendations),
-        verification_script=_merge_scripts(reports),
-        handoff_confidence=min(report.handoff_confidence for report in reports),
-        readiness=max((report.readiness for report in reports), key=_SUREST_FIRST.index),
-        notes=[
-            Note(heading=_attribute(note.heading, [report.sender]), items=note.items)
-            for report in reports
-            for note in report.notes
-        ],
-    )
-
-
-def _group_entries(
-    reports: Iterable[HandoffReport], pick: Callable[[HandoffReport], Iterable[T]]
-) -> dict[T, list[str]]:
-    """Return every picked entry once, in order, with its senders."""
-    senders: dict[T, list[str]] = {}
-    for report in reports:
-        for entry in pick(report):
-            names = senders.setdefault(entry, [])
-            if report.sender not in names:
-                names.append(report.sender)
-    return senders
-
-
-def _attribute(text: str, names: Iterable[str]) -> str:
-    return f"{text} (from {', '.join(names)})"
-
-
-def _merge_files(reports: Iterable[HandoffReport]) -> list[RelevantFile]:
-    files = _group_entries(reports, lambda report: report.context.relevant_files)
-    return [
-        RelevantFile(file=file.file, lines=file.lines, reason=_attribute(file.reason, names).strip())
-        for file, names in files.items()
-    ]
-
-
-def _merge_decisions(reports: Iterable[HandoffReport]) -> list[ReportDecision]:
-    decisions = _group_entries(reports, lambda report: report.context.decisions)
-    return [
-        decision.model_copy(update={"decision": _attribute(decision.decision, names)})
-        for decision, names in decisions.items()
-    ]
-
-
-def _merge_scripts(reports: Iterable[HandoffReport]) -> str:
-    """Return all scripts, each below a comment with its senders."""
-    scripts = _group_entries(reports, lambda report: list(filter(None, [report.verification_script])))
-    return "\n\n".join(f"# From {', '.join(names)}\n{script}" for script, names in scripts.items())

@@ -169,11 +169,18 @@ def remarks(entry: HistoryEntry) -> list[Change]:
         entry: The entry.
     """
     lines = [Change("!", warning) for warning in entry.warnings]
+    if entry.report is not None:
+        lines.append(Change("=" if entry.report.may_proceed else "!", f"its report says {entry.report}"))
     if entry.removed_constraints:
         lines.append(Change("!", f"took away {quantity(len(entry.removed_constraints), 'constraint')}"))
     for conflict in entry.conflicts:
         *stages, last = conflict.values
         sign = "=" if conflict.strategy == MergeStrategy.UNION else "!"  # a union keeps all values
         text = f"{', '.join(stages)} and {last} wrote {conflict.field}; merged by {conflict.strategy}"
+        if conflict.field == "decision_log":
+            sign, text = (
+                "!",
+                f"{last} rejects what {stages[0]} decided: {' / '.join(map(str, conflict.values.values()))}",
+            )
         lines.append(Change(sign, text))
     return lines

@@ -33,6 +33,20 @@ async def test_hello_runs_as_a_script(server: DevServer, tmp_path: Path) -> None
     assert (ended.code, ended.said.strip()) == (0, "Good morning, Ada."), ended.beside
 
 
+async def test_three_reviewers_report_at_once(server: DevServer, tmp_path: Path) -> None:
+    """Their decisions have authors, the lowest confidence counts, and the disputed decision is asked about."""
+    environment = {**os.environ, "TEMPORAL_ADDRESS": server.address, "PYTHONPATH": str(EXAMPLES.parent)}
+    ended = await ran(sys.executable, str(EXAMPLES / "reviewers.py"), folder=tmp_path, environment=environment)
+
+    assert ended.code == 0, ended.beside
+    for text in (
+        "'confidence': 60",
+        "Keep the tests (from security, confidence 90; speed, confidence 60; style, confidence 75)",
+        "and security rejected it for",
+    ):
+        assert text in ended.said
+
+
 async def test_three_agents_write_an_article_in_one_file(tmp_path: Path) -> None:
     """With a tool, an approval, a ledger, a budget and an embedded server, in at most 45 lines."""
     text = (EXAMPLES / "article.py").read_text(encoding="utf-8")

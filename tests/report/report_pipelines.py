@@ -3,8 +3,8 @@
 from temporalio import workflow
 
 from baton import Pipeline, PipelineInput, PipelineResult
+from baton.report.merging import merge_reports
 from baton.report.records import HandoffReport
-from baton.report.rules import merge_reports
 
 with workflow.unsafe.imports_passed_through():
     from tests.report.report_stages import auditor, explorer, profiler

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from baton.report.merging import merge_reports
 from baton.report.parsing import parse_report
 from baton.report.records import (
     HandoffReport,
@@ -19,7 +20,7 @@ from baton.report.records import (
     Status,
 )
 from baton.report.rendering import render_report
-from baton.report.rules import lint_report, merge_reports
+from baton.report.rules import lint_report
 from tests.report.report_material import report, reports
 
 AUDIT = report(
@@ -69,7 +70,7 @@ class TestMergeReports:
         ]
         assert result.context.patterns == ["Guards (from security-auditor)"]
         assert result.context.decisions == [
-            ReportDecision(decision="Rotate (from security-auditor)", rationale="it leaked")
+            ReportDecision(decision="Rotate (from security-auditor, confidence 90)", rationale="it leaked")
         ]
         assert result.verification_script == "# From security-auditor, performance-opt\nbandit ."
         assert [note.heading for note in result.notes] == ["Tools (from security-auditor)"]
@@ -118,6 +119,30 @@ class TestMergeReports:
             discoveries = result.findings.discoveries
             assert all(any(text in entry for entry in discoveries) for text in source.findings.discoveries)
             assert len(result.verification_commands) >= len(source.verification_commands)
+
+    @pytest.mark.parametrize(
+        ("mine", "theirs", "disputed"),
+        [
+            pytest.param("Use JWT", ("Use sessions", "JWT"), True, id="a word of it"),
+            pytest.param("JWT", ("Use sessions", "Using JWT, or nothing"), True, id="in other words"),
+            pytest.param("Use JWT", ("Use sessions", "Basic auth"), False, id="something else was rejected"),
+            pytest.param("Use JWT", ("Use JWT", "JWT without expiry"), False, id="the same decision"),
+            pytest.param("Use JWT", ("Use sessions", ""), False, id="nothing was rejected"),
+            pytest.param("Refuse none of them", ("Use sessions", "None"), False, id="none was rejected"),
+        ],
+    )
+    def test_what_one_decided_and_another_rejected_is_an_open_question(
+        self, mine: str, theirs: tuple[str, str], disputed: bool
+    ) -> None:
+        """S4-use-2: the coordinator, not the order of the reports, says which holds."""
+        decided, instead = theirs
+        first = report(sender="a", context=ReportContext(decisions=[ReportDecision(decision=mine)]))
+        other = ReportDecision(decision=decided, alternatives=instead)
+        second = report(sender="b", context=ReportContext(decisions=[other]))
+
+        for order in ([first, second], [second, first]):
+            blockers = merged(*order).blockers
+            assert blockers == [f"a decided {mine!r}, and b rejected it for {decided!r}: which holds?"] * disputed
 
     def test_merging_no_reports_is_an_error(self) -> None:
         """It is a misuse."""

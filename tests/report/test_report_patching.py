@@ -14,6 +14,7 @@ from baton.report.records import (
     ReportFindings,
     Status,
 )
+from baton.report.rendering import render_for_agent
 from baton.report.rules import format_decision, report_patch
 from tests.core.material import batons, ref
 from tests.report.report_material import EXAMPLE, report, reports
@@ -31,16 +32,37 @@ class TestReportPatch:
         assert patch["open_questions"] == [
             "Which OAuth providers to support? (Google, GitHub, both?)",
             "Should we add email/password fallback?",
+            "Next: Add OAuth providers to `src/lib/auth.ts` providers array",
+            "Next: Follow existing `withAuth` HOC pattern for protected routes",
+            "Next: Avoid modifying session handling - current JWT approach is solid",
         ]
         assert patch["work_scope"] == ["src/lib/auth.ts", "src/middleware.ts", "src/components/withAuth.tsx"]
         state = patch["current_state"]
         assert isinstance(state, list)
         assert state[:2] == [
+            "code-explorer: completed, confidence 85, ready: Yes",
             "Explored existing authentication implementation.",
-            "Found NextAuth.js with Supabase adapter.",
         ]
-        assert state[-1] == "Next: Avoid modifying session handling - current JWT approach is solid"
-        assert sorted(patch) == ["current_state", "decision_log", "open_questions", "work_scope"]
+        assert len(state) == 8
+        assert sorted(patch) == ["acceptance", "current_state", "decision_log", "open_questions", "work_scope"]
+
+    def test_of_a_long_report_advice_and_checks_are_kept(self) -> None:
+        """S4-purpose-b: however much was found, the next agent is told what to do, and what was advised before goes."""
+        advice = [f"Look at {number}" for number in range(100)]
+        result = report(
+            findings=ReportFindings(discoveries=[f"Found {number}" for number in range(400)]),
+            recommendations=advice,
+            verification_commands=["npm test"],
+        )
+        baton = Baton(goal="g", open_questions=["A?", "Next: Look at the old one"], acceptance=["npm run lint"])
+
+        patched = apply_patch(baton, report_patch(result, baton))
+
+        assert patched.open_questions == ["A?", *(f"Next: {text}" for text in advice)]
+        assert patched.acceptance == ["npm run lint", "npm test"]
+        assert (len(patched.current_state), patched.current_state[-1]) == (8, "(+396 more in the report)")
+        shown = render_for_agent(result)
+        assert shown.index("Look at 99") < shown.index("npm test") < shown.index("Found 0")
 
     @given(original=reports, baton=batons)
     def test_every_consistent_report_can_be_applied(self, original: HandoffReport, baton: Baton) -> None:
@@ -83,15 +105,21 @@ class TestReportPatch:
         """S4-purpose-b: a stage that sees a part of the baton cannot erase the rest, and its blockers are not lost."""
         baton = Baton(goal="g", open_questions=["A?"], work_scope=["src/a.ts"], artifacts=[ref("art-1")])
         visible_fields = frozenset({"current_state"})
-        result = report(blockers=["B?"], findings=ReportFindings(artifacts_created=["`src/b.ts` - new"]))
+        findings = ReportFindings(artifacts_created=["`src/b.ts` - new"])
+        result = report(blockers=["B?"], findings=findings, verification_commands=["npm test"])
 
         patched = apply_patch(
-            baton, report_patch(result, baton.restricted(visible_fields, None), visible_fields=visible_fields)
+            baton, report_patch(result, baton.restricted(visible_fields, None), fields=visible_fields)
         )
 
         assert (patched.open_questions, patched.work_scope) == (["A?"], ["src/a.ts"])
         assert [artifact.id for artifact in patched.artifacts] == ["art-1"]
-        assert patched.current_state[-1] == "Open: B?"
+        assert patched.current_state[1:] == [
+            "Open: B?",
+            "Verify: npm test",
+            "The plan is written.",
+            "It has three steps.",
+        ]
 
     def test_caveats_keep_their_questions(self) -> None:
         """C-29: blockers of work that is ready with caveats are copied into open_questions."""

@@ -1,0 +1,88 @@
+"""Handoff reports in a pipeline: what the next agent reads, how parallel ones merge, and when people are asked."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from baton.core.history import Conflict, Outcome, StepKind
+from baton.core.messages import StageReturn
+from baton.core.stages import OnReport, StageSpec
+from baton.report.merging import merge_decisions, merge_reports
+from baton.report.records import HandoffReport, find_report
+from baton.report.rendering import render_for_agent
+
+
+def last_report(outcomes: Sequence[Outcome], receiver: StageSpec) -> str:
+    """Return what the last step of agents reported, as Markdown; empty if it did not, or the receiver may not see all.
+
+    A stage that declares `reads` gets those fields of the baton alone.
+    """
+    steps = (outcome for outcome in reversed(outcomes) if outcome.kind in (StepKind.STAGE, StepKind.MERGE))
+    last = next((outcome for outcome in steps if outcome.failure is None), None)
+    if last is None or receiver.reads is not None:
+        return ""
+    report = _report_of(last, receiver.name)
+    return "" if report is None else render_for_agent(report)
+
+
+def _report_of(outcome: Outcome, receiver: str) -> HandoffReport | None:
+    """Return the report of a step, of several branches merged."""
+    entries = [entry for entry in outcome.entries if entry.kind is not StepKind.MERGE]
+    values = outcome.value if outcome.kind is StepKind.MERGE and isinstance(outcome.value, list) else [outcome.value]
+    pairs = zip(entries, values, strict=False)
+    reports = [report for entry, value in pairs if entry.report and (report := find_report(value)) is not None]
+    if len(reports) < 2:
+        return reports[0] if reports else None
+    return merge_reports(reports, sender=outcome.name, receiver=receiver)
+
+
+def merged_decisions(branches: Sequence[StageReturn]) -> tuple[list[str] | None, list[Conflict]]:
+    """Return the new decisions of branches that reported, with their authors, and the disputes among them."""
+    logs = [_decisions_of(branch.baton_patch) for branch in branches]
+    if any(log is None for log in logs):  # the merge says what is wrong
+        return None, []
+    reports = [find_report(branch.output) if branch.report else None for branch in branches]
+    names = [branch.stage for branch in branches]
+    merged = merge_decisions([*zip(names, [log or [] for log in logs], reports, strict=True)])
+    return (None, []) if merged is None or not merged[0] else merged
+
+
+def _decisions_of(patch: Mapping[str, JsonValue]) -> list[str] | None:
+    """Return the decisions that a patch adds; None if they are malformed."""
+    log = patch.get("decision_log", [])
+    texts = [entry for entry in log if isinstance(entry, str)] if isinstance(log, list) else []
+    return texts if isinstance(log, list) and len(texts) == len(log) else None
+
+
+@dataclass(frozen=True)
+class ReportQuestion:
+    """What people are asked about reports that are not ready.
+
+    Attributes:
+        title: The title of the approval.
+        asks: The question.
+        shows: The report, as Markdown, if the step returned it.
+    """
+
+    title: str
+    asks: str
+    shows: dict[str, str]
+
+
+def report_question(outcome: Outcome, on_report: OnReport) -> ReportQuestion | None:
+    """Return the question that a step's reports lead to, or None if the pipeline continues."""
+    doubtful = [entry for entry in outcome.entries if entry.report is not None and not entry.report.may_proceed]
+    if on_report is OnReport.CONTINUE or not doubtful:
+        return None
+    said = "; ".join(f"{entry.stage_id!r} reports: {entry.report}" for entry in doubtful)
+    report = _report_of(outcome, "people")
+    return ReportQuestion(
+        title=f"continue after {outcome.name[:150]} (step {outcome.seq})",
+        asks=f"{said}. Continue?"[:MAX_ASKED],
+        shows={} if report is None else {"report": render_for_agent(report)[:MAX_SHOWN]},
+    )
+
+
+MAX_ASKED, MAX_SHOWN = 2_000, 100_000
+"""The most characters of the question and of the report that it shows."""

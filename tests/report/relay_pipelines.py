@@ -1,0 +1,88 @@
+"""Pipelines that do as their agents' reports say: stop, ask people, go on, and merge what branches report."""
+
+from typing import Any
+
+from baton import Baton, HandoffReport, OnReport, Pipeline, StageContext, StageResult, pipeline, stage
+from baton.report.records import Readiness, RelevantFile, ReportContext, ReportDecision, ReportFindings, Status
+
+
+def _report(context: StageContext[Any], sender: str, decision: ReportDecision) -> HandoffReport:
+    params = context.params
+    return HandoffReport(
+        sender=sender,
+        receiver="anybody",
+        task="Look at the login",
+        status=Status(str(params.get("status", "completed"))),
+        confidence=10 if "status" in params else 85,
+        summary="Looked at the login. It is old.",
+        findings=ReportFindings(discoveries=[f"{sender} saw `src/auth.ts:{number}`" for number in range(1, 13)]),
+        context=ReportContext(
+            relevant_files=[RelevantFile(file="src/auth.ts", lines="7-21", reason="it signs the tokens")],
+            decisions=[ReportDecision(decision="Keep the tests"), decision],
+        ),
+        blockers=["Who owns the keys?"],
+        recommendations=["Rotate the keys first"],
+        verification_commands=["npm test"],
+        readiness=Readiness(str(params.get("ready", "Yes"))),
+    )
+
+
+@stage
+async def looks(context: StageContext[Baton]) -> HandoffReport:
+    """Report; the parameters say how it went."""
+    return _report(context, "looks", ReportDecision(decision="Use JWT", rationale="no store is shared"))
+
+
+@stage
+async def differs(context: StageContext[Baton]) -> HandoffReport:
+    """Report, and reject what the other one decided."""
+    return _report(context, "differs", ReportDecision(decision="Use sessions", alternatives="JWT, or no login at all"))
+
+
+@stage
+async def reads(context: StageContext[Baton]) -> StageResult:
+    """Return the prompt of the next agent."""
+    return StageResult(output=await context.prompt_with_inputs())
+
+
+@stage(reads=["current_state"])
+async def reads_little(context: StageContext[Baton]) -> StageResult:
+    """Return the prompt of an agent that declares what it reads."""
+    return StageResult(output=await context.prompt_with_inputs())
+
+
+async def _relay(p: Pipeline) -> object:
+    looked = await p.stage(looks)
+    if p.params.get("little"):
+        return (await p.stage(reads_little)).output
+    return (await p.stage(reads, inputs={"findings": looked} if p.params.get("named") else None)).output
+
+
+@pipeline
+async def relayed(p: Pipeline) -> object:
+    """By default a failed or blocked report stops, and one that is not ready asks."""
+    return await _relay(p)
+
+
+@pipeline(on_report=OnReport.ASK)
+async def asked(p: Pipeline) -> object:
+    """Both ask."""
+    return await _relay(p)
+
+
+@pipeline(on_report=OnReport.CONTINUE)
+async def continued(p: Pipeline) -> object:
+    """Neither does anything."""
+    return await _relay(p)
+
+
+@pipeline
+async def compared(p: Pipeline) -> object:
+    """Two agents report at once."""
+    await p.fan_out(looks, differs)
+    return (await p.stage(reads)).output
+
+
+RELAYING: list[Any] = [relayed, asked, continued, compared]
+RELAY_STAGES: list[Any] = [looks, differs, reads, reads_little]
+"""Every stage of these pipelines."""
