@@ -4,6 +4,7 @@ Pure and cheap, because it runs in workflow code before every stage: ids and tim
 bounded, whatever the length of the pipeline.
 """
 
+import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from baton.compression.rules import DEFAULT_KEEP, DEFAULT_THRESHOLD
+from baton.contract.records import EventType, SessionEvent
 from baton.core.costs import CostTracking
 from baton.core.history import Spend
 from baton.core.messages import StageInput, StageReturn
@@ -38,7 +40,7 @@ from baton.handoff.records import (
 from baton.handoff.sealed import SealError
 from baton.personal.records import merge_payloads
 from baton.telemetry.trace import FOLLOWS, span_after, task_traceparent
-from baton.wire.json_values import digest, find_unwritable
+from baton.wire.json_values import digest, find_unwritable, format_digest, sha256
 
 EXPIRES = timedelta(days=1)
 """After how long a handoff expires if nothing else is said."""
@@ -172,6 +174,10 @@ MAX_COMPLETED_SUBTASKS = 5
 """How many of the newest finished stages a handoff lists; the ledger has all."""
 MAX_TOOL_CALLS = 20
 """How many of the newest tool calls a handoff lists."""
+MAX_RESULT_BYTES = 500
+"""Up to how many bytes of JSON a finished stage's output is in a handoff; of a larger one it has the digest."""
+MAX_TOOL_NAME = 200
+"""The most characters of a tool's name in a handoff."""
 
 _MAX_DESCRIPTION_LENGTH = 200
 _PIPELINE_VERSION = "1.0.0"
@@ -342,7 +348,7 @@ class Relay:
         state = AgentState(
             agent=sender or self.sender,
             task_id=self._task_id,
-            task_description=goal,
+            task_description=spec.task or goal,
             cost=cost,
             spend=Spend(),
             traceparent=self._traceparent,
@@ -377,15 +383,41 @@ class Relay:
         self._take_up(sender, handoff_id)
         if returned.personal_data is not None:
             self.personal_data = merge_payloads(self.personal_data, returned.personal_data)
-        self._tool_calls.extend(ToolCall.from_json_object(call) for call in returned.tool_calls)
+        own = [ToolCall.from_json_object(call) for call in returned.tool_calls]
+        self._tool_calls.extend(own or _recorded_calls(returned.events))
         self._completed.append(
             CompletedSubtask(
                 subtask_id=f"{returned.seq}:{spec.name}",
                 description=_describe_result(spec.name, returned),
-                result={"changed": [*sorted(returned.baton_patch)], "attempt": returned.attempt},
+                result=_subtask_result(returned),
                 completed_at=at,
             )
         )
+
+
+def _subtask_result(returned: StageReturn) -> dict[str, JsonValue]:
+    """Return what came of a stage: the changed fields, and its output, or of a large one the digest and the size."""
+    result: dict[str, JsonValue] = {"changed": [*sorted(returned.baton_patch)], "attempt": returned.attempt}
+    if returned.output is None:
+        return result
+    size = len(json.dumps(returned.output, ensure_ascii=False).encode("utf-8", "replace"))
+    if size <= MAX_RESULT_BYTES:
+        return {**result, "output": returned.output}
+    return {**result, "outputDigest": digest(returned.output), "outputBytes": size}
+
+
+def _recorded_calls(events: Iterable[Mapping[str, Any]]) -> list[ToolCall]:
+    """Return the tool calls among session events, with the digests of their arguments; marked ones stay private."""
+    recorded = [event for event in map(SessionEvent.from_json_object, events) if not event.exclude_from_handoff]
+    answered = {event.call_id: event.tokens for event in recorded if event.type is EventType.TOOL_RESULT}
+    calls = []
+    for event in recorded:
+        name = (event.tool_name or "")[:MAX_TOOL_NAME]
+        if event.type is EventType.TOOL_CALL and name and event.at is not None:
+            arguments = event.ref or format_digest(sha256(event.content.encode()))
+            tokens = answered.get(event.call_id or event.id, 0)
+            calls.append(ToolCall(tool=name, called_at=event.at, input_hash=arguments, output_tokens=tokens))
+    return calls
 
 
 def _describe_result(name: str, returned: StageReturn) -> str:

@@ -19,6 +19,7 @@ from baton.core.messages import PipelineResult
 from baton.devserver import DevServer
 from baton.errors import HistoryError
 from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import OFF, BatonPlugin
 from baton.runs.client_explanation import explain, explain_run
 from baton.testing import assert_replays, pipeline_worker
@@ -81,6 +82,24 @@ class TestContracts:
         assert explanation.terms.forbidden_tools == ["email.send"]
         assert explanation.tokens_read > 0
         await assert_replays(handle, CONTRACT_PIPELINES, plugin=plugin_of(worker))
+
+    async def test_a_handoff_says_what_was_done_and_with_which_tools(
+        self, server: DevServer, safeguards: Safeguards
+    ) -> None:
+        """The task is the receiver's; a call has the digest of its arguments (S3-5.2-k, S3-5.2-w)."""
+        parts = WorkerParts(artifacts=MemoryArtifactStore(), schemas=SCHEMAS)
+        client = await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=safeguards)])
+        async with pipeline_worker(client, CONTRACT_PIPELINES, CONTRACT_STAGES) as worker:
+            handle = await start(worker, Reviewed.run)
+            task_id = (await ended(handle)).task_id
+        async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+            review, write_down = [record.body for record in (await ledger.trace(task_id)).handoffs]
+
+        assert review["taskDescription"] == "Evaluate whether the proposed outbound email violates internal policy."
+        tools = [call["tool"] for call in write_down["toolCallHistory"]]
+        assert tools == ["crm.lookup_customer", "crm.lookup_pricing", "policy.search"]
+        assert all(call["outputTokens"] > 0 for call in write_down["toolCallHistory"])
+        assert [done["result"].get("output") for done in write_down["completedSubtasks"]] == [None, {"approved": True}]
 
     async def test_history_alone_tells_the_same(self, worker: Worker) -> None:
         """The explanation needs no worker, and says what the query says (S5-prob-h)."""
