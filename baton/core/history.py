@@ -117,6 +117,10 @@ class Conflict(CompactRecord):
     values: dict[str, Json]
 
 
+DELIVERS = frozenset({"completed", "partial"})
+"""The statuses of reports that deliver work."""
+
+
 class Reported(CompactRecord):
     """What a stage's handoff report says of its work in brief.
 
@@ -133,12 +137,7 @@ class Reported(CompactRecord):
     @property
     def may_proceed(self) -> bool:
         """Whether the report is ready, perhaps with caveats, and delivers work."""
-        return self.delivers and self.readiness != "No"
-
-    @property
-    def delivers(self) -> bool:
-        """Whether it delivers work: completed or partial."""
-        return self.status in ("completed", "partial")
+        return self.status in DELIVERS and self.readiness != "No"
 
     def __str__(self) -> str:
         """Return it as a line of text.

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, ValidationError, WithJsonSchema, model_validator
 
-from baton.core.history import Reported
+from baton.core.history import DELIVERS, Reported
 from baton.errors import BatonError
 from baton.wire.records import CamelRecord, CompactRecord, Integer, Statement, has_text
 from baton.wire.text import LINE_BREAKS
@@ -134,7 +134,7 @@ class Status(StrEnum):
     @property
     def delivers(self) -> bool:
         """Whether it delivers work: completed or partial."""
-        return self in (Status.COMPLETED, Status.PARTIAL)
+        return self.value in DELIVERS
 
 
 class Readiness(StrEnum):
