@@ -1,4 +1,4 @@
-"""The ledger's tables for SQLite and Postgres, the rights to them, and how records are stored in them.
+"""The ledger's tables (`sqlite.sql`, `postgres.sql`), the rights to them, and how records are stored in them.
 
 `handoff_audit` keeps one short row for each record forever; its constraints prevent forks and repeated events. The
 record's bytes are in `handoff_audit_content` until a segment of the cold tier holds them. Triggers refuse updates,
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from importlib import import_module
+from importlib import import_module, resources
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from baton.ledger.chain import head_statement
 from baton.ledger.proof import Checkpoint, latest
 from baton.ledger.records import AuditRecord, Claims, LedgerError, LedgerSchemaError
 from baton.ledger.store_database import (
-    APPEND_ONLY,
     Connection,
     DamagedRowError,
     Database,
@@ -38,157 +37,26 @@ from baton.wire.base64url import to_base64url
 from baton.wire.json_values import format_digest
 from baton.wire.zstandard import load_dictionary, zstd
 
-_SEGMENT_HOLDS = (
-    "EXISTS (SELECT 1 FROM handoff_audit_segment AS s WHERE OLD.position BETWEEN s.first_position AND s.last_position)"
+TABLES = (
+    "handoff_audit_ledger",
+    "handoff_audit",
+    "handoff_audit_content",
+    "handoff_audit_segment",
+    "handoff_audit_checkpoint",
 )
-_CONTINUES = "handoff_audit: the record does not continue the end of its chain"
-_FORKS = (
-    "NEW.sequence <> coalesce((SELECT max(sequence) FROM handoff_audit WHERE task_id = NEW.task_id), 0) + 1 "
-    "OR EXISTS (SELECT 1 FROM handoff_audit WHERE task_id = NEW.task_id AND sequence = NEW.sequence - 1 "
-    "AND record_hash <> NEW.previous_hash)"
-)
-_IS_ERASURE = "substr(event_key, 1, 15) = 'erasure/ERASED/'"
-_KEYS = {
-    "handoff_audit_ledger": ["one = NEW.one"],
-    "handoff_audit": [
-        "position = NEW.position",
-        "task_id = NEW.task_id AND sequence = NEW.sequence",
-        "task_id = NEW.task_id AND event_key = NEW.event_key",
-    ],
-    "handoff_audit_content": ["position = NEW.position"],
-    "handoff_audit_segment": ["first_position = NEW.first_position", "last_position = NEW.last_position"],
-    "handoff_audit_checkpoint": ["size = NEW.size"],
-}
-"""The tables, and for each unique constraint the condition that a row conflicts with `NEW`."""
-TABLES = tuple(_KEYS)
-
-
-def statements(dialect: str) -> list[str]:
-    """Return the statements that create tables and triggers."""
-    return [*_create_table_statements(dialect), *(_sqlite_triggers() if dialect == "sqlite" else _postgres_triggers())]
-
-
-def _create_table_statements(dialect: str) -> list[str]:
-    sqlite = dialect == "sqlite"
-    position = "INTEGER PRIMARY KEY" if sqlite else "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
-    number, data = ("INTEGER", "BLOB") if sqlite else ("BIGINT", "BYTEA")  # an INTEGER key is SQLite's own row id
-    return [
-        """CREATE TABLE handoff_audit_ledger (
-            one SMALLINT NOT NULL PRIMARY KEY CONSTRAINT handoff_audit_ledger_is_one CHECK (one = 1),
-            name TEXT NOT NULL)""",
-        f"""CREATE TABLE handoff_audit (
-            position {position},
-            task_id TEXT NOT NULL,
-            sequence BIGINT NOT NULL CONSTRAINT handoff_audit_sequence CHECK (sequence > 0),
-            previous_hash {data} NOT NULL,
-            record_hash {data} NOT NULL,
-            event_key TEXT NOT NULL,
-            message_hash {data} NOT NULL,
-            recorded_at TEXT NOT NULL,
-            key_id TEXT,
-            signature {data},
-            CONSTRAINT handoff_audit_no_fork UNIQUE (task_id, sequence),
-            CONSTRAINT handoff_audit_each_event_once UNIQUE (task_id, event_key),
-            CONSTRAINT handoff_audit_hashes CHECK (length(previous_hash) = 32 AND length(record_hash) = 32))""",
-        f"CREATE INDEX handoff_audit_erasures ON handoff_audit (task_id) WHERE {_IS_ERASURE}",
-        f"""CREATE TABLE handoff_audit_content (
-            position {number} NOT NULL PRIMARY KEY REFERENCES handoff_audit (position),
-            codec SMALLINT NOT NULL,
-            bytes {data} NOT NULL)""",
-        """CREATE TABLE handoff_audit_segment (
-            first_position BIGINT NOT NULL PRIMARY KEY,
-            last_position BIGINT NOT NULL UNIQUE,
-            records BIGINT NOT NULL,
-            segment TEXT NOT NULL,
-            archived_at TEXT NOT NULL,
-            CONSTRAINT handoff_audit_segment_range CHECK (first_position <= last_position))""",
-        f"""CREATE TABLE handoff_audit_checkpoint (
-            size BIGINT NOT NULL PRIMARY KEY,
-            position BIGINT NOT NULL,
-            last_hash {data} NOT NULL,
-            digest {data} NOT NULL,
-            at TEXT NOT NULL,
-            key_id TEXT,
-            signature {data})""",
-    ]
-
-
-def _sqlite_triggers() -> list[str]:
-    """SQLite's INSERT OR REPLACE deletes a row without the delete trigger, so an insert trigger prevents it."""
-    refuse = f"BEGIN SELECT RAISE(ABORT, '{APPEND_ONLY}'); END"
-    triggers = []
-    for table, keys in _KEYS.items():
-        condition = f"WHEN NOT ({_SEGMENT_HOLDS}) " if table == "handoff_audit_content" else ""
-        exists = f"EXISTS (SELECT 1 FROM {table} WHERE {' OR '.join(f'({key})' for key in keys)})"  # noqa: S608 - our own names
-        triggers += [
-            f"CREATE TRIGGER {table}_no_update BEFORE UPDATE ON {table} {refuse}",
-            f"CREATE TRIGGER {table}_no_delete BEFORE DELETE ON {table} {condition}{refuse}",
-            f"CREATE TRIGGER {table}_no_replace BEFORE INSERT ON {table} WHEN {exists} "
-            "BEGIN SELECT RAISE(ABORT, 'handoff_audit already has such a row'); END",
-        ]
-    return [
-        *triggers,
-        f"CREATE TRIGGER handoff_audit_continues BEFORE INSERT ON handoff_audit WHEN {_FORKS} "
-        f"BEGIN SELECT RAISE(ABORT, '{_CONTINUES}'); END",
-    ]
-
-
-def _postgres_triggers() -> list[str]:
-    """Each function has its own search path, so its caller's search path and temporary tables do not affect it."""
-    refuse = f"RAISE EXCEPTION '{APPEND_ONLY}';"
-    archived = "NEW.position <= (SELECT max(last_position) FROM handoff_audit_segment)"
-    triggers = _create_function("handoff_audit_refuse", refuse)
-    for table in _KEYS:
-        for event in ("update", "truncate") if table == "handoff_audit_content" else ("update", "delete", "truncate"):
-            triggers.append(
-                _create_trigger(f"{table}_no_{event}", event, table, "handoff_audit_refuse", each="STATEMENT")
-            )
-    for name, event, table, body in (
-        (
-            "handoff_audit_content_no_delete",
-            "delete",
-            "handoff_audit_content",
-            f"IF {_SEGMENT_HOLDS} THEN RETURN OLD; END IF; {refuse}",
-        ),
-        (
-            "handoff_audit_content_no_return",  # readers would prefer these bytes to those of the cold tier
-            "insert",
-            "handoff_audit_content",
-            f"IF {archived} THEN {refuse} END IF; RETURN NEW;",
-        ),
-        (
-            "handoff_audit_continues",
-            "insert",
-            "handoff_audit",
-            f"IF {_FORKS} THEN RAISE EXCEPTION '{_CONTINUES}' USING ERRCODE = 'integrity_constraint_violation'; "
-            "END IF; RETURN NEW;",
-        ),
-    ):
-        triggers += [*_create_function(name, body), _create_trigger(name, event, table, name, each="ROW")]
-    return triggers
-
-
-def _create_trigger(name: str, event: str, table: str, function: str, *, each: str) -> str:
-    return f"CREATE TRIGGER {name} BEFORE {event.upper()} ON {table} FOR EACH {each} EXECUTE FUNCTION {function}()"
-
-
-def _create_function(name: str, body: str) -> list[str]:
-    schema = "SELECT relnamespace::regnamespace FROM pg_class WHERE oid = 'handoff_audit_content'::regclass"
-    return [
-        f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$",
-        f"DO $$ BEGIN EXECUTE format('ALTER FUNCTION {name}() SET search_path = %s, pg_temp', ({schema})); END $$",
-    ]
-
-
+"""The append-only tables."""
 VERSION = "1"
 """The revision of the tables that this version of Baton works with."""
 VERSION_TABLE = "handoff_audit_version"
 
+_SQL = {"sqlite": "sqlite.sql", "postgresql": "postgres.sql"}
+_WRITER, _KEEPER = ":writer", ":keeper"
+"""The placeholders of the roles in the file for Postgres."""
 _ROLE = re.compile(r"[a-z_][a-z0-9_$]{0,62}")
 _WRITER_COLUMNS = (
     "task_id, sequence, previous_hash, record_hash, event_key, message_hash, recorded_at, key_id, signature"
 )
-"""The columns that a writer fills; not the position, which could place a record before older ones."""
+"""The columns that a writer fills."""
 _HAS_TABLE = {
     "sqlite": "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?",
     "postgresql": "SELECT 1 WHERE to_regclass(?) IS NOT NULL",
@@ -226,7 +94,7 @@ async def migrate(database: Database, *, writer: str | None = None, keeper: str 
         if writer is not None:
             _grant(connection, writer, _WRITER)
         if keeper is not None:
-            _grant(connection, keeper, _WRITER + _KEEPER)
+            _grant(connection, keeper, _KEEPER)
 
     await revision(database)  # an unreachable database raises the error for reading, not for appending
     await database.write(work)
@@ -282,19 +150,8 @@ def check_name(current: str | None, name: str, where: str) -> None:
         )
 
 
-_WRITER = (
-    f"GRANT SELECT ON {', '.join([*TABLES, VERSION_TABLE])} TO {{role}}",
-    f"GRANT INSERT ({_WRITER_COLUMNS}) ON handoff_audit TO {{role}}",
-    "GRANT INSERT ON handoff_audit_ledger, handoff_audit_content TO {role}",
-)
-_KEEPER = (
-    "GRANT INSERT ON handoff_audit_segment, handoff_audit_checkpoint TO {role}",
-    "GRANT DELETE ON handoff_audit_content TO {role}",
-)
-
-
-def _grant(connection: Connection, role: str, statements: Sequence[str]) -> None:
-    """Give a role these rights, and revoke all others."""
+def _grant(connection: Connection, role: str, placeholder: str) -> None:
+    """Give a role the rights that the file gives to this placeholder, and revoke all others."""
     if connection.dialect != "postgresql":
         raise LedgerError(f"only Postgres has roles; omit {role!r} for a ledger in a file")
     _check_owner(connection)
@@ -314,8 +171,9 @@ def _grant(connection: Connection, role: str, statements: Sequence[str]) -> None
             f"the role {role!r} may create objects in the schema {schema!r}, which others could use by mistake; first "
             f"REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC (the default before Postgres 15) or from the role"
         )
-    for statement in statements:
-        connection.rows(statement.format(role=role))
+    for statement in _statements(connection):
+        if placeholder in statement:
+            connection.rows(statement.replace(placeholder, role))
 
 
 def _check_roles(writer: str | None, keeper: str | None) -> None:
@@ -344,10 +202,15 @@ def _read_revision(connection: Connection) -> str | None:
 
 
 def _create_tables(connection: Connection) -> None:
-    for statement in statements(connection.dialect):
-        connection.rows(statement)
-    connection.rows(f"CREATE TABLE {VERSION_TABLE} (version_num TEXT NOT NULL PRIMARY KEY)")
-    connection.rows(f"INSERT INTO {VERSION_TABLE} VALUES (?)", VERSION)  # noqa: S608 - our own name
+    for statement in _statements(connection):
+        if _WRITER not in statement and _KEEPER not in statement:
+            connection.rows(statement)
+
+
+def _statements(connection: Connection) -> list[str]:
+    """Return the statements of the file with the tables and rights for this database."""
+    text = resources.files("baton.ledger").joinpath(_SQL[connection.dialect]).read_text(encoding="utf-8")
+    return text.split("\n\n")
 
 
 _URL = re.compile(r"\s*[a-z][a-z0-9+.-]+:", re.IGNORECASE)  # two letters at least: C:\ is a drive, not a scheme
@@ -383,7 +246,7 @@ def open_database(where: str | Path, *, create: bool = True) -> Database:
 HASH_AT = "SELECT record_hash FROM handoff_audit WHERE task_id = ? AND sequence = ?"
 """The hash of one record of a task's chain."""
 
-ERASED_TASKS = f"SELECT DISTINCT task_id FROM handoff_audit WHERE {_IS_ERASURE}"  # noqa: S608 - our own names
+ERASED_TASKS = "SELECT DISTINCT task_id FROM handoff_audit WHERE substr(event_key, 1, 15) = 'erasure/ERASED/'"
 """The tasks with a record of an erasure, found by an index of these records alone."""
 
 NEWEST_SIGNED = (
@@ -392,9 +255,7 @@ NEWEST_SIGNED = (
 )
 """The newest records that name a key."""
 
-_ADD = """INSERT INTO handoff_audit (
-    task_id, sequence, previous_hash, record_hash, event_key, message_hash, recorded_at, key_id, signature
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_ADD = f"INSERT INTO handoff_audit ({_WRITER_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - our own names
 _ADD_CONTENT = """INSERT INTO handoff_audit_content (position, codec, bytes)
 VALUES ((SELECT position FROM handoff_audit WHERE task_id = ? AND sequence = ?), ?, ?)"""
 

@@ -57,6 +57,10 @@ class Server:
         """Stop the server: `fast` cleanly, `immediate` like a crash."""
         self._run("pg_ctl", "stop", "-w", "-m", mode, "-D", self.data)
 
+    def output(self, program: str, *arguments: str) -> str:
+        """Run a client program and return what it prints."""
+        return subprocess.run([self.programs / program, *arguments], check=True, capture_output=True, text=True).stdout
+
     @property
     def data(self) -> str:
         return str(self.folder / "data")

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from importlib import resources
 
 import pytest
 
@@ -13,7 +14,7 @@ from baton.ledger.records import (
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_schema import TABLES, VERSION, VERSION_TABLE, migrate, open_database, revision
 from tests.ledger.material import KEYS, TASK, entry
-from tests.ledger_postgres.conftest import WRITER, Server, Urls, checkpoint, execute
+from tests.ledger_postgres.conftest import KEEPER, WRITER, Server, Urls, checkpoint, execute
 
 ROW = "task_id, 9, previous_hash, record_hash, event_key, message_hash, recorded_at FROM handoff_audit"
 COLUMNS = "(task_id, sequence, previous_hash, record_hash, event_key, message_hash, recorded_at)"
@@ -34,7 +35,7 @@ ATTEMPTS = [
 ONLY_THE_WRITER = [
     pytest.param("DROP TABLE handoff_audit CASCADE", id="drop the table"),
     pytest.param("ALTER TABLE handoff_audit DISABLE TRIGGER ALL", id="disable the triggers"),
-    pytest.param("DROP TRIGGER handoff_audit_no_delete ON handoff_audit", id="drop a trigger"),
+    pytest.param("DROP TRIGGER handoff_audit_no_change ON handoff_audit", id="drop a trigger"),
     pytest.param(f"UPDATE {VERSION_TABLE} SET version_num = '2'", id="change the revision"),
     pytest.param("INSERT INTO handoff_audit_segment VALUES (1, 99, 1, 'x', 'x')", id="pretend that records are cold"),
     pytest.param("SET session_replication_role = replica", id="switch triggers off for the session"),
@@ -181,6 +182,21 @@ class TestMigrate:
 
         assert {await revision(database) for database in databases} == {VERSION}
         await asyncio.gather(*(database.close() for database in databases))
+
+    async def test_an_administrator_can_run_the_file(self, server: Server, urls: Urls) -> None:
+        """`psql` makes the same tables, triggers and rights of it as `baton audit migrate`."""
+        roles = ("-v", f"writer={WRITER}", "-v", f"keeper={KEEPER}")
+        await execute(server.url("postgres"), "CREATE DATABASE by_hand")
+        await execute(by_hand := server.url("by_hand"), "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+        tables = str(resources.files("baton.ledger").joinpath("postgres.sql"))
+
+        await asyncio.to_thread(server.output, "psql", by_hand, "-v", "ON_ERROR_STOP=1", *roles, "-f", tables)
+
+        dumps = [await asyncio.to_thread(server.output, "pg_dump", "-s", url) for url in (by_hand, urls.owner)]
+        made, migrated = ([line for line in dump.splitlines() if line[:1] not in "-\\"] for dump in dumps)
+        assert made == migrated
+        assert len(made) > 100
+        await execute(server.url("postgres"), "DROP DATABASE by_hand")
 
     async def test_only_the_owner_can_grant_rights(self, urls: Urls) -> None:
         """Another role gets an error that names the owner, not a success without effect."""
