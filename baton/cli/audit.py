@@ -34,10 +34,9 @@ from baton.cli.output import format_age, format_time, json_text, make_table, pla
 from baton.cli.personal import VaultOption, vault_path
 from baton.cli.session import Session, command
 from baton.keys.store_keyring import Keyring
-from baton.ledger.chain import ChainReport, Verdict
+from baton.ledger.chain import Finding, Verdict
 from baton.ledger.entries import TaskCost, Trace
-from baton.ledger.evidence import EvidenceReport
-from baton.ledger.proof import LedgerReport
+from baton.ledger.proof import Report
 from baton.ledger.records import AuditCost, AuditHeader, LedgerError
 from baton.ledger.store import Ledger
 from baton.ledger.store_evidence import AnchorFile, verify_bundle
@@ -63,39 +62,41 @@ _UNSIGNED = "  the bundle is not signed: whole chains may be missing"
 _STATUSES = {"ACCEPTED": "green", "REJECTED": "red", "COMPLETED": "green"}
 
 
-def chain_page(report: ChainReport) -> RenderableType:
+def chain_page(report: Report) -> RenderableType:
     """Return the verdict on a task's chain, and what proves it."""
     proved = [f"signed through {report.signed_through}"] if report.signed_through else []
     proved += [f"anchored through {report.anchored_through}"] if report.anchored_through else []
-    facts = [quantity(report.records, "record"), *proved]
+    facts = [quantity(report.linked, "record"), *proved]
     return stack(
         _render_title(report.verdict, f"task {report.task_id}"),
         plain("  " + " · ".join(facts), "dim"),
-        plain(f"  record {report.sequence or report.records}: {report.reason}") if report.reason else None,
+        *(
+            plain(f"  record {finding.sequence}: {finding.reason}" if finding.sequence else f"  {finding.reason}")
+            for finding in report.findings
+        ),
         _render_compared(report.compared_at),
-        _render_unanchored(report.verdict, report.records - report.anchored_through, "record"),
+        _render_unanchored(report.verdict, report.linked - report.anchored_through, "record"),
     )
 
 
-def ledger_page(report: LedgerReport, where: str) -> RenderableType:
+def ledger_page(report: Report, where: str) -> RenderableType:
     """Return the verdict on a whole ledger, with the chains that are not valid."""
     facts = [quantity(report.records, "record"), quantity(report.tasks, "task")]
     if report.checkpointed_through:
         facts.append(f"checkpoint at {report.checkpointed_through:,}")
-    unlisted = report.flaws - len(report.flawed)
+    unlisted = report.flaws - len(report.findings)
     return stack(
         _render_title(report.verdict, f"ledger {report.ledger} in {where}"),
         plain("  " + " · ".join(facts), "dim"),
         plain("  no records, and no anchor or checkpoint covers any") if not report.records else None,
-        *(plain(f"  {reason}") for reason in report.reasons),
-        *(_render_flaw(chain) for chain in report.flawed),
-        plain(f"  and {quantity(unlisted, 'task')} more", "dim") if unlisted else None,
+        *map(_render_finding, report.findings),
+        plain(f"  and {unlisted:,} more", "dim") if unlisted else None,
         _render_compared(report.compared_at),
         _render_unanchored(report.verdict, report.unanchored, "task"),
     )
 
 
-def bundle_page(report: EvidenceReport, file: str) -> RenderableType:
+def bundle_page(report: Report, file: str) -> RenderableType:
     """Return the verdict on a bundle, with its tasks, which the file's name may not tell."""
     signed = [f"signed by key {report.signed_by}"] if report.signed_by else []
     created = [f"created {format_time(report.created_at)}"] if report.created_at else []
@@ -161,9 +162,9 @@ def _render_unanchored(verdict: Verdict, count: int, unit: str) -> RenderableTyp
     return stack(plain(message, "yellow"), plain(_UNANCHORED, "yellow"))
 
 
-def _render_flaw(report: ChainReport) -> Text:
-    where = f"  task {report.task_id}, record {report.sequence}: "
-    return Text.assemble(plain(where, _STYLES[report.verdict]), plain(report.reason or ""))
+def _render_finding(finding: Finding) -> Text:
+    where = "  " if finding.task_id is None else f"  task {finding.task_id}, record {finding.sequence}: "
+    return Text.assemble(plain(where, _STYLES[finding.verdict]), plain(finding.reason))
 
 
 def _render_event(header: AuditHeader) -> Text:
@@ -337,7 +338,7 @@ async def export(
     session.say(f"check it with `baton audit verify {output} --keys FILE`", "dim")
 
 
-Verification = tuple[ChainReport | LedgerReport, RenderableType, Sequence[str]]
+Verification = tuple[Report, RenderableType, Sequence[str]]
 """The report, its page, and the workflow ids of runs whose malformed histories were not compared."""
 
 

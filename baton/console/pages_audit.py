@@ -27,7 +27,7 @@ async def _run(request: Request, sources: Sources) -> RunRecord | None:
 def basis(trace: Trace) -> list[str]:
     """Return what a verdict is based on, and what was not checked, as sentences."""
     report = trace.report
-    lines = [f"The hash chain links records 1 to {report.records}." if report.records else "It has no records."]
+    lines = [f"The hash chain links records 1 to {report.linked}." if report.linked else "It has no records."]
     if report.signed_through:
         lines.append(f"A signature covers records 1 to {report.signed_through}.")
     else:
@@ -39,12 +39,12 @@ def basis(trace: Trace) -> list[str]:
             f"That anchor is the checkpoint of {report.compared_at:%Y-%m-%d %H:%M:%S} UTC: what was added after it and "
             "cut off again would not be noticed."
         )
-    if report.anchored_through < report.records:
+    if report.anchored_through < report.linked:
         lines.append(
             "Whether later records were cut off was not checked: no anchor outside the ledger covers the last."
         )
-    if report.reason:
-        lines.append(f"Record {report.sequence or report.records}: {report.reason}")
+    for finding in report.findings:
+        lines.append(f"Record {finding.sequence}: {finding.reason}" if finding.sequence else finding.reason)
     return lines
 
 

@@ -6,11 +6,11 @@ were neither anchored nor signed are reported as unverified, not as valid.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
@@ -18,7 +18,7 @@ from baton.keys.claims import Claim, HeadVerifier, SignatureCheck
 from baton.ledger.records import AuditRecord, ChainLink, Claims, event_key
 from baton.wire.base64url import to_base64url
 from baton.wire.json_values import format_digest, pae, parse_digest
-from baton.wire.records import CamelRecord, Count, Digest, Instant
+from baton.wire.records import CamelRecord, Count, Digest
 
 CANCELED = "CANCELED"
 """The status of a roll-back with the cost of a canceled stage."""
@@ -104,7 +104,7 @@ class Verdict(StrEnum):
 
 
 class Flaw(StrEnum):
-    """The flaw of a chain's first bad record."""
+    """What is wrong with a record, its chain, or the evidence about it."""
 
     HEADER = "header"
     MESSAGE = "message"
@@ -123,8 +123,12 @@ class Flaw(StrEnum):
     MISSING = "missing"
     UNSIGNED = "unsigned"
     EMPTY = "empty"
+    CHECKPOINT = "checkpoint"
+    FILE = "file"
 
 
+UNPROVED = frozenset({Flaw.UNSIGNED, Flaw.MISSING, Flaw.EMPTY})
+"""The flaws that contradict nothing: a proof is missing."""
 _REASONS = {
     Flaw.MESSAGE: "its message is not the one that was recorded",
     Flaw.PLACE: "it was recorded for another task or in another ledger",
@@ -139,48 +143,30 @@ _REASONS = {
 }
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A flaw, the number of the bad record, and the reason in words."""
-
-    flaw: Flaw
-    sequence: int
-    reason: str
-
-
-class ChainReport(CamelRecord):
-    """The result of verifying one chain; true only if it is valid.
+class Finding(CamelRecord):
+    """A flaw of the first bad or unproved record of a chain, or of a ledger or file itself.
 
     Attributes:
-        verdict: The verdict.
-        ledger: The ledger's name.
-        task_id: The task.
-        records: How many records, from the first, form an unbroken chain.
-        sequence: The first bad or unproved record, or None.
-        flaw: The flaw of that record.
+        flaw: The flaw.
         reason: The flaw in words.
-        head: The head of the unbroken chain; None if it is empty.
-        signed_through: The last record that a verified signature covers; 0 for none.
-        anchored_through: The last record that matches an anchor or an external checkpoint; a cut after it
-            goes unnoticed.
-        compared_at: When the external checkpoint was made that covers the last of these; None if an anchor does.
-            Records that were added since then and cut off again go unnoticed.
+        task_id: The chain's task; None for a flaw of the ledger or the file.
+        sequence: The record's number in its chain, or None.
     """
 
-    verdict: Verdict
-    ledger: str
-    task_id: str
-    records: int
+    flaw: Flaw
+    reason: str
+    task_id: str | None = None
     sequence: int | None = None
-    flaw: Flaw | None = None
-    reason: str | None = None
-    head: ChainHead | None = None
-    signed_through: int = 0
-    anchored_through: int = 0
-    compared_at: Instant | None = None
 
-    def __bool__(self) -> bool:
-        return self.verdict is Verdict.VALID
+    @property
+    def verdict(self) -> Verdict:
+        """What the flaw means for its chain or ledger."""
+        return Verdict.UNVERIFIED if self.flaw in UNPROVED else Verdict.INVALID
+
+    def __str__(self) -> str:
+        return (
+            self.reason if self.task_id is None else f"record {self.sequence} of task {self.task_id!r}: {self.reason}"
+        )
 
 
 @dataclass(slots=True, eq=False)  # a whole ledger is verified with one of these for each task
@@ -209,16 +195,13 @@ class ChainWalk:
     def step(self, record: AuditRecord) -> Finding | None:
         """Advance to ``record``, or return its flaw and stay."""
         sequence = self.sequence + 1
-        if record.absence is not None:
-            return Finding(Flaw.GONE if record.lost else Flaw.MISSING, sequence, record.absence)
-        try:
-            members = record.members
-        except ValueError as error:
-            return Finding(Flaw.HEADER, sequence, f"its header cannot be read: {error}")
+        if (finding := find_flaw(record, self.task_id, sequence)) is not None:
+            return finding
+        members = record.members
         event = hashlib.sha256(event_key(members).encode(errors="surrogatepass")).digest()[:_EVENT_BYTES]
         flaw = self._find_flaw(record, members, sequence) or (Flaw.REPEATED if event in self.events else None)
         if flaw is not None:
-            return Finding(flaw, sequence, _REASONS[flaw])
+            return self.finding(flaw, sequence, _REASONS[flaw])
         self.events.add(event)
         if sequence in self.anchors:
             self.anchored_through, self.compared_at = sequence, None
@@ -230,9 +213,7 @@ class ChainWalk:
         return None
 
     def _find_flaw(self, record: AuditRecord, members: Mapping[str, Any], sequence: int) -> Flaw | None:
-        """Return the record's first flaw as the next record of this chain."""
-        if (flaw := find_record_flaw(record, members)) is not None:
-            return flaw
+        """Return the first flaw of an unchanged record as the next record of this chain."""
         if members["taskId"] != self.task_id or members["ledger"] != self.ledger:
             return Flaw.PLACE
         if members["sequence"] != sequence:
@@ -245,6 +226,10 @@ class ChainWalk:
             return Flaw.ANCHOR
         return None
 
+    def finding(self, flaw: Flaw, sequence: int, reason: str) -> Finding:
+        """Return a finding about a record of this chain."""
+        return Finding(flaw=flaw, reason=reason, task_id=self.task_id, sequence=sequence)
+
     def mark_covered(self, made_at: datetime | None, *, outside: bool) -> None:
         """Mark the records so far as covered by a checkpoint; ``outside`` if it is stored outside the ledger."""
         self.checkpointed_through, self.first_unsigned = self.sequence, 0
@@ -252,53 +237,95 @@ class ChainWalk:
             self.anchored_through, self.compared_at = self.sequence, made_at
 
     @property
-    def claim(self) -> Claim | None:
-        """The signature of the current record, to be checked; None if unsigned."""
-        if self.signature is None or self.key_id is None:
-            return None
-        statement = head_statement(self.ledger, self.task_id, self.sequence, self.hash, self.key_id)
-        return Claim(self.key_id, statement, self.signature, datetime.fromisoformat(self.recorded_at))
+    def end(self) -> "ChainEnd":
+        """The current end of the chain."""
+        link = ChainLink(self.ledger, self.task_id, self.sequence, self.hash, self.recorded_at)
+        return ChainEnd(link, self.key_id, self.signature)
 
-    def end(self, verifier: HeadVerifier | None) -> Finding | None:
+    def finish(self, keys: HeadVerifier | None) -> Finding | None:
         """Return the flaw of the chain's end, or the first unproved record."""
         last = max(self.anchors, default=0)
         if last > self.sequence:
             ending = f"ends after {self.sequence}: its end was cut off" if self.sequence else "has none: all are gone"
             reason = f"an anchor covers {last} records, but the chain {ending}"
-            return Finding(Flaw.TRUNCATED, self.sequence + 1, reason)
+            return self.finding(Flaw.TRUNCATED, self.sequence + 1, reason)
         if not self.sequence:
-            return Finding(Flaw.EMPTY, 1, "there are no records, and no anchor covers any")
+            return self.finding(Flaw.EMPTY, 1, "there are no records, and no anchor covers any")
         proved = max(self.signed_through, self.checkpointed_through, self.anchored_through)
         if proved < self.sequence:
-            remedy = "give the public keys" if verifier is None else "give an anchor that covers them"
-            return Finding(Flaw.UNSIGNED, proved + 1, f"nothing proves the records from here on; {remedy}")
-        if verifier is not None and self.has_signatures and self.first_unsigned:
+            remedy = "give the public keys" if keys is None else "give an anchor that covers them"
+            return self.finding(Flaw.UNSIGNED, proved + 1, f"nothing proves the records from here on; {remedy}")
+        if keys is not None and self.has_signatures and self.first_unsigned:
             reason = "it is unsigned, but others of its task are signed: a writer without a key may have added it"
-            return Finding(Flaw.UNSIGNED, self.first_unsigned, reason)
+            return self.finding(Flaw.UNSIGNED, self.first_unsigned, reason)
         return None
+
+
+class ChainEnd(NamedTuple):
+    """The end of a chain and its signature, as its record or the record's row in the index states them.
+
+    Attributes:
+        link: The end of the chain.
+        key_id: The key that signed it, or None.
+        signature: The signature, or None.
+        after: The record is not older than this, whatever it says itself.
+    """
+
+    link: ChainLink
+    key_id: str | None
+    signature: bytes | None
+    after: datetime | None = None
 
     @property
-    def head(self) -> ChainHead | None:
-        """The head of the chain so far."""
-        if not self.sequence:
-            return None
-        return ChainHead.at(self.ledger, self.task_id, self.sequence, self.hash, self.key_id, self.signature)
+    def head(self) -> ChainHead:
+        """The head of the chain."""
+        link = self.link
+        return ChainHead.at(link.ledger, link.task_id, link.sequence, link.record_hash, self.key_id, self.signature)
+
+    @property
+    def claim(self) -> Claim:
+        """The signature, to be checked; without one it is bad."""
+        link, at = self.link, datetime.fromisoformat(self.link.recorded_at)
+        statement = head_statement(link.ledger, link.task_id, link.sequence, link.record_hash, self.key_id)
+        return Claim(self.key_id or "", statement, self.signature or b"", max(at, self.after or at))
 
 
-def signature_finding(claim: Claim, sequence: int, check: SignatureCheck) -> Finding | None:
-    """Return the finding for a record's signature, or None if it is good."""
+def check_ends(ends: Sequence[ChainEnd], keys: HeadVerifier) -> list[Finding | None]:
+    """Return for each end of a chain why no signature proves it, or None if one does."""
+    claims = [end.claim for end in ends]
+    return [_end_finding(*checked) for checked in zip(ends, claims, keys.check(claims), strict=True)]
+
+
+def _end_finding(end: ChainEnd, claim: Claim, check: SignatureCheck) -> Finding | None:
+    task_id, sequence = end.link.task_id, end.link.sequence
     if check is SignatureCheck.GOOD:
         return None
-    reason = f"its signature by the key {claim.key_id!r} does not count: {check.value}"
+    if end.key_id is None and end.signature is None:
+        return Finding(flaw=Flaw.UNSIGNED, reason="it is unsigned", task_id=task_id, sequence=sequence)
+    reason = f"its signature by the key {end.key_id!r} does not count: {check.value}"
     if check is SignatureCheck.UNKNOWN_KEY:
         reason += " (are your keys, BATON_KEYS, those of this deployment? After a rotation, get the public keys again)"
     elif check is SignatureCheck.RETIRED_KEY:
         reason += f" (its time, or that of the last checkpoint before it, is {claim.at.isoformat()})"
-    return Finding(Flaw.SIGNATURE if check is SignatureCheck.BAD else Flaw.KEY, sequence, reason)
+    flaw = Flaw.SIGNATURE if check is SignatureCheck.BAD else Flaw.KEY
+    return Finding(flaw=flaw, reason=reason, task_id=task_id, sequence=sequence)
 
 
-def find_record_flaw(record: AuditRecord, members: Mapping[str, Any]) -> Flaw | None:
+def find_flaw(record: AuditRecord, task_id: str | None = None, sequence: int | None = None) -> Finding | None:
     """Return the flaw of a record on its own, regardless of its chain."""
+    try:
+        if record.absence is not None:
+            flaw, reason = Flaw.GONE if record.lost else Flaw.MISSING, record.absence
+        elif (own := _find_own_flaw(record, record.members)) is not None:
+            flaw, reason = own, _REASONS[own]
+        else:
+            return None
+    except ValueError as error:
+        flaw, reason = Flaw.HEADER, f"its header cannot be read: {error}"
+    return Finding(flaw=flaw, reason=reason, task_id=task_id, sequence=sequence)
+
+
+def _find_own_flaw(record: AuditRecord, members: Mapping[str, Any]) -> Flaw | None:
     if members["messageHash"] != "sha256:" + hashlib.sha256(record.message).hexdigest():
         return Flaw.MESSAGE
     if record.claimed_hash is not None and record.claimed_hash != record.hash:

@@ -27,7 +27,7 @@ from baton.core.history import Spend
 from baton.core.outline import Outline
 from baton.core.pending import HandoffAction
 from baton.core.verdict import HandoffStatus
-from baton.ledger.chain import ChainReport
+from baton.ledger.proof import Report
 from baton.ledger.records import FAILED, AuditCost, AuditEntry, AuditHeader, AuditRecord, Kind
 from baton.wire.json_values import digest, format_digest, pae
 from baton.wire.money import to_usd
@@ -219,12 +219,12 @@ class Trace:
 
     task_id: str
     records: tuple[AuditRecord, ...]
-    report: ChainReport
+    report: Report
 
     @property
     def linked(self) -> Sequence[AuditRecord]:
         """The records before the first bad one."""
-        return self.records[: self.report.records]
+        return self.records[: self.report.linked]
 
     @cached_property
     def headers(self) -> tuple[AuditHeader, ...]:

@@ -5,7 +5,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal
 
 import rfc8785
@@ -14,8 +14,8 @@ from pydantic_core import to_json
 
 from baton.errors import HandoffError
 from baton.keys.claims import Claim, HeadSigner, HeadVerifier, SignatureCheck
-from baton.ledger.chain import ChainHead, Verdict
-from baton.ledger.proof import EMPTY_DIGEST, MAX_REPORTED, Checkpoint, LedgerReport, LedgerWalk, latest
+from baton.ledger.chain import ChainHead, Finding, Flaw
+from baton.ledger.proof import MAX_REPORTED, Checkpoint, Report, Scope, Trust, Verification, latest, verify
 from baton.ledger.records import AuditRecord, EvidenceError, Identifier
 from baton.wire.base64url import from_base64url, to_base64url
 from baton.wire.json_values import format_digest, loads_strict, pae
@@ -58,20 +58,6 @@ class Manifest(CamelRecord):
         return rfc8785.dumps(self.model_dump(mode="json", exclude_none=True))
 
 
-class EvidenceReport(LedgerReport):
-    """The result of verifying an evidence file: a `LedgerReport` with what the manifest adds.
-
-    Attributes:
-        created_at: The manifest's time of creation; None without a manifest.
-        signed_by: The key whose signature over the manifest is good, or None.
-        task_ids: The first `MAX_REPORTED` tasks, in the order of their first records.
-    """
-
-    created_at: Instant | None = None
-    signed_by: str | None = None
-    task_ids: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True)
 class EvidenceFile:
     """An unverified evidence file during reading."""
@@ -79,7 +65,6 @@ class EvidenceFile:
     manifest: Manifest
     signature: dict[str, Any]
     _lines: Iterator[bytes]
-    _index: "hashlib._Hash" = field(default_factory=hashlib.sha256)
 
     @classmethod
     def open(cls, lines: Iterable[bytes]) -> "EvidenceFile":
@@ -98,10 +83,10 @@ class EvidenceFile:
         return cls(manifest, signature, rest)
 
     def records(self) -> Iterator[AuditRecord]:
-        """Yield the records, once."""
-        lines, unhexlify, update_index = self._lines, binascii.unhexlify, self._index.update
+        """Yield the records, once; raise an error where they are not those of the manifest."""
+        lines, unhexlify, index, number = self._lines, binascii.unhexlify, hashlib.sha256(), 0
         for number, line in enumerate(lines, 1):
-            update_index(line)
+            index.update(line)
             match = _INDEX_LINE.fullmatch(line)
             header, message = next(lines, None), next(lines, None)
             # The length is checked here: a pattern that counts pairs of digits takes three times as long.
@@ -110,11 +95,12 @@ class EvidenceFile:
             record_hash, position, signature = match.groups()
             signature_bytes = None if signature is None else unhexlify(signature)
             yield AuditRecord(header, message, signature_bytes, int(position), unhexlify(record_hash))
-
-    @property
-    def index(self) -> str:
-        """The digest of the index lines read so far."""
-        return format_digest(self._index.digest())
+            if number > self.manifest.records:
+                break
+        if number != self.manifest.records:
+            raise EvidenceError(f"it has {number} records, and its manifest says {self.manifest.records}")
+        if format_digest(index.digest()) != self.manifest.index:
+            raise EvidenceError("its records are not those of its manifest, or not in that order")
 
 
 def pack(manifest: Manifest, records: Iterable[AuditRecord], signer: HeadSigner | None = None) -> Iterator[bytes]:
@@ -144,52 +130,34 @@ def index_digest(lines: Iterable[bytes]) -> str:
     return format_digest(hashlib.sha256(b"".join(lines)).digest())
 
 
-def verify_evidence(
-    lines: Iterable[bytes],
-    *,
-    verifier: HeadVerifier | None = None,
-    ledger: str | None = None,
-    anchors: Iterable[ChainHead] = (),
-    checkpoints: Iterable[Checkpoint] = (),
-) -> EvidenceReport:
+def verify_evidence(lines: Iterable[bytes], trust: Trust, ledger: str | None = None) -> Report:
     """Verify that an evidence file is complete and genuine, with public keys and without the ledger."""
     try:
         file = EvidenceFile.open(lines)
     except EvidenceError as error:
-        return _make_unreadable_report(ledger or "", str(error))
-    manifest = file.manifest
-    reasons = [] if ledger in (None, manifest.ledger) else [f"it is of the ledger {manifest.ledger!r}, not {ledger!r}"]
-    signed_by = _find_signer(file, verifier, reasons)
-    # Checkpoints cover the whole ledger, so records of a few tasks cannot be compared with them.
-    whole_ledger = not manifest.heads
-    tasks = {head.task_id for head in manifest.heads}
-    walk = LedgerWalk(
-        manifest.ledger,
-        verifier=verifier,
-        anchors=[head for head in anchors if whole_ledger or head.task_id in tasks],
-        checkpoints=checkpoints if whole_ledger else (),
-        claimed=manifest.checkpoints if whole_ledger else (),
-    )
-    try:
-        for record in file.records():
-            walk.feed(record)
-            if walk.size > manifest.records:
-                break
-    except EvidenceError as error:
-        reasons.append(str(error))
-    reasons += _compare_with_manifest(file, walk)
-    ledger_report = walk.finish()
-    fields = (
-        dict(ledger_report)
-        | {"reasons": (*reasons, *ledger_report.reasons)}
-        | ({"verdict": Verdict.INVALID} if reasons else {})
-    )
-    return EvidenceReport(
-        **fields,
-        created_at=manifest.created_at,
-        signed_by=signed_by,
-        task_ids=tuple(walk.task_ids[:MAX_REPORTED]),
-    )
+        return verify((), Trust(), Scope(ledger or ""), [Finding(flaw=Flaw.FILE, reason=str(error))])
+    manifest, signed_by, problem = file.manifest, *_find_signer(file, trust.keys)
+    trust = replace(trust, claimed=manifest.checkpoints)
+    if manifest.heads:
+        # Checkpoints cover the whole ledger, so records of a few tasks cannot be compared with them.
+        tasks = {head.task_id for head in manifest.heads}
+        heads = [head for head in trust.anchors if head.task_id in tasks]
+        trust = replace(trust, anchors=heads, checkpoints=(), claimed=())
+    verification = Verification(trust, Scope(manifest.ledger))
+    if ledger not in (None, manifest.ledger):
+        verification.add(f"it is of the ledger {manifest.ledger!r}, not {ledger!r}")
+    if problem is not None:
+        verification.add(problem)
+    verification.feed(file.records())
+    for head in manifest.heads:
+        if not verification.ends_with(head):
+            verification.add(f"the chain of {head.task_id!r} does not end with the head in its manifest")
+    about = {
+        "created_at": manifest.created_at,
+        "signed_by": signed_by,
+        "task_ids": tuple(verification.task_ids[:MAX_REPORTED]),
+    }
+    return verification.report().model_copy(update=about)
 
 
 def _sign_manifest(line: bytes, signer: HeadSigner | None) -> bytes:
@@ -200,42 +168,21 @@ def _sign_manifest(line: bytes, signer: HeadSigner | None) -> bytes:
     return rfc8785.dumps({"keyId": key_id, "signature": signature})
 
 
-def _find_signer(file: EvidenceFile, verifier: HeadVerifier | None, reasons: list[str]) -> str | None:
-    """Return the key that signed the manifest; add to ``reasons`` why a signature is not valid."""
-    if not file.signature or verifier is None:
-        return None
+def _find_signer(file: EvidenceFile, keys: HeadVerifier | None) -> tuple[str | None, str | None]:
+    """Return the key that signed the manifest, and why a signature is not valid."""
+    if not file.signature or keys is None:
+        return None, None
     manifest = file.manifest
     try:
         key_id, signature = str(file.signature["keyId"]), from_base64url(str(file.signature["signature"]))
     except (KeyError, ValueError):
-        reasons.append("the line after its manifest is not a signature")
-        return None
+        return None, "the line after its manifest is not a signature"
     dates = [checkpoint.made_at for checkpoint in manifest.checkpoints]  # what it contains is not younger than it
     made_at = functools.reduce(latest, dates, manifest.created_at)
-    [check] = verifier.check([Claim(key_id, pae(_MANIFEST, manifest.line), signature, made_at)])
+    [check] = keys.check([Claim(key_id, pae(_MANIFEST, manifest.line), signature, made_at)])
     if check is SignatureCheck.GOOD:
-        return key_id
-    reasons.append(f"the signature of its manifest, by the key {key_id!r}, does not count: {check.value}")
-    return None
-
-
-def _compare_with_manifest(file: EvidenceFile, walk: LedgerWalk) -> list[str]:
-    """Return where the records contradict the manifest."""
-    reasons = []
-    if walk.size != file.manifest.records:
-        reasons.append(f"it has {walk.size} records, and its manifest says {file.manifest.records}")
-    elif file.index != file.manifest.index:
-        reasons.append("its records are not those of its manifest, or not in that order")
-    for head in file.manifest.heads:
-        chain = walk.chain(head.task_id)
-        if chain is None or (chain.sequence, format_digest(chain.hash)) != (head.sequence, head.record_hash):
-            reasons.append(f"the chain of {head.task_id!r} does not end with the head in its manifest")
-    return reasons
-
-
-def _make_unreadable_report(ledger: str, reason: str) -> EvidenceReport:
-    digest = format_digest(EMPTY_DIGEST)
-    return EvidenceReport(verdict=Verdict.INVALID, ledger=ledger, records=0, tasks=0, digest=digest, reasons=(reason,))
+        return key_id, None
+    return None, f"the signature of its manifest, by the key {key_id!r}, does not count: {check.value}"
 
 
 def _describe_error(error: Exception) -> str:

@@ -7,6 +7,7 @@ says itself, so who has an old key cannot add to the past.
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 import rfc8785
@@ -15,16 +16,17 @@ from pydantic import ValidationError
 from baton.errors import HandoffError
 from baton.keys.claims import Claim, HeadSigner, HeadVerifier, SignatureCheck
 from baton.ledger.chain import (
+    UNPROVED,
+    ChainEnd,
     ChainHead,
-    ChainReport,
     ChainWalk,
     Finding,
     Flaw,
     Verdict,
     anchors_by_task,
-    signature_finding,
+    check_ends,
 )
-from baton.ledger.records import AuditRecord
+from baton.ledger.records import AuditRecord, EvidenceError
 from baton.wire.base64url import from_base64url, to_base64url
 from baton.wire.json_values import format_digest, pae
 from baton.wire.records import CamelRecord, Count, Digest, Instant
@@ -40,7 +42,6 @@ def fold(digest: bytes, leaf: bytes) -> bytes:
 
 
 _CHECKPOINT = "baton/ledger-checkpoint/v1"
-_UNPROVED = frozenset({Flaw.UNSIGNED, Flaw.MISSING, Flaw.EMPTY})
 MAX_REPORTED = 100
 """How many flawed chains and reasons a report on a ledger lists at most; it counts all chains."""
 _SIGNATURE_BATCH = 2_048
@@ -115,228 +116,285 @@ def latest(moment: datetime, other: datetime | None) -> datetime:
     return moment if other is None else max(moment, other)
 
 
-def verify_chain(
-    records: Iterable[AuditRecord],
-    *,
-    ledger: str,
-    task_id: str,
-    verifier: HeadVerifier | None = None,
-    expected_head: ChainHead | None = None,
-    anchors: Iterable[ChainHead] = (),
-    compared: Checkpoint | None = None,
-    checkpoints: Sequence[Checkpoint] = (),
-) -> ChainReport:
-    """Verify that these records are a task's complete chain, unchanged and in order; report the first bad record.
+@dataclass(frozen=True)
+class Trust:
+    """What a verifier believes.
 
-    Unlike `LedgerWalk` it also parses each record: a record that was forged without a key can fit into the chain and
-    still contain what no ledger writes. The ledger's records are those that ``compared``, a checkpoint from outside,
-    covers; the records behind any of the ``checkpoints`` are not older than it.
+    Attributes:
+        keys: The public keys; without them no signature counts.
+        anchors: Heads that were kept outside the ledger.
+        checkpoints: Checkpoints that were kept outside it. Records of one task alone cannot be compared with them: the
+            caller has done that.
+        claimed: The ledger's own checkpoints, which count only if they are signed. Of one task they only date the
+            records behind them: the caller has checked their signatures.
     """
-    if expected_head is not None and (expected_head.ledger, expected_head.task_id) != (ledger, task_id):
-        raise ValueError(f"the expected head is of the task {expected_head.task_id!r}, not {task_id!r} in {ledger!r}")
-    outside = [*anchors, *([expected_head] if expected_head else [])]
-    walk = LedgerWalk(ledger, verifier=verifier, anchors=[head for head in outside if head.task_id == task_id])
-    for record in records:
-        dates = [checkpoint.made_at for checkpoint in checkpoints if checkpoint.position < record.position]
-        walk.after = max((date for date in dates if date is not None), default=None)
-        chain = walk.feed(record, task_id)
-        if chain is None:
-            continue
-        if compared is not None and record.position <= compared.position:
-            chain.mark_covered(compared.made_at, outside=True)
-        if (flaw := _find_unreadable_part(record)) is not None:
-            walk.mark_flawed(chain, flaw)
-    report = walk.chain_report(task_id)
-    extra = 0 if expected_head is None else report.records - expected_head.sequence
-    if expected_head is None or extra <= 0 or report.verdict not in (Verdict.VALID, Verdict.UNANCHORED):
-        return report
-    reason = f"{quantity(extra, 'record')} {'follows' if extra == 1 else 'follow'} the expected head"
-    changes = {"flaw": Flaw.EXTRA, "sequence": expected_head.sequence + 1, "reason": reason}
-    return report.model_copy(update={"verdict": Verdict.INVALID} | changes)
+
+    keys: HeadVerifier | None = None
+    anchors: Iterable[ChainHead] = ()
+    checkpoints: Sequence[Checkpoint] = ()
+    claimed: Sequence[Checkpoint] = ()
 
 
-class LedgerReport(CamelRecord):
-    """The result of verifying a whole ledger or a bundle; true only if it is valid.
+@dataclass(frozen=True)
+class Scope:
+    """What is verified: all records of a ledger in its order, or the chain of one task.
+
+    The records of a task are also parsed: a record that was forged without a key can fit into the chain and still
+    contain what no ledger writes.
+
+    Attributes:
+        ledger: The ledger's name.
+        task_id: The task, or None for the whole ledger.
+        expected_head: The head that the task's chain must end with.
+    """
+
+    ledger: str
+    task_id: str | None = None
+    expected_head: ChainHead | None = None
+
+
+class Report(CamelRecord):
+    """The result of verifying a task's chain, a whole ledger or a bundle; true only if it is valid.
 
     Attributes:
         verdict: The verdict.
         ledger: The ledger's name.
+        task_id: The task that was verified alone, or None.
         records: The number of records.
+        linked: How many of them form unbroken chains from their first.
         tasks: The number of chains.
         digest: The running hash over all records.
-        checkpointed_through: How many records, from the first, a checkpoint covers.
-        compared_at: When the newest checkpoint was made that was kept outside and matches; None without one. What
-            was added since then and cut off again goes unnoticed.
-        flawed: The first `MAX_REPORTED` chains that are not proved.
-        flaws: How many chains are not proved.
+        checkpointed_through: How many records of the ledger, from the first, a checkpoint covers.
+        compared_at: When the newest external checkpoint was made that matches and no anchor outdoes; None without
+            one. Records that were added since then and cut off again go unnoticed.
+        findings: The first `MAX_REPORTED` flaws: those of the ledger or file itself, then for each chain that is not
+            proved its first bad or unproved record, the worst first.
+        flaws: How many flaws there are.
         unanchored: How many chains have an end that no anchor or external checkpoint covers.
-        reasons: The first `MAX_REPORTED` flaws of the ledger itself.
+        head: The head of the task's chain as far as it is unbroken; None if it is empty.
+        signed_through: The last record of the task that a verified signature covers; 0 for none.
+        anchored_through: The last record of the task that matches an anchor or an external checkpoint; a cut after it
+            goes unnoticed.
+        created_at: When the bundle was made, according to its manifest.
+        signed_by: The key whose signature over the bundle's manifest is good, or None.
+        task_ids: The first `MAX_REPORTED` tasks of the bundle, in the order of their first records.
     """
 
     verdict: Verdict
     ledger: str
+    task_id: str | None = None
     records: int
+    linked: int
     tasks: int
     digest: Digest
     checkpointed_through: int = 0
     compared_at: Instant | None = None
-    flawed: tuple[ChainReport, ...] = ()
+    findings: tuple[Finding, ...] = ()
     flaws: int = 0
     unanchored: int = 0
-    reasons: tuple[str, ...] = ()
+    head: ChainHead | None = None
+    signed_through: int = 0
+    anchored_through: int = 0
+    created_at: Instant | None = None
+    signed_by: str | None = None
+    task_ids: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.verdict is Verdict.VALID
 
 
-class LedgerWalk:
-    """A ledger during verification; the ``claimed`` checkpoints are its own, which count only if signed."""
+def verify(records: Iterable[AuditRecord], trust: Trust, scope: Scope, findings: Iterable[Finding] = ()) -> Report:
+    """Verify that these records are complete, unchanged and in order.
 
-    def __init__(
-        self,
-        ledger: str,
-        *,
-        verifier: HeadVerifier | None = None,
-        anchors: Iterable[ChainHead] = (),
-        checkpoints: Iterable[Checkpoint] = (),
-        claimed: Iterable[Checkpoint] = (),
-        reasons: Iterable[str] = (),
-    ) -> None:
-        self.ledger = ledger
+    Args:
+        records: The records, from a table or a file.
+        trust: What proves them.
+        scope: What they are.
+        findings: What was found already about their source.
+
+    Raises:
+        ValueError: The expected head is not of this task or ledger.
+    """
+    verification = Verification(trust, scope, findings)
+    verification.feed(records)
+    return verification.report()
+
+
+class Verification:
+    """`verify` in progress, for records that arrive in pages."""
+
+    def __init__(self, trust: Trust, scope: Scope, findings: Iterable[Finding] = ()) -> None:
+        expected = scope.expected_head
+        if expected is not None and (expected.ledger, expected.task_id) != (scope.ledger, scope.task_id):
+            raise ValueError(
+                f"the expected head is of the task {expected.task_id!r}, not {scope.task_id!r} in {scope.ledger!r}"
+            )
         self.size = 0
-        self.after: datetime | None = None  # the next records are not older than this
-        self._verifier = verifier
-        self._anchors = anchors_by_task(anchors, ledger)
+        self._trust = trust
+        self._scope = scope
+        heads = [*trust.anchors, *([expected] if expected else [])]
+        self._anchors = anchors_by_task([head for head in heads if scope.task_id in (None, head.task_id)], scope.ledger)
         self._walks: dict[str, ChainWalk] = {}
         self._flawed: dict[str, Finding] = {}
-        self._pending: list[tuple[ChainWalk, int, Claim]] = []  # signatures to be verified
-        self._reasons = list(reasons)
+        self._pending: list[tuple[ChainWalk, ChainEnd]] = []  # signatures to be verified
+        self._findings = list(findings)  # about the ledger or file itself
+        self._after: datetime | None = None  # the next records are not older than this
         self._checkpointed_through = 0  # so many records, from the first, match a checkpoint
         self._signed_through = 0  # the maker of a signed checkpoint verified the signatures up to here
         self._uncovered: set[ChainWalk] = set()  # the chains of the records since the last checkpoint
         self._digest = EMPTY_DIGEST
         self._checkpoints: dict[int, list[tuple[Checkpoint, bool]]] = {}  # by size; whether each was kept outside
         self._compared_at: datetime | None = None  # when the newest one was made that was kept outside and matches
-        candidates = [(checkpoint, True) for checkpoint in checkpoints]
-        candidates += [(checkpoint, False) for checkpoint in claimed]
-        self._add_checkpoints(sorted(candidates, key=lambda pair: pair[0].size))
+        if scope.task_id is None:
+            candidates = [(checkpoint, True) for checkpoint in trust.checkpoints]
+            candidates += [(checkpoint, False) for checkpoint in trust.claimed]
+            self._add_checkpoints(sorted(candidates, key=lambda pair: pair[0].size))
 
     @property
     def task_ids(self) -> list[str]:
         """The tasks of all records so far."""
         return [task_id for task_id, walk in self._walks.items() if walk.sequence]
 
-    def chain(self, task_id: str) -> ChainWalk | None:
-        """Return the state of a task's chain, or None before its first record."""
-        return self._walks.get(task_id)
+    def ends_with(self, head: ChainHead) -> bool:
+        """Return whether the task's chain now ends with this head."""
+        walk = self._walks.get(head.task_id)
+        return walk is not None and (walk.sequence, format_digest(walk.hash)) == (head.sequence, head.record_hash)
 
-    def feed(self, record: AuditRecord, task_id: str | None = None) -> ChainWalk | None:
-        """Verify the next record of the ledger; return its chain, or None if the record or its chain is flawed."""
-        self._digest = fold(self._digest, record.leaf)
-        self.size += 1
-        walk = self._step(record, task_id)
-        if self.size in self._checkpoints:
-            self._compare_checkpoints()
-        return walk
+    def add(self, reason: str, flaw: Flaw = Flaw.FILE) -> None:
+        """Add a flaw of the ledger or file itself."""
+        self._findings.append(Finding(flaw=flaw, reason=reason))
 
-    def mark_flawed(self, chain: ChainWalk, flaw: Flaw) -> None:
-        """Mark the chain's current record as its first bad one."""
-        self._flawed[chain.task_id] = Finding(flaw, chain.sequence, _UNREADABLE_REASONS[flaw])
+    def feed(self, records: Iterable[AuditRecord]) -> None:
+        """Verify the next records; a file that ends too early is a flaw of it."""
+        try:
+            for record in records:
+                self._digest = fold(self._digest, record.leaf)
+                self.size += 1
+                self._step(record)
+                if self.size in self._checkpoints:
+                    self._compare_checkpoints()
+        except EvidenceError as error:
+            self.add(str(error))
 
-    def feed_all(self, records: Iterable[AuditRecord]) -> None:
-        """Verify the next records of the ledger."""
-        for record in records:
-            self.feed(record)
-
-    def finish(self) -> LedgerReport:
-        """Return the report after the last record."""
-        for size in sorted(size for size in self._checkpoints if size > self.size):
-            missing = size - self.size
-            self._reasons.append(
-                f"a checkpoint covers {size} records, but there are {self.size}: {missing} or more are gone"
-            )
-        for task_id in self._anchors.keys() - self._walks.keys():
-            self._get_walk(task_id)
+    def report(self) -> Report:
+        """Return the report on the records so far."""
         self._check_pending()
-        findings = [
-            (walk, finding) for walk in self._walks.values() if (finding := self._get_finding(walk)) is not None
-        ]
-        findings.sort(key=lambda pair: pair[1].flaw in _UNPROVED)
-        unanchored = sum(walk.anchored_through < walk.sequence for walk in self._walks.values())
-        if self._reasons or (findings and findings[0][1].flaw not in _UNPROVED):
+        task_id = self._scope.task_id
+        for anchored in self._anchors.keys() if task_id is None else {task_id}:
+            self._get_walk(anchored)
+        walks = self._walks.values()
+        flawed = {walk: finding for walk in walks if (finding := self._get_finding(walk)) is not None}
+        # Of a hostile file every record may be unreadable: what else is wrong with it comes first.
+        findings = sorted([*self._findings, *self._find_missing()], key=lambda finding: finding.flaw is Flaw.HEADER)
+        findings += sorted(flawed.values(), key=lambda finding: finding.flaw in UNPROVED)
+        unanchored = sum(walk.anchored_through < walk.sequence for walk in walks)
+        if any(finding.verdict is Verdict.INVALID for finding in findings):
             verdict = Verdict.INVALID
         elif findings or not self.size:
             verdict = Verdict.UNVERIFIED
         else:
             verdict = Verdict.UNANCHORED if unanchored else Verdict.VALID
-        return LedgerReport(
+        linked = sum(_count_linked(walk, flawed.get(walk)) for walk in walks)
+        report = Report(
             verdict=verdict,
-            ledger=self.ledger,
+            ledger=self._scope.ledger,
+            task_id=task_id,
             records=self.size,
-            tasks=len(self._walks),
+            linked=linked,
+            tasks=len(walks),
             digest=format_digest(self._digest),
             checkpointed_through=self._checkpointed_through,
             compared_at=self._compared_at,
-            flawed=tuple(_make_report(walk, finding) for walk, finding in findings[:MAX_REPORTED]),
+            findings=tuple(findings[:MAX_REPORTED]),
             flaws=len(findings),
             unanchored=unanchored,
-            reasons=tuple(self._reasons[:MAX_REPORTED]),
         )
+        if task_id is None:
+            return report
+        walk = self._walks[task_id]
+        chain = {
+            "head": walk.end.head if 0 < linked == walk.sequence else None,
+            "signed_through": min(walk.signed_through, linked),
+            "anchored_through": min(walk.anchored_through, linked),
+            "compared_at": walk.compared_at,
+        }
+        return report.model_copy(update=chain)
 
-    def chain_report(self, task_id: str) -> ChainReport:
-        """Return the report on one chain after the last record."""
-        self._check_pending()
-        walk = self._get_walk(task_id)
-        return _make_report(walk, self._get_finding(walk))
+    def _find_missing(self) -> list[Finding]:
+        """Return the checkpoints that cover more records than there are."""
+        return [
+            Finding(
+                flaw=Flaw.CHECKPOINT,
+                reason=f"a checkpoint covers {size} records, but there are {self.size}: {size - self.size} or more "
+                "are gone",
+            )
+            for size in sorted(size for size in self._checkpoints if size > self.size)
+        ]
 
     def _get_finding(self, walk: ChainWalk) -> Finding | None:
-        finding = self._flawed.get(walk.task_id) or walk.end(self._verifier)
+        finding = self._flawed.get(walk.task_id) or walk.finish(self._trust.keys)
         if finding is not None and finding.flaw is Flaw.UNSIGNED and self._checkpointed_through < self._signed_through:
-            return None  # the reasons already report a checkpoint that does not match; signatures under it were skipped
+            return None  # a checkpoint that does not match is reported already; signatures under it were skipped
+        expected = self._scope.expected_head
+        if finding is None and expected is not None and walk.sequence > expected.sequence:
+            extra = walk.sequence - expected.sequence
+            reason = f"{quantity(extra, 'record')} {'follows' if extra == 1 else 'follow'} the expected head"
+            return walk.finding(Flaw.EXTRA, expected.sequence + 1, reason)
         return finding
 
-    def _step(self, record: AuditRecord, task_id: str | None) -> ChainWalk | None:
+    def _step(self, record: AuditRecord) -> None:
+        task_id = self._scope.task_id
         if task_id is None:
             try:
                 task_id = record.claims.task_id if record.claims else str(record.members["taskId"])
             except ValueError as error:
-                if len(self._reasons) < MAX_REPORTED:
-                    self._reasons.append(f"record {self.size} cannot be read: {record.absence or error}")
-                return None
+                if len(self._findings) < MAX_REPORTED:
+                    self.add(f"record {self.size} cannot be read: {record.absence or error}", Flaw.HEADER)
+                return
         walk = self._get_walk(task_id)
         if task_id in self._flawed:
-            return None
+            return
         finding = walk.step(record)
         if finding is not None:
             self._flawed[task_id] = finding
-            return None
+            return
+        if self._scope.task_id is not None:
+            self._date_and_parse(walk, record)
         if self._checkpoints:
             self._uncovered.add(walk)
-        claim = walk.claim if self._verifier is not None and self.size > self._signed_through else None
-        if claim is not None:
-            claim = claim._replace(at=latest(claim.at, self.after))
-            self._pending.append((walk, walk.sequence, claim))
+        if self._trust.keys is not None and self.size > self._signed_through and walk.signature is not None:
+            self._pending.append((walk, walk.end._replace(after=self._after)))
             if len(self._pending) == _SIGNATURE_BATCH:
                 self._check_pending()
-        return walk
+
+    def _date_and_parse(self, walk: ChainWalk, record: AuditRecord) -> None:
+        """Compare a task's record with checkpoints by its position, and parse it."""
+        checkpoints = [*self._trust.checkpoints, *self._trust.claimed]
+        dates = [checkpoint.made_at for checkpoint in checkpoints if checkpoint.position < record.position]
+        self._after = max((date for date in dates if date is not None), default=None)
+        for checkpoint in self._trust.checkpoints:
+            if record.position <= checkpoint.position:
+                walk.mark_covered(checkpoint.made_at, outside=True)
+        if (flaw := _find_unreadable_part(record)) is not None:
+            self._flawed[walk.task_id] = walk.finding(flaw, walk.sequence, _UNREADABLE_REASONS[flaw])
 
     def _check_pending(self) -> None:
         """Verify the pending signatures; a chain's flaw is its first bad record."""
-        if self._verifier is None or not self._pending:
+        if self._trust.keys is None or not self._pending:
             return
-        checks = self._verifier.check([claim for _, _, claim in self._pending])
-        for (walk, sequence, claim), check in zip(self._pending, checks, strict=True):
-            finding = signature_finding(claim, sequence, check)
+        findings = check_ends([end for _, end in self._pending], self._trust.keys)
+        for (walk, end), finding in zip(self._pending, findings, strict=True):
+            sequence, known = end.link.sequence, self._flawed.get(walk.task_id)
             if finding is None:
                 walk.signed_through = max(walk.signed_through, sequence)
-            elif walk.task_id not in self._flawed or self._flawed[walk.task_id].sequence > sequence:
+            elif known is None or known.sequence is None or known.sequence > sequence:
                 self._flawed[walk.task_id] = finding
         self._pending.clear()
 
     def _get_walk(self, task_id: str) -> ChainWalk:
         walk = self._walks.get(task_id)
         if walk is None:
-            walk = self._walks[task_id] = ChainWalk(self.ledger, task_id, self._anchors.get(task_id, {}))
+            walk = self._walks[task_id] = ChainWalk(self._scope.ledger, task_id, self._anchors.get(task_id, {}))
         return walk
 
     def _add_checkpoints(self, candidates: Iterable[tuple[Checkpoint, bool]]) -> None:
@@ -352,17 +410,21 @@ class LedgerWalk:
 
     def _may_count(self, checkpoint: Checkpoint, after: datetime | None, *, outside: bool) -> bool:
         """Return whether the records have to match a checkpoint, and report one that should not be there."""
-        if checkpoint.ledger != self.ledger:
+        if checkpoint.ledger != self._scope.ledger:
             if not outside:
-                self._reasons.append(f"a checkpoint is of the ledger {checkpoint.ledger!r}, not of {self.ledger!r}")
+                self.add(
+                    f"a checkpoint is of the ledger {checkpoint.ledger!r}, not of {self._scope.ledger!r}",
+                    Flaw.CHECKPOINT,
+                )
             return False
-        if self._verifier is None or (checkpoint.signature is None and outside):
+        if self._trust.keys is None or (checkpoint.signature is None and outside):
             return outside
-        check = checkpoint.check(self._verifier, after)
+        check = checkpoint.check(self._trust.keys, after)
         if check is not SignatureCheck.GOOD:
-            self._reasons.append(
+            self.add(
                 f"the signature of the checkpoint at {checkpoint.size} records, by the key "
-                f"{checkpoint.key_id!r}, does not count: {check.value}"
+                f"{checkpoint.key_id!r}, does not count: {check.value}",
+                Flaw.CHECKPOINT,
             )
             return False
         self._signed_through = max(self._signed_through, checkpoint.size)
@@ -377,13 +439,14 @@ class LedgerWalk:
         """Compare the records so far with the checkpoints of their number; all of them must match."""
         size, digest = self.size, format_digest(self._digest)
         if any(checkpoint.digest != digest for checkpoint, _ in self._checkpoints[size]):
-            self._reasons.append(
+            self.add(
                 f"the first {size} records are not those of the checkpoint at {size}: between record "
-                f"{self._checkpointed_through + 1} and {size} one was changed, removed, added or moved"
+                f"{self._checkpointed_through + 1} and {size} one was changed, removed, added or moved",
+                Flaw.CHECKPOINT,
             )
             return
         self._checkpointed_through = size
-        self.after = max([*self._dates_at(size), *([self.after] if self.after else [])], default=None)
+        self._after = max([*self._dates_at(size), *([self._after] if self._after else [])], default=None)
         outside = [checkpoint.made_at for checkpoint, outside in self._checkpoints[size] if outside]
         compared_at = max((date for date in outside if date is not None), default=None)
         self._compared_at = compared_at or self._compared_at
@@ -410,25 +473,8 @@ def _find_unreadable_part(record: AuditRecord) -> Flaw | None:
     return None
 
 
-def _make_report(walk: ChainWalk, finding: Finding | None) -> ChainReport:
-    """Return the report on a chain with its first bad record, if any."""
-    records = walk.sequence
-    if finding is None:
-        verdict = Verdict.VALID if walk.anchored_through == walk.sequence else Verdict.UNANCHORED
-    elif finding.flaw in _UNPROVED:
-        verdict = Verdict.UNVERIFIED
-    else:
-        verdict, records = Verdict.INVALID, min(walk.sequence, finding.sequence - 1)
-    return ChainReport(
-        verdict=verdict,
-        ledger=walk.ledger,
-        task_id=walk.task_id,
-        records=records,
-        sequence=finding.sequence if finding else None,
-        flaw=finding.flaw if finding else None,
-        reason=finding.reason if finding else None,
-        head=walk.head if records == walk.sequence else None,
-        signed_through=min(walk.signed_through, records),
-        anchored_through=min(walk.anchored_through, records),
-        compared_at=walk.compared_at,
-    )
+def _count_linked(walk: ChainWalk, finding: Finding | None) -> int:
+    """Return how many records of a chain, from the first, are unbroken."""
+    if finding is None or finding.verdict is not Verdict.INVALID or finding.sequence is None:
+        return walk.sequence
+    return min(walk.sequence, finding.sequence - 1)

@@ -11,10 +11,10 @@ from typing import Any, Self
 
 from baton.artifacts.store import ArtifactStore
 from baton.keys.claims import HeadSigner, HeadVerifier, SignatureCheck
-from baton.ledger.chain import ChainHead, ChainReport, Verdict
+from baton.ledger.chain import ChainHead, Finding, Flaw, Verdict
 from baton.ledger.entries import RedactionPolicy, TaskCost, Trace, in_clear, may_be_in_clear
 from baton.ledger.evidence import Manifest
-from baton.ledger.proof import Checkpoint, LedgerReport, LedgerWalk, newest_of, verify_chain
+from baton.ledger.proof import Checkpoint, Report, Scope, Trust, Verification, newest_of, verify
 from baton.ledger.records import (
     AuditEntry,
     AuditHeader,
@@ -24,7 +24,7 @@ from baton.ledger.records import (
     LedgerKeysError,
     stamp,
 )
-from baton.ledger.store_database import Database
+from baton.ledger.store_database import DamagedRowError, Database
 from baton.ledger.store_evidence import AnchorFile, Checkpoints, Exporter
 from baton.ledger.store_reader import (
     SEGMENT_RECORDS,
@@ -41,7 +41,6 @@ from baton.ledger.store_schema import (
     NEWEST_SIGNED,
     VERSION,
     bind_name,
-    check_heads,
     check_name,
     check_revision,
     check_writable,
@@ -49,6 +48,7 @@ from baton.ledger.store_schema import (
     name_of,
     open_database,
     revision,
+    to_end,
 )
 from baton.ledger.store_writer import Appended, Prepared, Writer
 from baton.wire.json_values import loads_strict
@@ -146,8 +146,11 @@ class Ledger:
     async def _check_keys(self, signer: HeadSigner) -> None:
         """Raise an error if this writer's keyring signed none of the newest records."""
         rows = await self._database.read(lambda connection: connection.rows(NEWEST_SIGNED, _CHECKED_SIGNATURES))
-        checks = check_heads(self.name, rows, signer)
-        if rows and all(check is SignatureCheck.UNKNOWN_KEY for check in checks):
+        claims = []
+        for row in rows:
+            with contextlib.suppress(DamagedRowError):  # which verification reports
+                claims.append(to_end(self.name, row).claim)
+        if claims and all(check is SignatureCheck.UNKNOWN_KEY for check in signer.check(claims)):
             raise LedgerKeysError(
                 f"the ledger at {self.where!r} was signed with keys that this process does not have: its last record "
                 f"by the key {rows[0]['key_id']!r}, but this keyring signs with {signer.key_id!r}; give every worker "
@@ -197,7 +200,7 @@ class Ledger:
         anchors: Iterable[ChainHead] = (),
         checkpoints: Iterable[Checkpoint] = (),
     ) -> Trace:
-        """Return a task's records in order, from both tiers, and whether `verify_chain` accepts them (§8.2).
+        """Return a task's records in order, from both tiers, and the report on them (§8.2).
 
         Args:
             task_id: The task; without records the trace is empty and unverified.
@@ -214,19 +217,18 @@ class Ledger:
         outside = newest_of(checkpoints, self.name)
         intact = outside is None or await self._checkpoints.matches(outside)
         dating = await self._checkpoints.dating(verifier)
-        report = verify_chain(
+        problem = "the ledger's first records do not match a checkpoint kept outside: verify the whole ledger"
+        report = verify(
             records,
-            ledger=self.name,
-            task_id=task_id,
-            verifier=verifier,
-            expected_head=expected_head,
-            anchors=anchors,
-            compared=outside if intact else None,
-            checkpoints=[*dating, *([outside] if outside else [])],
+            Trust(
+                verifier,
+                anchors,
+                [outside] if outside and intact else [],
+                dating if outside is None or intact else [*dating, outside],
+            ),
+            Scope(self.name, task_id, expected_head),
+            [] if intact else [Finding(flaw=Flaw.CHECKPOINT, reason=problem)],
         )
-        if not intact:
-            problem = "the ledger's first records do not match a checkpoint kept outside: verify the whole ledger"
-            report = report.model_copy(update={"verdict": Verdict.INVALID, "reason": report.reason or problem})
         return Trace(task_id, tuple(records), report)
 
     async def verify(
@@ -237,7 +239,7 @@ class Ledger:
         expected_head: ChainHead | None = None,
         anchors: Iterable[ChainHead] = (),
         checkpoints: Iterable[Checkpoint] = (),
-    ) -> ChainReport:
+    ) -> Report:
         """Verify a task's chain; see `trace` for the arguments."""
         trace = await self.trace(
             task_id, verifier=verifier, expected_head=expected_head, anchors=anchors, checkpoints=checkpoints
@@ -250,7 +252,7 @@ class Ledger:
         verifier: HeadVerifier | None = None,
         anchors: Iterable[ChainHead] = (),
         checkpoints: Iterable[Checkpoint] = (),
-    ) -> LedgerReport:
+    ) -> Report:
         """Verify every chain of the ledger.
 
         Args:
@@ -259,12 +261,11 @@ class Ledger:
             checkpoints: Checkpoints that were kept outside.
         """
         claimed, damaged = await self._checkpoints.read_all()
-        walk = LedgerWalk(
-            self.name, verifier=verifier, anchors=anchors, checkpoints=checkpoints, claimed=claimed, reasons=damaged
-        )
+        trust = Trust(verifier, anchors, [*checkpoints], claimed)
+        verification = Verification(trust, Scope(self.name), damaged)
         async for page in self._reader.pages(await self._reader.end()):
-            await asyncio.to_thread(walk.feed_all, page)
-        return await asyncio.to_thread(walk.finish)
+            await asyncio.to_thread(verification.feed, page)
+        return await asyncio.to_thread(verification.report)
 
     async def head(self, task_id: str) -> ChainHead | None:
         """Return the unverified head of a task's chain; None without records."""

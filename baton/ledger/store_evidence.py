@@ -25,10 +25,9 @@ from typing import IO, Any
 
 from baton.artifacts.store import sync_folder
 from baton.keys.claims import HeadSigner, HeadVerifier, SignatureCheck
-from baton.ledger.chain import ChainHead, ChainReport, Verdict
+from baton.ledger.chain import ChainHead, Finding, Flaw, Verdict, check_ends
 from baton.ledger.evidence import (
     BUNDLE,
-    EvidenceReport,
     Manifest,
     index_digest,
     index_line,
@@ -36,7 +35,7 @@ from baton.ledger.evidence import (
     record_lines,
     verify_evidence,
 )
-from baton.ledger.proof import EMPTY_DIGEST, Checkpoint, LedgerReport, LedgerWalk, fold, verify_chain
+from baton.ledger.proof import EMPTY_DIGEST, Checkpoint, Report, Scope, Trust, Verification, fold, verify
 from baton.ledger.records import (
     AuditRecord,
     EvidenceError,
@@ -50,10 +49,10 @@ from baton.ledger.store_database import BEFORE_ALL, Connection, DamagedRowError,
 from baton.ledger.store_reader import Reader
 from baton.ledger.store_schema import (
     CHECKPOINT_COLUMNS,
-    check_heads,
     newest_checkpoint,
     proved_checkpoints,
     to_checkpoint,
+    to_end,
 )
 from baton.wire.base64url import from_base64url
 from baton.wire.json_values import format_digest, parse_digest
@@ -328,14 +327,15 @@ class Checkpoints:
         """Return every readable checkpoint, unverified, the oldest first."""
         return (await self.read_all())[0]
 
-    async def read_all(self) -> tuple[list[Checkpoint], list[str]]:
-        """Return every readable checkpoint, and a reason for each row that is not."""
+    async def read_all(self) -> tuple[list[Checkpoint], list[Finding]]:
+        """Return every readable checkpoint, and a finding for each row that is not."""
         checkpoints, damaged = [], []
         for row in await self._database.read(lambda connection: connection.rows(_ALL)):
             try:
                 checkpoints.append(to_checkpoint(self._name, row))
             except DamagedRowError:
-                damaged.append(f"the ledger's row of the checkpoint at {str(row['size'])[:20]} records is damaged")
+                reason = f"the ledger's row of the checkpoint at {str(row['size'])[:20]} records is damaged"
+                damaged.append(Finding(flaw=Flaw.CHECKPOINT, reason=reason))
         return checkpoints, damaged
 
     async def dating(self, verifier: HeadVerifier | None) -> list[Checkpoint]:
@@ -378,26 +378,19 @@ class Checkpoints:
         self, records: Sequence[Row], verifier: HeadVerifier, dated: Sequence[Checkpoint], *, unsigned: bool
     ) -> None:
         """Raise an error if a record lacks a valid signature; ``unsigned`` allows records without one."""
-        signed_rows = []
-        for row in records:
-            if row["key_id"] is not None or row["signature"] is not None:
-                signed_rows.append(row)
-            elif not unsigned:
-                raise _unproved_error(row, "unsigned", "; use --unsigned to cover it anyway")
-        for row, check in zip(signed_rows, check_heads(self._name, signed_rows, verifier, dated), strict=True):
-            if check is not SignatureCheck.GOOD:
-                raise _unproved_error(row, f"its signature by the key {row['key_id']!r} does not count: {check}", "")
+        ends = [to_end(self._name, row, dated) for row in records]
+        for finding in check_ends(ends, verifier):
+            if finding is None or (unsigned and finding.flaw is Flaw.UNSIGNED):
+                continue
+            remedy = "; use --unsigned to cover it anyway" if finding.flaw is Flaw.UNSIGNED else ""
+            raise LedgerError(
+                f"record {finding.sequence} of task {finding.task_id!r} is not proved ({finding.reason}), and a "
+                f"checkpoint would cover it: run `baton audit verify`{remedy}"
+            )
 
 
 def _place(witness: AnchorFile | None) -> str:
     return "its own table" if witness is None else f"the witness {str(witness.path)!r}"
-
-
-def _unproved_error(row: Row, problem: str, remedy: str) -> LedgerError:
-    return LedgerError(
-        f"record {row['sequence']} of task {row['task_id']!r} is not proved ({problem}), and a checkpoint would cover "
-        f"it: run `baton audit verify`{remedy}"
-    )
 
 
 def _leaf(row: Row) -> bytes:
@@ -422,10 +415,10 @@ def verify_bundle(
     ledger: str | None = None,
     anchors: Iterable[ChainHead] = (),
     checkpoints: Iterable[Checkpoint] = (),
-) -> EvidenceReport:
+) -> Report:
     """Verify that a bundle is complete and genuine, offline and with public keys only."""
     with bundle_lines(path) as lines:
-        return verify_evidence(lines, verifier=verifier, ledger=ledger, anchors=anchors, checkpoints=checkpoints)
+        return verify_evidence(lines, Trust(verifier, anchors, [*checkpoints]), ledger)
 
 
 @contextlib.contextmanager
@@ -504,8 +497,7 @@ class Exporter:
             chain = await self.reader.task(task_id)
             if not chain:
                 raise LedgerError(f"the ledger {self.name!r} has no records of task {task_id!r}; check the id")
-            report = verify_chain(chain, ledger=self.name, task_id=task_id, verifier=verifier, checkpoints=dating)
-            _refuse_invalid(report)
+            _refuse_invalid(verify(chain, Trust(verifier, claimed=dating), Scope(self.name, task_id)))
             heads.append(ChainHead.of(chain[-1]))
             records += chain
         records.sort(key=lambda record: record.position)
@@ -523,16 +515,14 @@ class Exporter:
         """Write the whole ledger, with its newest checkpoint."""
         end = await self.reader.end()
         claimed, damaged = await self.checkpoints.read_all()
-        walk = LedgerWalk(self.name, verifier=verifier, claimed=claimed, reasons=damaged)
-        manifest = self._manifest(
-            await self.reader.index_lines(end), keys=keys, checkpoints=(await self.checkpoints.all())[-1:]
-        )
+        verification = Verification(Trust(verifier, claimed=claimed), Scope(self.name), damaged)
+        manifest = self._manifest(await self.reader.index_lines(end), keys=keys, checkpoints=claimed[-1:])
         with new_bundle(path) as bundle:
             bundle.writelines(pack(manifest, [], self.signer))
             async for page in self.reader.pages(end):
                 await asyncio.to_thread(bundle.write, b"".join(map(record_lines, page)))
-                await asyncio.to_thread(walk.feed_all, page)
-            _refuse_invalid(walk.finish())
+                await asyncio.to_thread(verification.feed, page)
+            _refuse_invalid(verification.report())
         return manifest
 
     def _manifest(self, lines: Sequence[bytes], *, keys: Sequence[Mapping[str, Any]], **fields: Any) -> Manifest:
@@ -547,14 +537,11 @@ class Exporter:
         )
 
 
-def _refuse_invalid(report: ChainReport | LedgerReport) -> None:
+def _refuse_invalid(report: Report) -> None:
     """Raise an error if the records to export are invalid."""
-    if report.verdict is not Verdict.INVALID:
-        return
-    flawed = [report] if isinstance(report, ChainReport) else report.flawed
-    reasons = [] if isinstance(report, ChainReport) else [*report.reasons]
-    reasons += [f"record {chain.sequence} of task {chain.task_id!r}: {chain.reason}" for chain in flawed]
-    raise LedgerError(f"invalid records are not exported as evidence: {'; '.join(reasons[:5])}")
+    if report.verdict is Verdict.INVALID:
+        reasons = "; ".join(map(str, report.findings[:5]))
+        raise LedgerError(f"invalid records are not exported as evidence: {reasons}")
 
 
 def _write_bundle(path: Path, manifest: Manifest, signer: HeadSigner | None, records: Sequence[AuditRecord]) -> None:

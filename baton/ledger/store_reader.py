@@ -16,7 +16,7 @@ from types import NoneType
 from baton.artifacts.store import ArtifactStore
 from baton.core.verdict import HandoffStatus
 from baton.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundError
-from baton.ledger.chain import find_record_flaw
+from baton.ledger.chain import find_flaw
 from baton.ledger.evidence import SEGMENT, EvidenceFile, Manifest, index_digest, index_line, pack
 from baton.ledger.records import AuditHeader, AuditRecord, Claims, EvidenceError, LedgerError, LedgerUnavailableError
 from baton.ledger.store_database import BEFORE_ALL, Connection, DamagedRowError, Database, Row, hashes, scalar
@@ -175,9 +175,10 @@ def split_at_flawed(records: Sequence[AuditRecord], flawed: dict[int, str]) -> I
     """Yield the runs of flawless records, and add a description of each flawed record to ``flawed``."""
     start = 0
     for index, record in enumerate(records):
-        if (flaw := _find_flaw(record)) is not None:
+        if (finding := find_flaw(record)) is not None:
             task_id = record.claims.task_id if record.claims else ""
-            flawed[record.position] = f"record {record.position}, of task {task_id!r}, is flawed ({flaw})"
+            described = f"is flawed ({finding.flaw}): {finding.reason}"
+            flawed[record.position] = f"record {record.position}, of task {task_id!r}, {described}"
             if index > start:
                 yield records[start:index]
             start = index + 1
@@ -199,14 +200,6 @@ def _read_segment(data: bytes) -> list[AuditRecord]:
     if not decompressor.eof:
         raise EvidenceError(f"it is truncated, or larger than {MAX_SEGMENT_BYTES} bytes")
     return list(EvidenceFile.open(plain.removesuffix(b"\n").split(b"\n")).records())
-
-
-def _find_flaw(record: AuditRecord) -> str | None:
-    """Return the flaw of a record, or None."""
-    try:
-        return record.absence or find_record_flaw(record, record.members)
-    except ValueError as error:
-        return str(error)
 
 
 PAGE_SIZE = 1_000

@@ -21,16 +21,17 @@ from importlib import import_module, resources
 from pathlib import Path
 from typing import Any
 
-from baton.keys.claims import Claim, HeadVerifier, SignatureCheck
-from baton.ledger.chain import head_statement
-from baton.ledger.proof import Checkpoint, latest
-from baton.ledger.records import AuditRecord, Claims, LedgerError, LedgerSchemaError
+from baton.keys.claims import HeadVerifier, SignatureCheck
+from baton.ledger.chain import ChainEnd
+from baton.ledger.proof import Checkpoint
+from baton.ledger.records import AuditRecord, ChainLink, Claims, LedgerError, LedgerSchemaError
 from baton.ledger.store_database import (
     Connection,
     DamagedRowError,
     Database,
     Row,
     SqliteDatabase,
+    hashes,
     scalar,
 )
 from baton.wire.base64url import to_base64url
@@ -314,38 +315,29 @@ def proved_checkpoints(connection: Connection, ledger: str, verifier: HeadVerifi
     return [newest] if newest is not None and proved else []
 
 
-def check_heads(
-    ledger: str, rows: Sequence[Row], verifier: HeadVerifier, checkpoints: Sequence[Checkpoint] = ()
-) -> list[SignatureCheck]:
-    """Check the signature in each row of the index; the records behind these checkpoints are not older than them."""
-    claims = [_make_claim(ledger, row, checkpoints) for row in rows]
-    checks = iter(verifier.check([claim for claim in claims if claim is not None]))
-    return [SignatureCheck.BAD if claim is None else next(checks) for claim in claims]
+def to_end(ledger: str, row: Row, checkpoints: Sequence[Checkpoint] = ()) -> ChainEnd:
+    """Return the end of a chain, unverified, as a row of the index states it.
 
+    Args:
+        ledger: The ledger's name.
+        row: The row.
+        checkpoints: The record is not older than those that it is behind.
 
-def _make_claim(ledger: str, row: Row, checkpoints: Sequence[Checkpoint]) -> Claim | None:
-    """Return the signature in a row for checking; None if the row has values of wrong types."""
-    task_id, sequence, record_hash, recorded_at = (
-        row[name] for name in ("task_id", "sequence", "record_hash", "recorded_at")
-    )
-    key_id, signature = row["key_id"] or "", row["signature"] or b""
-    if tuple(map(type, (task_id, sequence, record_hash, recorded_at, key_id, signature))) != (
-        str,
-        int,
-        bytes,
-        str,
-        str,
-        bytes,
-    ):
-        return None
+    Raises:
+        DamagedRowError: The row has values of wrong types.
+    """
+    task_id, sequence, recorded_at, key_id = (row[name] for name in ("task_id", "sequence", "recorded_at", "key_id"))
     try:
-        moment = datetime.fromisoformat(recorded_at)
-    except ValueError:
-        return None
-    for checkpoint in checkpoints:
-        if checkpoint.position < row["position"]:
-            moment = latest(moment, checkpoint.made_at)
-    return Claim(key_id, head_statement(ledger, task_id, sequence, record_hash, row["key_id"]), signature, moment)
+        record_hash, signature = hashes(row)
+        is_number = isinstance(sequence, int) and 0 < sequence < 2**53
+        if not (is_number and isinstance(task_id, str) and isinstance(key_id, str | None)):
+            raise TypeError("it is not a row of the index")
+        datetime.fromisoformat(recorded_at)
+    except (DamagedRowError, ValueError, TypeError) as error:
+        raise DamagedRowError(f"record {sequence!r} of task {task_id!r}") from error
+    dates = [checkpoint.made_at for checkpoint in checkpoints if checkpoint.position < row["position"]]
+    after = max((date for date in dates if date is not None), default=None)
+    return ChainEnd(ChainLink(ledger, task_id, sequence, record_hash, recorded_at), key_id, signature, after)
 
 
 def insert(connection: Connection, records: Sequence[StoredRecord]) -> None:

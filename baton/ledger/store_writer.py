@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from baton.keys.claims import HeadSigner, SignatureCheck
-from baton.ledger.chain import ChainHead, head_statement
+from baton.keys.claims import HeadSigner
+from baton.ledger.chain import ChainEnd, ChainHead, check_ends, head_statement
 from baton.ledger.records import (
     AuditEntry,
     AuditRecord,
@@ -23,8 +23,8 @@ from baton.ledger.records import (
     LedgerUnavailableError,
     next_record,
 )
-from baton.ledger.store_database import Connection, DamagedRowError, Database, Row, hashes, scalar
-from baton.ledger.store_schema import HASH_AT, StoredRecord, check_heads, insert, proved_checkpoints
+from baton.ledger.store_database import Connection, Database, Row, scalar
+from baton.ledger.store_schema import HASH_AT, StoredRecord, insert, proved_checkpoints, to_end
 from baton.wire.json_values import format_digest, parse_digest, sha256
 
 MAX_BATCH = 256
@@ -210,44 +210,40 @@ class Writer:
         plan = _Plan({entry.task_id: end for entry in entries if (end := self._ends.get(entry.task_id)) is not None})
         entries = [entry for entry in entries if entry.task_id not in plan.links]
         keys = sorted({(entry.task_id, entry.event_key) for entry in entries})
-        rows: list[Row] = []
+        known: list[Row] = []
         for start in range(0, len(keys), _KEYS_PER_QUERY):
             batch = keys[start : start + _KEYS_PER_QUERY]
             pairs = ", ".join(["(?, ?)"] * len(batch))
-            for row in connection.rows(f"{_SAME}{pairs})", *itertools.chain.from_iterable(batch)):
-                plan.heads[row["task_id"], row["event_key"]] = (row["message_hash"], self._to_head(row))
-                rows.append(row)
-        for task_id in {entry.task_id for entry in entries}:
-            plan.links[task_id] = ChainLink.genesis(self._name, task_id)
-            for row in connection.rows(_LAST, task_id):
-                self._to_head(row)  # raises an error for a damaged row, which no record can follow
-                link = ChainLink(self._name, task_id, row["sequence"], row["record_hash"], row["recorded_at"])
-                plan.links[task_id] = link
-                rows.append(row)
-        if rows:
-            plan.refused = self._find_untrusted(connection, rows)
+            known += connection.rows(f"{_SAME}{pairs})", *itertools.chain.from_iterable(batch))
+        task_ids = {entry.task_id for entry in entries}
+        last = [row for task_id in task_ids for row in connection.rows(_LAST, task_id)]
+        dated = proved_checkpoints(connection, self._name, self._signer) if last else []
+        ends = [to_end(self._name, row, dated) for row in (*known, *last)]
+        for row, known_end in zip(known, ends, strict=False):
+            plan.heads[row["task_id"], row["event_key"]] = (row["message_hash"], known_end.head)
+        plan.links |= {task_id: ChainLink.genesis(self._name, task_id) for task_id in task_ids}
+        plan.links |= {end.link.task_id: end.link for end in ends[len(known) :]}
+        plan.refused = self._find_untrusted(ends) if ends else {}
         return plan
 
-    def _find_untrusted(self, connection: Connection, rows: Sequence[Row]) -> dict[str, str]:
-        """Return, by task, why a row cannot be trusted as the end of its chain or as the answer to an append."""
+    def _find_untrusted(self, ends: Sequence[ChainEnd]) -> dict[str, str]:
+        """Return, by task, why a record cannot be trusted as the end of its chain or as the answer to an append."""
         if self._signer is None:
             return {
-                row["task_id"]: (
-                    f"its record {row['sequence']} is signed by the key {row['key_id']!r}, and this writer has no "
+                end.link.task_id: (
+                    f"its record {end.link.sequence} is signed by the key {end.key_id!r}, and this writer has no "
                     "keys: give it the deployment's keyring (BATON_KEYS)"
                 )
-                for row in rows
-                if row["signature"] is not None or row["key_id"] is not None
+                for end in ends
+                if end.signature is not None or end.key_id is not None
             }
         _ = self._signer.key_id  # raises an error for a keyring without a signing key
-        dated = proved_checkpoints(connection, self._name, self._signer)
-        checks = check_heads(self._name, rows, self._signer, dated)
         return {
-            row["task_id"]: f"its record {row['sequence']} is not proved by the keys of this writer "
-            f"(the signature by {row['key_id']!r}: {check}); give it the deployment's keyring (BATON_KEYS), or find "
-            "out who wrote that record: `baton audit verify`"
-            for row, check in zip(rows, checks, strict=True)
-            if check is not SignatureCheck.GOOD
+            finding.task_id: f"its record {finding.sequence} is not proved by the keys of this writer: "
+            f"{finding.reason}; give it the deployment's keyring (BATON_KEYS), or find out who wrote that record: "
+            "`baton audit verify`"
+            for finding in check_ends(ends, self._signer)
+            if finding is not None and finding.task_id is not None
         }
 
     def _check_known_head(self, connection: Connection, head: ChainHead) -> None:
@@ -262,17 +258,7 @@ class Writer:
     def head(self, connection: Connection, task_id: str) -> ChainHead | None:
         """Return the unverified head of a task's chain, or None without records."""
         newest = connection.rows(_LAST, task_id)
-        return self._to_head(newest[0]) if newest else None
-
-    def _to_head(self, row: Row) -> ChainHead:
-        """Return the head for a row of the index."""
-        task_id, sequence = row["task_id"], row["sequence"]
-        try:
-            record_hash, signature = hashes(row)
-            datetime.fromisoformat(row["recorded_at"])
-            return ChainHead.at(self._name, task_id, sequence, record_hash, row["key_id"], signature)
-        except (DamagedRowError, ValueError, TypeError) as error:
-            raise DamagedRowError(f"record {sequence!r} of task {task_id!r}") from error
+        return to_end(self._name, newest[0]).head if newest else None
 
 
 def _resolve_calls(calls: Sequence[_Call], outcomes: Sequence[list[Appended] | Exception]) -> None:

@@ -89,7 +89,7 @@ async def whole(
     anchors = [ChainHead.from_anchor("baton", result.task_id, anchor) for anchor in run.anchors]
     task = await trace_of(folder, result.task_id, anchors)
 
-    assert task.report.verdict in (Verdict.VALID, Verdict.UNANCHORED), task.report.reason
+    assert task.report.verdict in (Verdict.VALID, Verdict.UNANCHORED), task.report.findings
     assert [step.name for step in run.steps] == NAMES, "no handoff is lost"
     assert len(anchors) == len(NAMES)
     assert task.report.anchored_through == max(anchor.sequence for anchor in anchors)

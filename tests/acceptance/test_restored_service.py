@@ -75,6 +75,6 @@ class TestRestoredService:
         trace = await trace_of(
             tmp_path, task_id, [ChainHead.from_anchor("baton", task_id, anchor) for anchor in anchors]
         )
-        assert trace.report.verdict in (Verdict.VALID, Verdict.UNANCHORED), trace.report.reason
+        assert trace.report.verdict in (Verdict.VALID, Verdict.UNANCHORED), trace.report.findings
         accepted = [record.fields.to_agent for record in trace.records if record.fields.status == "ACCEPTED"]
         assert accepted == ["draft", "build", "verify", "build", "verify"], "what ran again is beside what ran before"

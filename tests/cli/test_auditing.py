@@ -17,7 +17,7 @@ from baton.errors import UnreadableRunError
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import Verdict
 from baton.ledger.entries import Trace, handoff_entry
-from baton.ledger.proof import verify_chain
+from baton.ledger.proof import Scope, Trust, verify
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_evidence import AnchorFile
 from tests.cli.desk import Desk, entries
@@ -45,7 +45,7 @@ class TestTrace:
             message(0, **hop), task_id=TASK, status=HandoffStatus.REJECTED, reason="SCHEMA_INVALID", timestamp=NOW
         )
         records = chain(entries=[refused, *entries()[-1:]])
-        trace = Trace(TASK, tuple(records), verify_chain(records, ledger=LEDGER, task_id=TASK, verifier=KEYS))
+        trace = Trace(TASK, tuple(records), verify(records, Trust(KEYS), Scope(LEDGER, TASK)))
         page = StringIO()
         Console(file=page, width=columns, color_system=None, force_terminal=True).print(trace_page(trace))
 
@@ -152,7 +152,7 @@ class TestVerify:
 
         assert single.exit_code == all_tasks.exit_code == 1
         assert f"record {named}:" in single.stdout
-        assert json.loads(all_tasks.stdout)["flawed"][0]["sequence"] == named
+        assert [found.get("sequence", named) for found in json.loads(all_tasks.stdout)["findings"]][-1] == named
 
     def test_whether_the_run_completed_is_not_guessed_from_the_last_record(self, baton: Desk) -> None:
         """The last record may be a completion while the run waits, or a decision after its last step."""

@@ -83,7 +83,7 @@ class Desk:
     async def on_record(self, task_id: str = TASK_ID) -> list[AuditRecord]:
         """Return the records of a task, after verifying the chain."""
         trace = await self.gate.ledger.trace(task_id, verifier=KEYS.public())
-        assert trace.report.verdict in (Proof.VALID, Proof.UNANCHORED), trace.report.reason
+        assert trace.report.verdict in (Proof.VALID, Proof.UNANCHORED), trace.report.findings
         return list(trace.records)
 
 

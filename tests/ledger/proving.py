@@ -3,8 +3,9 @@
 from datetime import datetime
 
 from baton.keys.claims import HeadVerifier
-from baton.ledger.chain import ChainHead, ChainReport, Verdict
-from baton.ledger.proof import Checkpoint, LedgerReport, LedgerWalk, verify_chain
+from baton.ledger import proof
+from baton.ledger.chain import ChainHead, Finding, Flaw, Verdict
+from baton.ledger.proof import Checkpoint, Report, Scope, Trust
 from baton.ledger.records import AuditRecord, stamp
 from baton.wire.json_values import format_digest
 from tests.ledger.material import KEY, KEYS, LEDGER, NOW, TASK, Key
@@ -18,15 +19,8 @@ def verify(
     verifier: HeadVerifier | None = None,
     anchors: list[ChainHead] | None = None,
     expected_head: ChainHead | None = None,
-) -> ChainReport:
-    return verify_chain(
-        records,
-        ledger=LEDGER,
-        task_id=TASK,
-        verifier=verifier,
-        anchors=anchors or [],
-        expected_head=expected_head,
-    )
+) -> Report:
+    return proof.verify(records, Trust(verifier, anchors or []), Scope(LEDGER, TASK, expected_head))
 
 
 def walked(
@@ -36,13 +30,26 @@ def walked(
     claimed: list[Checkpoint] | None = None,
     anchors: list[ChainHead] | None = None,
     verifier: HeadVerifier | None = KEYS,
-) -> LedgerReport:
-    walk = LedgerWalk(
-        LEDGER, verifier=verifier, anchors=anchors or [], checkpoints=checkpoints or [], claimed=claimed or []
-    )
-    for record in records:
-        walk.feed(record)
-    return walk.finish()
+) -> Report:
+    return proof.verify(records, Trust(verifier, anchors or [], checkpoints or [], claimed or []), Scope(LEDGER))
+
+
+def named(report: Report) -> tuple[Verdict, int | None, Flaw | None]:
+    """Return the verdict, and the number and the flaw of the first record that is not proved."""
+    return report.verdict, *((found.sequence, found.flaw) if (found := first(report)) else (None, None))
+
+
+def flaw(report: Report) -> Flaw | None:
+    return named(report)[2]
+
+
+def reason(report: Report) -> str:
+    found = first(report)
+    return found.reason if found else ""
+
+
+def first(report: Report) -> Finding | None:
+    return report.findings[0] if report.findings else None
 
 
 def checkpoint_of(records: list[AuditRecord], key: Key | None = KEY, at: datetime = NOW) -> Checkpoint:

@@ -28,6 +28,7 @@ from tests.ledger import attacks
 from tests.ledger import chain_attacks as chains
 from tests.ledger.chain_attacks import MIDDLE, Attack
 from tests.ledger.material import KEY, KEYS, NOW, TASK, Key, PublicKeys, bare, chain, entry, joined
+from tests.ledger.proving import named
 from tests.personal.material import MARKER, SUBJECT, found_in
 
 LENGTH = 5
@@ -121,7 +122,7 @@ async def verified(
         chain = await ledger.verify(TASK, verifier=verifier, anchors=heads)
         ledger_report = await ledger.verify_all(verifier=verifier, anchors=heads)
     assert ledger_report.verdict is chain.verdict, "a task alone and the whole ledger are verified alike"
-    return chain.verdict, chain.sequence, chain.flaw
+    return named(chain)
 
 
 class TestAttackList:
@@ -195,7 +196,7 @@ class TestAttackList:
                 await ledger.checkpoint()
 
         assert (report.verdict, report.records) == (Verdict.UNVERIFIED, LENGTH + 1)
-        assert [chain.task_id for chain in report.flawed] == ["forged"]
+        assert [chain.task_id for chain in report.findings] == ["forged"]
 
     async def test_an_unsigned_record_below_signed_ones_is_detected(
         self, path: Path, options: LedgerOptions, tmp_path: Path
@@ -217,6 +218,6 @@ class TestAttackList:
             with pytest.raises(LedgerError, match=r"record 2 of task .* is not proved"):
                 await ledger.checkpoint()
 
-        for report in (chain_report, ledger_report.flawed[0], bundle.flawed[0]):
-            assert (report.verdict, report.flaw, report.sequence) == (Verdict.UNVERIFIED, Flaw.UNSIGNED, 2)
-            assert report.records == 3
+        for report in (chain_report, ledger_report, bundle):
+            assert named(report) == (Verdict.UNVERIFIED, 2, Flaw.UNSIGNED)
+            assert report.linked == 3

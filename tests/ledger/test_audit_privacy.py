@@ -17,8 +17,8 @@ from baton.ledger.entries import (
     is_commitment,
     redact,
 )
-from baton.ledger.proof import verify_chain
-from tests.ledger.material import KEYS, LEDGER, NOW, TASK, chain, entry
+from tests.ledger.material import KEYS, NOW, TASK, chain, entry
+from tests.ledger.proving import verify
 
 POLICY = RedactionPolicy()
 
@@ -113,6 +113,6 @@ class TestErasure:
             )[2:],
         ]
 
-        report = verify_chain(restored, ledger=LEDGER, task_id=TASK, verifier=KEYS)
+        report = verify(restored, verifier=KEYS)
         assert (report.verdict, report.records) == (Verdict.UNANCHORED, 3)
         assert all(b"maria" not in record.message for record in restored)

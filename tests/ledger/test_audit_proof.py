@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.ledger.chain import ChainHead, Flaw, Verdict
-from baton.ledger.proof import LedgerWalk, verify_chain
+from baton.ledger.proof import Scope, Trust, Verification
 from baton.ledger.records import AuditRecord
 from tests.ledger import attacks
 from tests.ledger import chain_attacks as chains
 from tests.ledger.chain_attacks import MIDDLE, Attack
 from tests.ledger.material import KEYS, LEDGER, NOW, TASK, Key, PublicKeys, bare, chain, entry, head, joined
-from tests.ledger.proving import checkpoint_of, verify, walked
+from tests.ledger.proving import checkpoint_of, flaw, named, reason, verify, walked
 
 VALID, UNANCHORED, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNANCHORED, Verdict.UNVERIFIED, Verdict.INVALID
 
@@ -84,7 +84,7 @@ class TestAttacks:
                 for index, record in enumerate(attack(bare(genuine)))
             ]
             report = verify(attacked, verifier=KEYS, anchors=[ChainHead.of(record) for record in genuine])
-            table[name] = (report.sequence, report.verdict)
+            table[name] = (named(report)[1], report.verdict)
 
         assert table == {name: (named, INVALID) for name, (_, _, named) in ATTACKS.items()}
 
@@ -105,7 +105,7 @@ class TestAttacks:
 
         report = verify(records[:length], verifier=KEYS, anchors=[head(records)])
 
-        assert (report.verdict, report.flaw, report.sequence) == (INVALID, Flaw.TRUNCATED, length + 1)
+        assert named(report) == (INVALID, length + 1, Flaw.TRUNCATED)
 
     def test_records_after_the_last_anchor_are_reported(self) -> None:
         """A cut after the last anchor goes unnoticed, and the report says where that starts (P2)."""
@@ -125,8 +125,8 @@ class TestAttacks:
                 "swap": [*records[:index], records[index + 1], records[index], *records[index + 2 :]],
                 "duplicate": [*records[: index + 1], records[index], *records[index + 1 :]],
             }[damage]
-            report = verify_chain(mutant, ledger=LEDGER, task_id=TASK, verifier=KEYS)
-            assert (report.verdict, report.sequence) == (INVALID, index + 1 + (damage == "duplicate")), index
+            report = verify(mutant, verifier=KEYS)
+            assert named(report)[:2] == (INVALID, index + 1 + (damage == "duplicate")), index
 
 
 class TestMutation:
@@ -162,19 +162,19 @@ class TestMutation:
     def test_no_flipped_byte_of_a_long_chain_is_accepted(self) -> None:
         """Every byte of a chain of 50; the report names that record or the next one (T1, P1)."""
         records = bare(chain(50))
-        prefix = LedgerWalk(LEDGER, verifier=KEYS)  # what verify_chain makes of the records before the changed one
+        prefix = Verification(Trust(KEYS), Scope(LEDGER, TASK))  # of the records before the changed one
         wrong = []
         for index, record in enumerate(records):
             for data, put in self.parts(record)[:2]:
                 for place in range(len(data)):
                     walk = copy.deepcopy(prefix, {id(KEYS): KEYS})
-                    walk.feed(put(data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :]), TASK)
-                    walk.feed_all(records[index + 1 : index + 2])
-                    report = walk.chain_report(TASK)
-                    if report.verdict is not INVALID or report.sequence not in (index + 1, index + 2):
+                    walk.feed([put(data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :])])
+                    walk.feed(records[index + 1 : index + 2])
+                    verdict, sequence, _ = named(walk.report())
+                    if verdict is not INVALID or sequence not in (index + 1, index + 2):
                         wrong.append((index, place))
-            prefix.feed(record, TASK)
-            assert prefix.chain_report(TASK).verdict is UNANCHORED
+            prefix.feed([record])
+            assert prefix.report().verdict is UNANCHORED
 
         assert wrong == []
 
@@ -194,7 +194,7 @@ class TestHeads:
         """Two heads of one length cannot both be right (P4, T3)."""
         records, fork = chain(5), chain(5, entries=[entry(number, details="other") for number in range(5)])
 
-        assert verify(fork, verifier=KEYS, anchors=[head(records)]).flaw is Flaw.ANCHOR
+        assert flaw(verify(fork, verifier=KEYS, anchors=[head(records)])) is Flaw.ANCHOR
 
     def test_contradicting_anchors_match_no_chain(self) -> None:
         """They show that somebody saw another chain (P4)."""
@@ -209,7 +209,7 @@ class TestHeads:
         forged = attacks.rechain_a_suffix(bare(records))
 
         assert len(forged) == len(records)
-        assert verify(forged, anchors=[head(records)]).flaw is Flaw.ANCHOR
+        assert flaw(verify(forged, anchors=[head(records)])) is Flaw.ANCHOR
 
     def test_records_after_the_expected_head_are_reported(self) -> None:
         """More records than expected are invalid (C-26)."""
@@ -217,7 +217,7 @@ class TestHeads:
 
         report = verify(records, verifier=KEYS, expected_head=head(records[:3]))
 
-        assert (report.verdict, report.flaw, report.sequence) == (INVALID, Flaw.EXTRA, 4)
+        assert named(report) == (INVALID, 4, Flaw.EXTRA)
 
     def test_the_expected_head_alone_proves_an_unsigned_chain(self) -> None:
         """The run's history is sufficient (design.md 4, C-25b)."""
@@ -236,16 +236,16 @@ class TestHeads:
         records = chain(5)
         renamed = chain(5, ledger="baton-2")
 
-        report = verify_chain(renamed, ledger=LEDGER, task_id=TASK, verifier=KEYS, anchors=[head(records)])
+        report = verify(renamed, verifier=KEYS, anchors=[head(records)])
 
-        assert (report.verdict, report.flaw) == (INVALID, Flaw.PLACE)
+        assert (report.verdict, flaw(report)) == (INVALID, Flaw.PLACE)
 
     def test_a_short_anchor_proves_the_same_as_a_head(self) -> None:
         """A history stores 75 characters instead of a whole head."""
         records = chain(5)
         short = ChainHead.from_anchor(LEDGER, TASK, head(records).anchor)
 
-        assert verify(records[:4], verifier=KEYS, anchors=[short]).flaw is Flaw.TRUNCATED
+        assert flaw(verify(records[:4], verifier=KEYS, anchors=[short])) is Flaw.TRUNCATED
         assert verify(records, anchors=[short]).verdict is VALID
 
 
@@ -268,8 +268,8 @@ class TestKeys:
 
         report = verify(records, verifier=PublicKeys.of(old, retired={"2025": NOW + timedelta(hours=1)}))
 
-        assert (report.verdict, report.flaw, report.sequence) == (INVALID, Flaw.KEY, 4)
-        assert "2026-11-22T" in str(report.reason)
+        assert named(report) == (INVALID, 4, Flaw.KEY)
+        assert "2026-11-22T" in reason(report)
 
     def test_a_retired_key_cannot_backdate_records(self) -> None:
         """A time older than the previous record's shows a later insertion (P7)."""
@@ -279,14 +279,14 @@ class TestKeys:
 
         report = verify([*first, late], verifier=PublicKeys.of(old, new, retired={"2025": NOW - timedelta(hours=1)}))
 
-        assert (report.flaw, report.sequence) == (Flaw.TIME, 2)
+        assert named(report)[1:] == (2, Flaw.TIME)
 
     def test_an_unknown_key_fails_closed(self) -> None:
         """A signature that cannot be checked is invalid (6.3 "unknown key id", T4)."""
         report = verify(chain(3), verifier=PublicKeys())
 
-        assert (report.verdict, report.flaw) == (INVALID, Flaw.KEY)
-        assert "get the public keys again" in (report.reason or ""), "an auditor whose keys are of before a rotation"
+        assert (report.verdict, flaw(report)) == (INVALID, Flaw.KEY)
+        assert "get the public keys again" in (reason(report)), "an auditor whose keys are of before a rotation"
 
     def test_a_signature_without_a_key_id_is_invalid(self) -> None:
         """The signed bytes include the key id (T4)."""
@@ -294,7 +294,7 @@ class TestKeys:
 
         report = verify([replace(unsigned, signature=b"x" * 64)], verifier=KEYS)
 
-        assert (report.verdict, report.flaw) == (INVALID, Flaw.KEY)
+        assert (report.verdict, flaw(report)) == (INVALID, Flaw.KEY)
 
     def test_a_signature_is_valid_for_one_head_only(self) -> None:
         """A signature binds ledger, task, number and hash (P6)."""
@@ -303,13 +303,13 @@ class TestKeys:
             replace(ours, signature=theirs.signature) for ours, theirs in zip(records, other_records, strict=True)
         ]
 
-        assert verify(swapped, verifier=KEYS).flaw is Flaw.SIGNATURE
+        assert flaw(verify(swapped, verifier=KEYS)) is Flaw.SIGNATURE
 
     def test_without_keys_and_anchors_nothing_is_proved(self) -> None:
         """The verdict is unverified, not valid (C-26)."""
         report = verify(chain(3))
 
-        assert (report.verdict, report.flaw, report.sequence, report.records) == (UNVERIFIED, Flaw.UNSIGNED, 1, 3)
+        assert (named(report), report.linked) == ((UNVERIFIED, 1, Flaw.UNSIGNED), 3)
         assert not report
 
     def test_every_signature_is_verified(self) -> None:
@@ -319,7 +319,7 @@ class TestKeys:
 
         report = verify(records, verifier=KEYS, anchors=[head(records)])
 
-        assert (report.verdict, report.flaw, report.sequence, report.records) == (INVALID, Flaw.SIGNATURE, 2, 1)
+        assert (named(report), report.linked) == ((INVALID, 2, Flaw.SIGNATURE), 1)
 
 
 class TestEvents:
@@ -329,7 +329,7 @@ class TestEvents:
 
         report = verify(records, verifier=KEYS)
 
-        assert (report.verdict, report.flaw, report.sequence) == (INVALID, Flaw.REPEATED, 3)
+        assert named(report) == (INVALID, 3, Flaw.REPEATED)
 
     def test_another_attempt_is_another_event(self) -> None:
         """A retry has the same handoff id and another number (C-20)."""

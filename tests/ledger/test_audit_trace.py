@@ -8,13 +8,13 @@ import pytest
 from baton.core.verdict import HandoffStatus
 from baton.ledger.chain import Flaw, Verdict
 from baton.ledger.entries import Trace, handoff_entry
-from baton.ledger.proof import verify_chain
 from baton.ledger.records import AuditCost, AuditEntry, AuditRecord, Kind
-from tests.ledger.material import KEYS, LEDGER, NOW, TASK, chain, completion_entry, entry, message
+from tests.ledger.material import KEYS, NOW, TASK, chain, completion_entry, entry, message
+from tests.ledger.proving import named, verify
 
 
 def traced(records: list[AuditRecord]) -> Trace:
-    return Trace(TASK, tuple(records), verify_chain(records, ledger=LEDGER, task_id=TASK, verifier=KEYS))
+    return Trace(TASK, tuple(records), verify(records, verifier=KEYS))
 
 
 HAPPY = chain(
@@ -66,7 +66,7 @@ class TestTrace:
         records = chain(entries=[entry(0), entry(1), forged, entry(4)], signer=None)
         trace = traced(records)
 
-        assert (trace.report.verdict, trace.report.sequence, trace.report.flaw) == (Verdict.INVALID, 3, flaw)
+        assert named(trace.report) == (Verdict.INVALID, 3, flaw)
         assert [record["eventId"] for record in trace.to_json_object()["records"]] == ["handoff-0", "handoff-1"]
         assert trace.cost.micro_usd == 20_000
 
@@ -95,7 +95,7 @@ class TestTrace:
 
         trace = traced(broken)
 
-        assert (len(trace.linked), len(trace.records), trace.report.sequence) == (2, 4, 3)
+        assert (len(trace.linked), len(trace.records), named(trace.report)[1]) == (2, 4, 3)
         assert (trace.output, trace.cost.usd) == (None, Decimal("0.02"))
 
     def test_the_trace_has_a_json_form(self) -> None:

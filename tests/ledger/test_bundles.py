@@ -90,7 +90,7 @@ class TestVerifyBundle:
         report = verify_bundle(path)
 
         assert report.verdict is Verdict.INVALID
-        assert "it unpacks to more than 1,000 times its size" in report.reasons
+        assert report.findings[0].reason == "it unpacks to more than 1,000 times its size"
         assert report.records < 100_000
 
 

@@ -22,6 +22,7 @@ from baton.ledger.store import HOT_PERIOD, Ledger, LedgerOptions
 from baton.ledger.store_evidence import verify_bundle
 from baton.ledger.store_reader import FlawedRecordsError, Segment
 from tests.ledger.material import KEYS, NOW, TASK, entry
+from tests.ledger.proving import named, reason
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -315,7 +316,7 @@ class TestLoss:
             chain = await ledger.verify(TASK, verifier=KEYS)
             ledger_report = await ledger.verify_all(verifier=KEYS)
 
-        assert (chain.verdict, chain.sequence, chain.flaw) == (Verdict.INVALID, 1, Flaw.GONE)
+        assert named(chain) == (Verdict.INVALID, 1, Flaw.GONE)
         assert (ledger_report.verdict, ledger_report.flaws) == (Verdict.INVALID, 2)
 
     async def test_a_damaged_segment_is_detected(
@@ -327,9 +328,8 @@ class TestLoss:
         async with Ledger(path, later) as ledger:
             report = await ledger.verify(TASK, verifier=KEYS)
 
-        assert (report.verdict, report.sequence, report.flaw) == (Verdict.INVALID, 1, Flaw.GONE)
-        assert report.reason is not None
-        assert "damaged" in report.reason
+        assert named(report) == (Verdict.INVALID, 1, Flaw.GONE)
+        assert "damaged" in reason(report)
 
     @pytest.mark.parametrize("segment", ["'../../../etc/passwd'", "x'00'"], ids=["a path", "bytes"])
     async def test_a_malformed_segment_name_is_detected(
@@ -345,7 +345,7 @@ class TestLoss:
         async with Ledger(path, later) as ledger:
             report = await ledger.verify(TASK, verifier=KEYS)
 
-        assert (report.verdict, report.sequence, report.flaw) == (Verdict.INVALID, 1, Flaw.GONE)
+        assert named(report) == (Verdict.INVALID, 1, Flaw.GONE)
 
     async def test_an_unreachable_store_is_unverified_not_invalid(
         self, path: Path, later: LedgerOptions, cold: Segment
@@ -355,7 +355,7 @@ class TestLoss:
         for options in (unreachable, replace(later, artifacts=None)):
             async with Ledger(path, options) as ledger:
                 report = await ledger.verify(TASK, verifier=KEYS)
-                assert (report.verdict, report.sequence, report.flaw) == (Verdict.UNVERIFIED, 1, Flaw.MISSING)
+                assert named(report) == (Verdict.UNVERIFIED, 1, Flaw.MISSING)
                 assert (await ledger.append(entry(20, task_id="new"))).sequence == 1
 
     async def test_another_segment_in_its_place_is_detected(
@@ -373,7 +373,7 @@ class TestLoss:
         async with Ledger(path, later) as ledger:
             report = await ledger.verify(TASK, verifier=KEYS)
 
-        assert (report.verdict, report.sequence, report.flaw) == (Verdict.INVALID, 1, Flaw.GONE)
+        assert named(report) == (Verdict.INVALID, 1, Flaw.GONE)
 
 
 def spoil(file: Path) -> None:

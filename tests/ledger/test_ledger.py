@@ -32,6 +32,7 @@ from baton.ledger.store_evidence import AnchorFile
 from baton.testing import opened_past_guards
 from baton.wire.base64url import from_base64url
 from tests.ledger.material import KEY, KEYS, NOW, TASK, Key, completion_entry, entry, message
+from tests.ledger.proving import flaw
 
 VALID, UNANCHORED, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNANCHORED, Verdict.UNVERIFIED, Verdict.INVALID
 
@@ -297,7 +298,7 @@ class TestTrace:
         """Nothing on record proves nothing."""
         trace = await ledger.trace("unknown")
 
-        assert (trace.records, trace.report.verdict, trace.report.flaw) == ((), UNVERIFIED, Flaw.EMPTY)
+        assert (trace.records, trace.report.verdict, flaw(trace.report)) == ((), UNVERIFIED, Flaw.EMPTY)
 
 
 class TestTaskCost:
@@ -337,7 +338,9 @@ class TestKeys:
             await ledger.append(entry(0))
             await writer.append(entry(1))
 
-            with pytest.raises(LedgerUnavailableError, match=r"record 2 .*'ed-next': unknown key.*BATON_KEYS"):
+            with pytest.raises(
+                LedgerUnavailableError, match=r"record 2 .*'ed-next' does not count: unknown key.*BATON_KEYS"
+            ):
                 await ledger.append(entry(2))
             assert (await ledger.append(entry(0, task_id="new"))).sequence == 1, "other tasks are not held up"
 

@@ -170,7 +170,7 @@ class TestCheckpoint:
         async with Ledger(path, replace(options, signer=None)) as forger:
             await forger.append(entry(0, task_id="forged"))
 
-        with pytest.raises(LedgerError, match=r"record 1 of task 'forged' is not proved \(unsigned\).*--unsigned"):
+        with pytest.raises(LedgerError, match=r"record 1 of task 'forged' is not proved \(it is unsigned.*--unsigned"):
             await ledger.checkpoint()
         assert (await ledger.verify_all(verifier=KEYS)).verdict is Verdict.UNVERIFIED
 

@@ -8,12 +8,12 @@ import pytest
 from baton.ledger.chain import Flaw, Verdict
 from baton.ledger.records import AuditRecord
 from tests.ledger.material import KEY, NOW, Key, PublicKeys, bare, chain, head
-from tests.ledger.proving import checkpoint_of, walked
+from tests.ledger.proving import checkpoint_of, named, reason, walked
 
 VALID, UNANCHORED, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNANCHORED, Verdict.UNVERIFIED, Verdict.INVALID
 
 
-class TestLedgerWalk:
+class TestVerify:
     @staticmethod
     def ledger(tasks: int = 3, length: int = 3, signer: Key | None = KEY) -> list[AuditRecord]:
         """Return the interleaved records of several tasks."""
@@ -42,8 +42,8 @@ class TestLedgerWalk:
         assert walked(remaining).verdict is UNANCHORED
         report = walked(remaining, claimed=[checkpoint_of(records)])
         assert report.verdict is INVALID
-        assert "covers 9 records, but there are 6: 3 or more are gone" in report.reasons[0]
-        assert report.flawed == (), "what is left is not called unproved because its checkpoint does not fit"
+        assert "covers 9 records, but there are 6: 3 or more are gone" in report.findings[0].reason
+        assert len(report.findings) == 1, "what is left is not called unproved because its checkpoint does not fit"
 
     def test_an_anchor_reveals_a_missing_chain(self) -> None:
         """An anchor of a missing task is evidence that it existed (P3)."""
@@ -52,8 +52,8 @@ class TestLedgerWalk:
 
         report = walked(remaining, anchors=[head(records[:8])])
 
-        assert (report.verdict, report.flawed[0].task_id, report.flawed[0].flaw) == (INVALID, "task-1", Flaw.TRUNCATED)
-        assert report.flawed[0].reason == "an anchor covers 3 records, but the chain has none: all are gone"
+        assert (named(report), report.findings[0].task_id) == ((INVALID, 1, Flaw.TRUNCATED), "task-1")
+        assert report.findings[0].reason == "an anchor covers 3 records, but the chain has none: all are gone"
 
     def test_an_empty_ledger_is_not_valid(self) -> None:
         """Deleting everything is not valid (P3)."""
@@ -66,7 +66,7 @@ class TestLedgerWalk:
         swapped = [records[1], records[0], *records[2:]]
 
         assert walked(swapped).verdict is UNANCHORED
-        assert "not those of the checkpoint at 9" in walked(swapped, claimed=[checkpoint_of(records)]).reasons[0]
+        assert "not those of the checkpoint at 9" in reason(walked(swapped, claimed=[checkpoint_of(records)]))
 
     def test_an_external_checkpoint_reveals_a_rollback(self) -> None:
         """An older ledger with its own older checkpoint is consistent in itself (P5, T3)."""
@@ -103,7 +103,7 @@ class TestLedgerWalk:
         foreign = checkpoint_of(records).model_copy(update={"ledger": "test"})
 
         assert walked(records, checkpoints=[foreign]).verdict is UNANCHORED
-        assert "is of the ledger 'test'" in walked(records, claimed=[foreign]).reasons[0]
+        assert "is of the ledger 'test'" in walked(records, claimed=[foreign]).findings[0].reason
 
     def test_a_changed_signature_under_a_checkpoint_is_detected(self) -> None:
         """The digest includes signatures, so a replaced one is detected like any other change."""
@@ -149,7 +149,7 @@ class TestLedgerWalk:
         """An unreadable header in a bundle has no task."""
         records = [*bare(self.ledger()), AuditRecord(b"{}", b"{}")]
 
-        assert "record 10 cannot be read" in walked(records).reasons[0]
+        assert "record 10 cannot be read" in walked(records).findings[0].reason
 
     def test_it_counts_all_flawed_chains_and_lists_the_worst_first(self) -> None:
         """The report stays readable with many flaws."""
@@ -158,5 +158,5 @@ class TestLedgerWalk:
 
         report = walked(records)
 
-        assert (report.verdict, report.flaws, len(report.flawed)) == (INVALID, 120, 100)
-        assert (report.flawed[0].task_id, report.flawed[0].flaw) == ("t-110", Flaw.MESSAGE)
+        assert (report.verdict, report.flaws, len(report.findings)) == (INVALID, 120, 100)
+        assert (report.findings[0].task_id, report.findings[0].flaw) == ("t-110", Flaw.MESSAGE)

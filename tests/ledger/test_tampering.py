@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from baton.ledger.chain import ChainHead, Flaw, Verdict
-from baton.ledger.proof import Checkpoint, LedgerReport
+from baton.ledger.proof import Checkpoint, Report
 from baton.ledger.records import LedgerError, record_hash
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_schema import compress_record, restore_record
 from baton.testing import opened_past_guards
 from tests.ledger.material import KEYS, TASK, entry
+from tests.ledger.proving import named
 from tests.support.tampering import flips
 
 LENGTH = 5
@@ -39,12 +40,12 @@ async def report(path: Path, options: LedgerOptions, heads: list[ChainHead]) -> 
     """Return the verdict on the task, the record it names and the flaw."""
     async with Ledger(path, options) as ledger:
         chain = await ledger.verify(TASK, verifier=KEYS, anchors=heads)
-    return chain.verdict, chain.sequence, chain.flaw
+    return named(chain)
 
 
 async def report_all(
     path: Path, options: LedgerOptions, heads: list[ChainHead], checkpoints: list[Checkpoint] | None = None
-) -> LedgerReport:
+) -> Report:
     async with Ledger(path, options) as ledger:
         return await ledger.verify_all(verifier=KEYS, anchors=heads, checkpoints=checkpoints or [])
 
@@ -124,8 +125,8 @@ class TestTampering:
 
         ledger_report = await report_all(path, options, written)
 
-        assert (ledger_report.verdict, ledger_report.records, ledger_report.flaws) == (Verdict.INVALID, 10, 0)
-        assert ["is damaged" in reason for reason in ledger_report.reasons] == [True]
+        assert (ledger_report.verdict, ledger_report.records, ledger_report.flaws) == (Verdict.INVALID, 10, 1)
+        assert "is damaged" in ledger_report.findings[0].reason
 
     async def test_every_flipped_byte_of_stored_content_is_detected(
         self, path: Path, options: LedgerOptions, written: list[ChainHead], tmp_path: Path
@@ -156,7 +157,7 @@ class TestTampering:
 
         async with Ledger(path, options) as ledger:
             assert (await ledger.verify(TASK, verifier=KEYS)).verdict is Verdict.UNANCHORED
-            assert (await ledger.verify(TASK, verifier=KEYS, expected_head=written[-1])).sequence == 4
+            assert named(await ledger.verify(TASK, verifier=KEYS, expected_head=written[-1]))[1] == 4
         assert (await report(path, options, written))[2] is Flaw.TRUNCATED
         assert (await report_all(path, options, written[-1:])).verdict is Verdict.INVALID
         assert (await report_all(path, options, [])).verdict is Verdict.INVALID  # the checkpoint counts records
@@ -181,8 +182,8 @@ class TestTampering:
             database.execute("DELETE FROM handoff_audit WHERE task_id = ?", [TASK])
 
         by_anchor = await report_all(path, options, written)
-        assert (by_anchor.verdict, by_anchor.flawed[0].task_id) == (Verdict.INVALID, TASK)
-        assert "there are 5" in (await report_all(path, options, [])).reasons[0]
+        assert (by_anchor.verdict, by_anchor.findings[-1].task_id) == (Verdict.INVALID, TASK)
+        assert "there are 5" in (await report_all(path, options, [])).findings[0].reason
 
     async def test_a_deleted_ledger_is_detected(
         self, path: Path, options: LedgerOptions, written: list[ChainHead]
@@ -311,7 +312,7 @@ class TestTampering:
         ledger_report = await report_all(path, options, [])
 
         assert ledger_report.verdict is Verdict.INVALID
-        assert "does not count: bad" in ledger_report.reasons[0]
+        assert "does not count: bad" in ledger_report.findings[0].reason
 
 
 def files(folder: Path) -> list[Path]:

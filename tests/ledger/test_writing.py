@@ -61,8 +61,7 @@ async def all_there(path: Path, lines: Sequence[AppenderLine]) -> None:
     ]
     async with Ledger(path) as ledger:
         report = await ledger.verify_all(anchors=anchors)
-    assert [chain for chain in report.flawed if chain.verdict is Verdict.INVALID] == []
-    assert report.reasons == ()
+    assert [finding for finding in report.findings if finding.verdict is Verdict.INVALID] == []
 
 
 class TestConcurrency:
