@@ -169,6 +169,7 @@ def _render_finding(finding: Finding) -> Text:
 
 def _render_event(header: AuditHeader) -> Text:
     attempt = f", attempt {header.attempt}" if header.attempt > 1 else ""
+    attempt += f", execution {header.execution}" if header.execution > 1 else ""
     return Text.assemble(
         plain(f"{header.kind} "), plain(header.status, _STATUSES.get(header.status, "")), plain(attempt, "dim")
     )

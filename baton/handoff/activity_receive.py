@@ -193,8 +193,10 @@ async def record_return(gate: Gate, handoff: Handoff, returned: StageReturn, anc
     answer = {"baton_patch": returned.baton_patch, "output": returned.output, "findings": returned.findings}
 
     async def record() -> str:
-        run_id = current_run_name()
-        return (await gate.record_return(handoff, returned.attempt, answer, returned.spend, run_id=run_id)).anchor
+        head = await gate.record_return(
+            handoff, returned.attempt, answer, returned.spend, execution=_execution(), run_id=current_run_name()
+        )
+        return head.anchor
 
     return await record_or_warn(record, f"what {returned.stage} returned") or anchor
 
@@ -223,13 +225,12 @@ def _warn_if_unrecorded(description: str) -> Iterator[None]:
 
 async def record_failure(gate: Gate, handoff: Handoff, attempt: int, error: Exception) -> None:
     """Record that a stage failed after accepting; log it if the ledger is down."""
-    info = activity.info() if activity.in_activity() else None
-    execution, activity_id = (info.attempt, info.activity_id) if info else (1, None)
+    activity_id = activity.info().activity_id if activity.in_activity() else None
     spend = find_spend(error.details) if isinstance(error, ApplicationError) else Spend()
     details, run_id = f"{type(error).__name__}: {error}", current_run_name()
     with _warn_if_unrecorded("that a stage failed"):
         await gate.record_failure(
-            handoff, attempt, details, execution=execution, spend=spend, run_id=run_id, activity_id=activity_id
+            handoff, attempt, details, execution=_execution(), spend=spend, run_id=run_id, activity_id=activity_id
         )
 
 
@@ -241,7 +242,9 @@ async def record_cancellation(gate: Gate, handoff: Handoff, stage_input: StageIn
     entry = AuditEntry(
         kind=Kind.ROLLBACK,
         task_id=stage_input.task_id,
-        event_id=f"{stage_input.handoff_id}.{stage_input.attempt}",
+        event_id=stage_input.handoff_id,
+        attempt=stage_input.attempt,
+        execution=_execution(),
         status=CANCELED,
         timestamp=now_utc(),
         to_agent=stage_input.stage,
@@ -255,13 +258,12 @@ async def record_cancellation(gate: Gate, handoff: Handoff, stage_input: StageIn
 
 async def record_denied_call(gate: Gate, stage_input: StageInput, tool: str, handoff_id: str, number: int) -> None:
     """Record the call of a tool that the contract does not allow; log it if the ledger is down."""
-    info = activity.info() if activity.in_activity() else None
-    try_number = info.attempt if info else 1
     entry = AuditEntry(
         kind="denial",
         task_id=stage_input.task_id,
-        event_id=f"{stage_input.handoff_id}.{stage_input.attempt}.{try_number}.{number}",
+        event_id=f"{stage_input.handoff_id}.{number}",
         attempt=stage_input.attempt,
+        execution=_execution(),
         status=TOOL_DENIED,
         timestamp=now_utc(),
         from_agent=stage_input.stage,
@@ -271,6 +273,11 @@ async def record_denied_call(gate: Gate, stage_input: StageInput, tool: str, han
     )
     with _warn_if_unrecorded(f"a denied call of {tool!r}"):
         await gate.record(entry)
+
+
+def _execution() -> int:
+    """Return which execution of the activity this is, from 1."""
+    return activity.info().attempt if activity.in_activity() else 1
 
 
 def current_run_name() -> str | None:

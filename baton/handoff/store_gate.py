@@ -28,7 +28,7 @@ from baton.handoff.store_signing import open_sealed
 from baton.handoff.validation import Check, Scan, staleness_finding, validate_handoff
 from baton.keys.store_keyring import Key, Keyring, Purpose
 from baton.ledger.chain import ChainHead
-from baton.ledger.entries import AGAIN, MAX_NAME_LENGTH, RedactionPolicy, handoff_entry, redact, usable_name
+from baton.ledger.entries import RedactionPolicy, handoff_entry, redact, usable_name
 from baton.ledger.records import FAILED, AuditCost, AuditEntry, Kind, LedgerConflictError
 from baton.ledger.store import Ledger
 from baton.ledger.store_writer import Appended
@@ -214,7 +214,7 @@ class Gate:
             run_id=run_id,
         ).model_copy(update={"run_chain": run_chain})
         if not message:  # a forger chose its id: the genuine handoff must not conflict with it
-            entry = entry.model_copy(update={"event_id": _conflict_id(entry.event_id, digest)})
+            entry = entry.model_copy(update={"conflict": digest})
         try:
             head, repeated = await self._record_answer(entry, readable)
             refusal = await find_replay() if verdict and repeated else None  # another run may have come first
@@ -226,7 +226,7 @@ class Gate:
             )
         if refusal is not None:
             verdict = refusal
-            conflict: dict[str, Any] = {"event_id": _conflict_id(entry.event_id, digest)}
+            conflict: dict[str, Any] = {"conflict": digest}
             conflict |= {"status": HandoffStatus.REJECTED, "reason": Code.SIGNATURE_INVALID, "details": verdict.details}
             head, repeated = await self.ledger.append_once(entry.model_copy(update=conflict))
         receipt = Receipt(
@@ -285,14 +285,22 @@ class Gate:
         ]
 
     async def record_return(
-        self, handoff: Handoff, attempt: int, answer: Mapping[str, Any], spend: Spend, *, run_id: str | None = None
+        self,
+        handoff: Handoff,
+        attempt: int,
+        answer: Mapping[str, Any],
+        spend: Spend,
+        *,
+        execution: int = 1,
+        run_id: str | None = None,
     ) -> ChainHead:
-        """Record a receiver's result of a handoff, with its cost."""
+        """Record a receiver's result of a handoff, with its cost in all executions."""
         entry = AuditEntry(
             kind="completion",
             task_id=handoff.task_id,
             event_id=handoff.handoff_id,
             attempt=attempt,
+            execution=execution,
             status="RETURNED",
             timestamp=self.clock(),
             from_agent=handoff.to_agent.agent_type,
@@ -313,14 +321,15 @@ class Gate:
         run_id: str | None = None,
         activity_id: str | None = None,
     ) -> None:
-        """Record that an execution of a receiver failed after accepting, and what it had spent."""
+        """Record that a receiver failed after accepting, and what it had spent in all executions."""
         await self._append(
             AuditEntry(
                 kind="completion",
                 task_id=handoff.task_id,
                 event_id=handoff.handoff_id,
-                attempt=execution,
-                status=f"{FAILED}_{attempt}",
+                attempt=attempt,
+                execution=execution,
+                status=FAILED,
                 timestamp=self.clock(),
                 from_agent=handoff.to_agent.agent_type,
                 details=error[:MAX_ERROR_LENGTH],
@@ -337,12 +346,12 @@ class Gate:
         return (await self._append(entry)).anchor
 
     async def _append(self, entry: AuditEntry) -> ChainHead:
-        """Append an entry; if its id is taken by another message, as after a repeated run, under a second id."""
+        """Append an entry, as a conflict if another message is on record for its event, as after a repeated run."""
         try:
             return await self.ledger.append(entry)
         except LedgerConflictError:
-            event_id = _conflict_id(entry.event_id, format_digest(sha256(entry.message_bytes())))
-            return await self.ledger.append(entry.model_copy(update={"event_id": event_id}))
+            conflict = format_digest(sha256(entry.message_bytes()))
+            return await self.ledger.append(entry.model_copy(update={"conflict": conflict}))
 
     async def _record_answer(self, entry: AuditEntry, readable: Mapping[str, Any]) -> Appended:
         """Record an answer once, recognising one whose commitments were made with a retired INDEX key."""
@@ -398,11 +407,6 @@ def _task_check(task_id: str) -> Check:
         return [Finding(code=Code.SIGNATURE_INVALID, text="the message is of another task", at="/taskId")]
 
     return check
-
-
-def _conflict_id(event_id: str, digest: str) -> str:
-    """Return the second id for another message under an event id that is taken."""
-    return f"{event_id[: MAX_NAME_LENGTH - 17]}{AGAIN}{digest[7:23]}"
 
 
 def _read_unverified(raw: bytes) -> dict[str, Any]:

@@ -104,7 +104,8 @@ class Conversation:
         return AuditEntry(
             kind=Kind.SUMMARY,
             task_id=outgoing.stage_input.task_id,
-            event_id=f"{outgoing.handoff_id}.{outgoing.sent}",
+            event_id=outgoing.handoff_id,
+            attempt=outgoing.sent + 1,
             status="WRITTEN",
             from_agent=sender,
             to_agent=outgoing.spec.name,

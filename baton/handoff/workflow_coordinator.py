@@ -198,7 +198,7 @@ class HandoffCoordinator:
         await self.escalation.record_completion(
             task_id=task_id,
             event_id=event_id,
-            status=f"{FAILED}_1",
+            status=FAILED,
             seq=seq,
             sender=kind,
             receiver=workflow.info().workflow_type,

@@ -110,13 +110,14 @@ class Escalation:
         if self.on_record is False:
             return await self.inbox.wait(pending, within)
         self._questions += 1
-        event_id = f"{pending.handoff_id}.{self._questions}"
+        question = self._questions
 
         async def record(kind: Kind, status: str, details: str, decision: HandoffDecision | None) -> None:
             entry = _audit_entry(
                 kind=kind,
                 task_id=task_id,
-                event_id=event_id,
+                event_id=pending.handoff_id,
+                execution=question,
                 status=status,
                 details=details,
                 to_agent=pending.receiver,
@@ -172,12 +173,12 @@ class Escalation:
         cost = None
         if spend and outgoing.message is not None:
             cost = AuditCost.of(outgoing.message.cost_tracking).after(spend)
-        # Before the first sending, a person may be asked several times for a top-up; each is an event.
-        suffix = f".{outgoing.escalations}" if outgoing.escalations > 1 and not outgoing.sent else ""
         entry = _audit_entry(
             kind=kind,
             task_id=outgoing.stage_input.task_id,
-            event_id=f"{outgoing.handoff_id}.{outgoing.sent}{suffix}",
+            event_id=outgoing.handoff_id,
+            attempt=max(outgoing.sent, 1),
+            execution=max(outgoing.escalations, 1),
             status=status,
             reason=None if reason is None else reason.value,
             details=details,

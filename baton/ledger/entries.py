@@ -137,8 +137,6 @@ def _copy_json(value: Any) -> Any:
 MAX_NAME_LENGTH = 255
 _MAX_WORKFLOW_ID_LENGTH = 200  # Temporal accepts 1,000 characters; the ledger 255, with the run id
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-AGAIN = "#"
-"""Separates an event id from the digest that marks another message for an event that is already on record."""
 MAX_DETAILS_LENGTH = 16_000
 
 
@@ -245,7 +243,7 @@ class Trace:
     def output(self) -> Any:
         """The final output; None while there is none, and if the last agent failed."""
         completions = [(record, header) for record, header in self._with_headers() if header.kind == Kind.COMPLETION]
-        return completions[-1][0].body if completions and not completions[-1][1].status.startswith(FAILED) else None
+        return completions[-1][0].body if completions and completions[-1][1].status != FAILED else None
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the report, the cost, and each record's header and message in order."""
@@ -313,31 +311,27 @@ class TaskCost(CamelRecord):
 
 
 def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
-    """Return the cost of a task from the headers of its chain in order."""
+    """Return the cost of a task from the headers of its chain in order.
+
+    It is the sum of what the agents say they spent themselves. A record that says only what the task has spent so far
+    adds what none of these had stated before.
+    """
     records = list(records)
-    total, recorded_own = Spend(), dict[tuple[str, int, str | None], Spend]()
+    total, stated = Spend(), dict[tuple[str | None, str, int, str | None], Spend]()
     shares, findings, most_spent = [], _budget_findings(records), 0
     for record in records:
         cost = record.cost
-        repeated = not _is_work(record) and AGAIN in record.event_id  # states the cost of the first one
-        if cost is None or repeated or (record.kind == Kind.HANDOFF and record.status == HandoffStatus.REJECTED):
+        if cost is None or not _states_cost(record):
             continue
-        attempt_key = (_event(record), _attempt(record), record.run_id)
-        previous_own = recorded_own.get(attempt_key, Spend())
-        own_cost = cost.own
-        if own_cost is None:
+        agent = record.to_agent if record.kind == Kind.ROLLBACK else record.from_agent
+        if cost.own is None:
             added = cost.spent.beyond(total)
         else:
-            added = own_cost.beyond(previous_own)
-            if _is_work(record):
-                recorded_own[attempt_key] = previous_own + added
-        shares.append(
-            CostShare(
-                sequence=record.sequence,
-                agent=record.to_agent if record.kind == Kind.ROLLBACK else record.from_agent,
-                **dict(added),
-            )
-        )
+            work = (agent, record.event_id, record.attempt, record.run_id)
+            before = stated.get(work, Spend())  # by an earlier execution
+            added = cost.own.beyond(before)
+            stated[work] = before + added
+        shares.append(CostShare(sequence=record.sequence, agent=agent, **dict(added)))
         total += added
         most_spent = max(most_spent, cost.spent_micro_usd)
     if most_spent > total.micro_usd:
@@ -347,45 +341,28 @@ def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
     return TaskCost(**dict(total), shares=tuple(shares), complete=_is_complete(records), findings=tuple(findings))
 
 
-def _is_work(record: AuditHeader) -> bool:
-    """Return whether a record states the spend of an agent or a model: a completion, failure, loss or summary."""
-    return record.kind in (Kind.COMPLETION, Kind.SUMMARY) or _is_loss(record)
+def _states_cost(record: AuditHeader) -> bool:
+    """Return whether a record's cost counts; that of a rejected message, or of another one for its event, does not."""
+    if record.cost is None or (record.kind == Kind.HANDOFF and record.status == HandoffStatus.REJECTED):
+        return False
+    return record.conflict is None or record.cost.own is not None
 
 
-def _is_loss(record: AuditHeader) -> bool:
-    return record.kind == Kind.ROLLBACK and record.cost is not None
-
-
-def _event(record: AuditHeader) -> str:
-    """Return the id of a record's event; a roll-back's id is its handoff's id and the attempt."""
-    event_id = record.event_id.partition(AGAIN)[0]
-    return event_id.rpartition(".")[0] if record.kind == Kind.ROLLBACK else event_id
-
-
-def _attempt(record: AuditHeader) -> int:
-    """Return the attempt that a record belongs to; a failure has it in its status, a roll-back in its id."""
-    number = record.status.partition(f"{FAILED}_")[2]
-    if record.kind == Kind.ROLLBACK:
-        number = record.event_id.partition(AGAIN)[0].rpartition(".")[2]
-    return int(number) if number.isdecimal() else record.attempt
+def _is_end(record: AuditHeader) -> bool:
+    """Return whether a record ends an agent's work: it returned, failed, or was lost after it had spent."""
+    return record.kind == Kind.COMPLETION or (record.kind == Kind.ROLLBACK and record.cost is not None)
 
 
 def _is_complete(records: Sequence[AuditHeader]) -> bool:
     """Return whether the last agent, and every agent that received a handoff from the same sender, has ended."""
-    cost_records = [
-        record
-        for record in records
-        if record.cost is not None
-        and record.kind != Kind.SUMMARY
-        and not (record.kind == Kind.HANDOFF and (record.status == HandoffStatus.REJECTED or AGAIN in record.event_id))
-    ]
-    if not cost_records or not _is_work(cost_records[-1]):
+    costs = [record for record in records if record.kind != Kind.SUMMARY and _states_cost(record)]
+    if not costs or not _is_end(costs[-1]):
         return False
-    finished = {_event(record) for record in records if record.kind == Kind.COMPLETION or _is_loss(record)}
-    handoffs = {_event(record): record for record in cost_records if not _is_work(record)}
-    last = handoffs.get(_event(cost_records[-1]))  # None: a completion of the task itself
+    ended = {record.event_id for record in records if _is_end(record)}
+    handoffs = {record.event_id: record for record in costs if not _is_end(record)}
+    last = handoffs.get(costs[-1].event_id)  # None: a completion of the task itself
     return last is None or all(
-        event in finished
+        event in ended
         for event, record in handoffs.items()
         if (record.from_agent, record.run_id) == (last.from_agent, last.run_id)
     )

@@ -51,7 +51,7 @@ class EvidenceError(LedgerError):
     """A bundle or a cold segment cannot be read: it is truncated, of an unknown format, or of another ledger."""
 
 
-FORMAT = "baton.audit/1"
+FORMAT = "baton.audit/2"
 """The member `format` of every header; a new layout gets a new number."""
 
 Identifier = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -82,7 +82,7 @@ class Kind(StrEnum):
 
 
 FAILED = "FAILED"
-"""The prefix of a completion's status if the agent failed; `_` and the number of the attempt follow."""
+"""The status of a completion if the agent failed."""
 
 
 class AuditCost(CamelRecord):
@@ -91,9 +91,10 @@ class AuditCost(CamelRecord):
     Attributes:
         spent_micro_usd: Spent by the task so far (`costSpentSoFarUSD`); the last record has the largest amount.
         remaining_micro_usd: The rest of the budget (`costBudgetRemainingUSD`); None without a budget.
-        own_micro_usd: Spent by the record's agent alone, if known.
-        own_prompt_tokens: Prompt tokens of the record's agent alone.
-        own_completion_tokens: Completion tokens of the record's agent alone.
+        own_micro_usd: Spent by the record's agent alone in all executions of this attempt so far; None in a record
+            that only passes the task's cost on.
+        own_prompt_tokens: Prompt tokens of these.
+        own_completion_tokens: Completion tokens of these.
         prompt_tokens: Tokens sent to models by the task so far.
         completion_tokens: Tokens in the models' answers so far.
     """
@@ -159,6 +160,8 @@ class _Event(CamelRecord):
     task_id: Identifier
     event_id: Identifier
     attempt: Annotated[Count, Field(ge=1)] = 1
+    execution: Annotated[Count, Field(ge=1)] = 1
+    conflict: Digest | None = None
     status: Word
     timestamp: Instant
     from_agent: Identifier | None = None
@@ -172,8 +175,8 @@ class _Event(CamelRecord):
 
     @property
     def event_key(self) -> str:
-        """The key that is unique in a task: kind, status, attempt and event id."""
-        return f"{self.kind}/{self.status}/{self.attempt}/{self.event_id}"
+        """The key that is unique in a task: kind, status, attempt, execution, conflict and event id."""
+        return make_event_key(self.kind, self.status, self.attempt, self.execution, self.conflict, self.event_id)
 
 
 class AuditEntry(_Event):
@@ -182,9 +185,12 @@ class AuditEntry(_Event):
     Attributes:
         kind: The kind of event, usually one of `Kind`.
         task_id: The task, which has one chain.
-        event_id: The id of the event, for a handoff its `handoffId`. An event is recorded once for each
-            attempt, status and kind, however often it is appended.
-        attempt: The number of the attempt, from 1.
+        event_id: The id of the event, for a handoff and all that becomes of it the `handoffId`. An event is recorded
+            once for each kind, status, attempt and execution, however often it is appended.
+        attempt: The number of the attempt to hand over, from 1.
+        execution: Which execution of the attempt it was, from 1: a stage runs again after a failure, and a person may
+            be asked again.
+        conflict: The digest of the message, of another message for an event that is already on record.
         status: The result, such as `"ACCEPTED"`.
         timestamp: When it happened, by the clock of its source; the order of the chain does not depend on it.
         from_agent: The sender's agent id.
@@ -214,7 +220,7 @@ class AuditHeader(_Event):
     """A record's header, parsed from bytes that were verified.
 
     Attributes:
-        format: `"baton.audit/1"`.
+        format: `"baton.audit/2"`.
         ledger: The name of the ledger the record was written to.
         sequence: The record's place in its chain, from 1.
         previous_record_hash: The hash of the record before it, or of the chain's genesis.
@@ -374,7 +380,20 @@ def next_record(
 
 def event_key(members: Mapping[str, Any]) -> str:
     """Return `AuditEntry.event_key` for the members of a header."""
-    return f"{members['kind']}/{members['status']}/{members['attempt']}/{members['eventId']}"
+    return make_event_key(
+        members["kind"],
+        members["status"],
+        members["attempt"],
+        members["execution"],
+        members.get("conflict"),
+        members["eventId"],
+    )
+
+
+def make_event_key(kind: str, status: str, attempt: int, execution: int, conflict: str | None, event_id: str) -> str:
+    """Return the key of an event; its id, which a sender chooses, comes last."""
+    again = "" if conflict is None else f".{conflict}"
+    return f"{kind}/{status}/{attempt}.{execution}{again}/{event_id}"
 
 
 def record_hash(header: bytes) -> bytes:
@@ -421,9 +440,12 @@ def _member_names(model: type[Record], *, required: bool = False) -> frozenset[s
     return frozenset(to_camel(name) for name, field in fields if field.is_required() or not required)
 
 
-_HEADER, _HEADER_REQUIRED = _member_names(AuditHeader), _member_names(AuditHeader, required=True) | {"attempt"}
+_HEADER, _HEADER_REQUIRED = (
+    _member_names(AuditHeader),
+    _member_names(AuditHeader, required=True) | {"attempt", "execution"},
+)
 _COST, _COST_REQUIRED = _member_names(AuditCost), frozenset({"spentMicroUsd", "promptTokens", "completionTokens"})
-_TYPES: dict[str, type] = {"attempt": int, "sequence": int, "cost": dict}
+_TYPES: dict[str, type] = {"attempt": int, "execution": int, "sequence": int, "cost": dict}
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 _RECORD_PREFIX = b"DSSEv1 %d %s " % (len(_RECORD), _RECORD.encode())
 

@@ -162,7 +162,7 @@ class TestFailedWorker:
         task = await trace(safeguards, run.start.task_id or "")
 
         first, _, back, second, _, third, *_ = task.records
-        assert (back.fields.kind, back.fields.status) == ("completion", "FAILED_1")
+        assert (back.fields.kind, back.fields.status) == ("completion", "FAILED")
         assert (back.fields.from_agent, back.fields.to_agent) == ("WorksInPart", "Replaces")
         assert (back.fields.details or "").startswith(why)
         assert [record.fields.kind for record in (first, second, third)] == ["start", "handoff", "handoff"]
@@ -183,7 +183,7 @@ class TestFailedWorker:
         task = await trace(safeguards, run.start.task_id or "")
 
         back = task.records[-1].fields
-        assert (back.status, back.from_agent, back.to_agent) == ("FAILED_1", "WorksInPart", "Replaces")
+        assert (back.status, back.from_agent, back.to_agent) == ("FAILED", "WorksInPart", "Replaces")
         assert (back.details or "").startswith(why)
         assert task.output is None
         head = ChainHead.from_anchor("baton", task.task_id, run.anchors[-1])

@@ -55,6 +55,22 @@ entries = st.builds(
 )
 
 
+class TestEventKey:
+    def test_attempt_execution_and_conflict_are_parts_that_no_id_imitates(self) -> None:
+        """A sender chooses the id of a handoff, and must not occupy the place of another event (C-25)."""
+        conflict = "sha256:" + "0" * 64
+        others = [
+            entry(attempt=11),
+            entry(attempt=1, execution=11),
+            entry(attempt=1, conflict=conflict),
+            entry(event_id=f".{conflict}/handoff-0"),
+            entry(event_id="1.1/handoff-0"),
+        ]
+
+        assert len({entry().event_key, *(event.event_key for event in others)}) == len(others) + 1
+        assert [record.fields.conflict for record in chain(entries=others[1:3])] == [None, conflict]
+
+
 class TestSeal:
     @given(event=entries)
     def test_the_header_is_canonical_json(self, event: AuditEntry) -> None:
@@ -192,7 +208,7 @@ class TestHeaderMembers:
             pytest.param(HEADER.replace(b"agent-0", b"\\ud800gent-0"), id="half a character"),
             pytest.param(HEADER.replace(b'"attempt":1', b'"attempt":1,"author":"x"'), id="a member it does not know"),
             pytest.param(HEADER.replace(b'"attempt":1,', b""), id="a member missing"),
-            pytest.param(HEADER.replace(b"baton.audit/1", b"baton.audit/2"), id="another format"),
+            pytest.param(HEADER.replace(b"baton.audit/2", b"baton.audit/1"), id="another format"),
             pytest.param(HEADER.replace(b'"cost":{', b'"cost":{"a":1,'), id="an unknown member of the cost"),
             pytest.param(HEADER.replace(b'"recordedAt":"2026-11-21', b'"recordedAt":"2026-13-21'), id="no time"),
             pytest.param(HEADER.replace(b"00.000000Z", b"00.000000z"), id="a time in another spelling"),

@@ -113,7 +113,7 @@ class TestTaskCost:
         """The second completion, of a run after a lost one, includes the first one's cost (C-12)."""
         begun, ended = stage(1, spent=1, own=4)
         _, repeated = stage(1, spent=1, own=9)
-        repeated = repeated.model_copy(update={"event_id": f"{ended.event_id}#0123456789abcdef"})
+        repeated = repeated.model_copy(update={"execution": 2})
         cost = task_cost(headers(*stage(0, spent=0, own=1), begun, ended, repeated, *further))
 
         assert [share.micro_usd // 10_000 for share in cost.shares][:5] == [0, 1, 0, 4, 5]
@@ -126,8 +126,8 @@ class TestTaskCost:
         failures = [
             ended.model_copy(
                 update={
-                    "attempt": run,
-                    "status": "FAILED_1",
+                    "execution": run,
+                    "status": "FAILED",
                     "cost": cents(1 + own, prompt_tokens=(1 + own) * 10, **owns(own)),
                     "message": {},
                 }
@@ -183,7 +183,7 @@ class TestTaskCost:
         """The first handoff already stated its cost."""
         begun, ended = stage(1, spent=1, own=4)
         repeated_begin, repeated_end = (
-            event.model_copy(update={"event_id": f"{event.event_id}#0123456789abcdef"}) for event in (begun, ended)
+            event.model_copy(update={"conflict": "sha256:" + "0" * 64}) for event in (begun, ended)
         )
         cost = task_cost(headers(*stage(0, spent=0, own=1), begun, ended, repeated_begin, repeated_end))
 

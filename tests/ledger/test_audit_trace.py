@@ -48,7 +48,7 @@ class TestTrace:
     def test_the_output_is_the_last_completion(self) -> None:
         """Each completion is on record; if the last agent failed, there is no output (S3-12.1-a)."""
         returns = [entry(n, kind=Kind.COMPLETION, status="RETURNED", message={"output": n}) for n in range(2)]
-        failed = entry(2, kind=Kind.COMPLETION, status="FAILED_1", message={})
+        failed = entry(2, kind=Kind.COMPLETION, status="FAILED", message={})
 
         assert traced(chain(entries=returns)).output == {"output": 1}
         assert traced(chain(entries=[*returns, failed])).output is None
