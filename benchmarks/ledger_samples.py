@@ -99,7 +99,7 @@ def _make_records(tasks: list[str], signer: Signer) -> Iterator[AuditRecord]:
         for index, (task, link) in enumerate(links.items()):
             audit_entry = entry(task, number, messages[(index + number) % _MESSAGES])
             record = next_record(audit_entry, link, recorded_at=RECORDED_AT, key_id=signer.key_id)
-            statement = head_statement(ledger, task, number + 1, record.hash, signer.key_id)
+            statement = head_statement(record.link, signer.key_id)
             record = replace(record, signature=signer.sign(statement))
             links[task] = record.link
             yield record

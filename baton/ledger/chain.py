@@ -50,24 +50,7 @@ class ChainHead(CamelRecord):
     @classmethod
     def of(cls, record: AuditRecord) -> "ChainHead":
         """Return the head of the chain whose last record is ``record``."""
-        link = record.link
-        return cls.at(
-            link.ledger, link.task_id, link.sequence, record.hash, record.members.get("keyId"), record.signature
-        )
-
-    @classmethod
-    def at(
-        cls, ledger: str, task_id: str, sequence: int, record_hash: bytes, key_id: str | None, signature: bytes | None
-    ) -> "ChainHead":
-        """Return a head from raw bytes."""
-        return cls(
-            ledger=ledger,
-            task_id=task_id,
-            sequence=sequence,
-            record_hash=format_digest(record_hash),
-            key_id=key_id,
-            signature=None if signature is None else to_base64url(signature),
-        )
+        return ChainEnd.of(record).head
 
     @classmethod
     def from_anchor(cls, ledger: str, task_id: str, anchor: str) -> "ChainHead":
@@ -81,10 +64,57 @@ class ChainHead(CamelRecord):
         """The short form for a workflow's history: sequence, hash and ledger name."""
         return f"{self.sequence}:{self.record_hash}@{self.ledger}"
 
+
+class ChainEnd(NamedTuple):
+    """The end of a chain and its signature, as its record or the record's row in the index states them.
+
+    Attributes:
+        link: The end of the chain.
+        key_id: The key that signed it, or None.
+        signature: The signature, or None.
+        after: The record is not older than this, whatever it says itself.
+    """
+
+    link: ChainLink
+    key_id: str | None
+    signature: bytes | None
+    after: datetime | None = None
+
+    @classmethod
+    def of(cls, record: AuditRecord) -> "ChainEnd":
+        """Return the end of the chain whose last record is ``record``."""
+        return cls(record.link, record.members.get("keyId"), record.signature)
+
     @property
-    def statement(self) -> bytes:
-        """The bytes that are signed."""
-        return head_statement(self.ledger, self.task_id, self.sequence, parse_digest(self.record_hash), self.key_id)
+    def head(self) -> ChainHead:
+        """The head of the chain."""
+        link, signature = self.link, self.signature
+        return ChainHead(
+            ledger=link.ledger,
+            task_id=link.task_id,
+            sequence=link.sequence,
+            record_hash=format_digest(link.record_hash),
+            key_id=self.key_id,
+            signature=None if signature is None else to_base64url(signature),
+        )
+
+    @property
+    def claim(self) -> Claim:
+        """The signature, to be checked; without one it is bad."""
+        at, statement = datetime.fromisoformat(self.link.recorded_at), head_statement(self.link, self.key_id)
+        return Claim(self.key_id or "", statement, self.signature or b"", max(at, self.after or at))
+
+
+def head_statement(link: ChainLink, key_id: str | None) -> bytes:
+    """Return the bytes that the signature of a chain's end covers."""
+    members = {
+        "keyId": key_id,
+        "ledger": link.ledger,
+        "recordHash": format_digest(link.record_hash),
+        "sequence": link.sequence,
+        "taskId": link.task_id,
+    }
+    return pae(_HEAD, to_json(members))  # sorted and without fractions this is RFC 8785
 
 
 class Verdict(StrEnum):
@@ -176,11 +206,7 @@ class ChainWalk:
     ledger: str
     task_id: str
     anchors: Mapping[int, bytes]
-    sequence: int = 0
-    hash: bytes = field(init=False)
-    recorded_at: str = ""
-    signature: bytes | None = None
-    key_id: str | None = None
+    end: ChainEnd = field(init=False)
     events: set[bytes] = field(default_factory=set)
     anchored_through: int = 0  # the last record that matches an anchor or an external checkpoint
     compared_at: datetime | None = None  # when that checkpoint was made; None for an anchor
@@ -190,7 +216,12 @@ class ChainWalk:
     first_unsigned: int = 0  # the first record without a signature that nothing else proves
 
     def __post_init__(self) -> None:
-        self.hash = ChainLink.genesis(self.ledger, self.task_id).record_hash
+        self.end = ChainEnd(ChainLink.genesis(self.ledger, self.task_id), None, None)
+
+    @property
+    def sequence(self) -> int:
+        """The number of records so far."""
+        return self.end.link.sequence
 
     def step(self, record: AuditRecord) -> Finding | None:
         """Advance to ``record``, or return its flaw and stay."""
@@ -208,8 +239,7 @@ class ChainWalk:
         elif record.signature is None and not self.first_unsigned:
             self.first_unsigned = sequence
         self.has_signatures = self.has_signatures or record.signature is not None
-        self.sequence, self.hash, self.recorded_at = sequence, record.hash, members["recordedAt"]
-        self.signature, self.key_id = record.signature, members.get("keyId")
+        self.end = ChainEnd.of(record)
         return None
 
     def _find_flaw(self, record: AuditRecord, members: Mapping[str, Any], sequence: int) -> Flaw | None:
@@ -218,9 +248,9 @@ class ChainWalk:
             return Flaw.PLACE
         if members["sequence"] != sequence:
             return Flaw.SEQUENCE
-        if members["previousRecordHash"] != "sha256:" + self.hash.hex():
+        if members["previousRecordHash"] != "sha256:" + self.end.link.record_hash.hex():
             return Flaw.LINK
-        if members["recordedAt"] < self.recorded_at:
+        if members["recordedAt"] < self.end.link.recorded_at:
             return Flaw.TIME
         if self.anchors and self.anchors.get(sequence, record.hash) != record.hash:
             return Flaw.ANCHOR
@@ -235,12 +265,6 @@ class ChainWalk:
         self.checkpointed_through, self.first_unsigned = self.sequence, 0
         if outside and self.anchored_through < self.sequence:
             self.anchored_through, self.compared_at = self.sequence, made_at
-
-    @property
-    def end(self) -> "ChainEnd":
-        """The current end of the chain."""
-        link = ChainLink(self.ledger, self.task_id, self.sequence, self.hash, self.recorded_at)
-        return ChainEnd(link, self.key_id, self.signature)
 
     def finish(self, keys: HeadVerifier | None) -> Finding | None:
         """Return the flaw of the chain's end, or the first unproved record."""
@@ -259,35 +283,6 @@ class ChainWalk:
             reason = "it is unsigned, but others of its task are signed: a writer without a key may have added it"
             return self.finding(Flaw.UNSIGNED, self.first_unsigned, reason)
         return None
-
-
-class ChainEnd(NamedTuple):
-    """The end of a chain and its signature, as its record or the record's row in the index states them.
-
-    Attributes:
-        link: The end of the chain.
-        key_id: The key that signed it, or None.
-        signature: The signature, or None.
-        after: The record is not older than this, whatever it says itself.
-    """
-
-    link: ChainLink
-    key_id: str | None
-    signature: bytes | None
-    after: datetime | None = None
-
-    @property
-    def head(self) -> ChainHead:
-        """The head of the chain."""
-        link = self.link
-        return ChainHead.at(link.ledger, link.task_id, link.sequence, link.record_hash, self.key_id, self.signature)
-
-    @property
-    def claim(self) -> Claim:
-        """The signature, to be checked; without one it is bad."""
-        link, at = self.link, datetime.fromisoformat(self.link.recorded_at)
-        statement = head_statement(link.ledger, link.task_id, link.sequence, link.record_hash, self.key_id)
-        return Claim(self.key_id or "", statement, self.signature or b"", max(at, self.after or at))
 
 
 def check_ends(ends: Sequence[ChainEnd], keys: HeadVerifier) -> list[Finding | None]:
@@ -335,18 +330,6 @@ def _find_own_flaw(record: AuditRecord, members: Mapping[str, Any]) -> Flaw | No
     if (record.signature is None) is not ("keyId" not in members):
         return Flaw.SIGNATURE if record.signature is None else Flaw.KEY
     return None
-
-
-def head_statement(ledger: str, task_id: str, sequence: int, record_hash: bytes, key_id: str | None) -> bytes:
-    """Return the bytes that a head's signature covers."""
-    members = {
-        "keyId": key_id,
-        "ledger": ledger,
-        "recordHash": format_digest(record_hash),
-        "sequence": sequence,
-        "taskId": task_id,
-    }
-    return pae(_HEAD, to_json(members))  # sorted and without fractions this is RFC 8785
 
 
 def anchors_by_task(anchors: Iterable[ChainHead], ledger: str) -> dict[str, dict[int, bytes]]:

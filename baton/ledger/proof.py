@@ -258,7 +258,7 @@ class Verification:
     def ends_with(self, head: ChainHead) -> bool:
         """Return whether the task's chain now ends with this head."""
         walk = self._walks.get(head.task_id)
-        return walk is not None and (walk.sequence, format_digest(walk.hash)) == (head.sequence, head.record_hash)
+        return walk is not None and walk.end.head.anchor == head.anchor
 
     def add(self, reason: str, flaw: Flaw = Flaw.FILE) -> None:
         """Add a flaw of the ledger or file itself."""
@@ -362,7 +362,7 @@ class Verification:
             self._date_and_parse(walk, record)
         if self._checkpoints:
             self._uncovered.add(walk)
-        if self._trust.keys is not None and self.size > self._signed_through and walk.signature is not None:
+        if self._trust.keys is not None and self.size > self._signed_through and walk.end.signature is not None:
             self._pending.append((walk, walk.end._replace(after=self._after)))
             if len(self._pending) == _SIGNATURE_BATCH:
                 self._check_pending()

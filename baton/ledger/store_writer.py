@@ -199,7 +199,7 @@ class Writer:
         key_id = self._signer.key_id if self._signer else None
         record = next_record(entry, link, recorded_at=self._clock(), key_id=key_id, message=message)
         if self._signer:
-            statement = head_statement(link.ledger, link.task_id, link.sequence + 1, record.hash, key_id)
+            statement = head_statement(record.link, key_id)
             record = record.signed(self._signer.sign(statement))
         plan.links[entry.task_id] = record.link
         plan.records.append(record)

@@ -87,8 +87,7 @@ def forge_with_an_own_key(target: Target) -> None:
     """Add a record signed with the attacker's own key, under the real key's id."""
     record = _forge(target.record.link, target.key_id, b"")
     key = Ed25519PrivateKey.generate()
-    link = target.record.link
-    statement = head_statement(link.ledger, link.task_id, link.sequence + 1, record.hash, target.key_id)
+    statement = head_statement(record.link, target.key_id)
     _add(target.file, record.signed(key.sign(statement)))
 
 
@@ -265,9 +264,7 @@ def _forge_backdated(target: Target, link: ChainLink) -> AuditRecord:
     """Return a record by the retired key that is not younger than the key's retirement."""
     key = target.retired
     record = _forge(link, key.id, b"", at=key.created_at)
-    return record.signed(
-        key.private.sign(head_statement(link.ledger, link.task_id, link.sequence + 1, record.hash, key.id))
-    )
+    return record.signed(key.private.sign(head_statement(record.link, key.id)))
 
 
 def _forge(

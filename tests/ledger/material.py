@@ -99,7 +99,7 @@ def joined(
     record = next_record(event, link, recorded_at=recorded_at, key_id=key_id)
     if signer is None:
         return replace(record, claimed_hash=record.hash, claims=Claims.of(record.members))
-    statement = head_statement(link.ledger, link.task_id, link.sequence + 1, record.hash, key_id)
+    statement = head_statement(record.link, key_id)
     return replace(record, signature=signer.sign(statement), claimed_hash=record.hash, claims=Claims.of(record.members))
 
 

@@ -17,10 +17,11 @@ import rfc8785
 from baton.core.verdict import HandoffStatus
 from baton.keys.claims import Claim
 from baton.keys.store_keys import KeyringError
-from baton.ledger.chain import Flaw, Verdict
+from baton.ledger.chain import Flaw, Verdict, head_statement
 from baton.ledger.entries import RedactionPolicy, handoff_entry, redact
 from baton.ledger.records import (
     AuditCost,
+    ChainLink,
     Kind,
     LedgerConflictError,
     LedgerError,
@@ -31,6 +32,7 @@ from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_evidence import AnchorFile
 from baton.testing import opened_past_guards
 from baton.wire.base64url import from_base64url
+from baton.wire.json_values import parse_digest
 from tests.ledger.material import KEY, KEYS, NOW, TASK, Key, completion_entry, entry, message
 from tests.ledger.proving import flaw
 
@@ -55,7 +57,8 @@ class TestAppend:
             (1, TASK, "baton"),
             (2, TASK, "baton"),
         ]
-        claim = Claim(KEY.key_id, second.statement, from_base64url(second.signature or ""), NOW)
+        link = ChainLink("baton", TASK, 2, parse_digest(second.record_hash))
+        claim = Claim(KEY.key_id, head_statement(link, KEY.key_id), from_base64url(second.signature or ""), NOW)
         assert KEYS.check([claim]) == ["good"]
         assert await ledger.head(TASK) == second
 
