@@ -17,11 +17,11 @@ from baton.errors import UnreadableRunError
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import Verdict
 from baton.ledger.entries import Trace, handoff_entry
-from baton.ledger.proof import Scope, Trust, verify
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_evidence import AnchorFile
 from tests.cli.desk import Desk, entries
-from tests.ledger.material import KEYS, LEDGER, NOW, TASK, chain, message
+from tests.ledger.material import KEYS, NOW, TASK, chain, message
+from tests.ledger.proving import verify
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,7 +45,7 @@ class TestTrace:
             message(0, **hop), task_id=TASK, status=HandoffStatus.REJECTED, reason="SCHEMA_INVALID", timestamp=NOW
         )
         records = chain(entries=[refused, *entries()[-1:]])
-        trace = Trace(TASK, tuple(records), verify(records, Trust(KEYS), Scope(LEDGER, TASK)))
+        trace = Trace(TASK, tuple(records), verify(records, verifier=KEYS))
         page = StringIO()
         Console(file=page, width=columns, color_system=None, force_terminal=True).print(trace_page(trace))
 
