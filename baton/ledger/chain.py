@@ -229,7 +229,8 @@ class ChainWalk:
         if (finding := find_flaw(record, self.task_id, sequence)) is not None:
             return finding
         members = record.members
-        event = hashlib.sha256(event_key(members).encode(errors="surrogatepass")).digest()[:_EVENT_BYTES]
+        key = record.claims.event_key if record.claims else event_key(members)
+        event = hashlib.sha256(key.encode(errors="surrogatepass")).digest()[:_EVENT_BYTES]
         flaw = self._find_flaw(record, members, sequence) or (Flaw.REPEATED if event in self.events else None)
         if flaw is not None:
             return self.finding(flaw, sequence, _REASONS[flaw])

@@ -176,7 +176,14 @@ class _Event(CamelRecord):
     @property
     def event_key(self) -> str:
         """The key that is unique in a task: kind, status, attempt, execution, conflict and event id."""
-        return make_event_key(self.kind, self.status, self.attempt, self.execution, self.conflict, self.event_id)
+        members = {
+            "kind": self.kind,
+            "status": self.status,
+            "attempt": self.attempt,
+            "execution": self.execution,
+            "eventId": self.event_id,
+        }
+        return event_key(members if self.conflict is None else members | {"conflict": self.conflict})
 
 
 class AuditEntry(_Event):
@@ -380,20 +387,9 @@ def next_record(
 
 def event_key(members: Mapping[str, Any]) -> str:
     """Return `AuditEntry.event_key` for the members of a header."""
-    return make_event_key(
-        members["kind"],
-        members["status"],
-        members["attempt"],
-        members["execution"],
-        members.get("conflict"),
-        members["eventId"],
-    )
-
-
-def make_event_key(kind: str, status: str, attempt: int, execution: int, conflict: str | None, event_id: str) -> str:
-    """Return the key of an event; its id, which a sender chooses, comes last."""
-    again = "" if conflict is None else f".{conflict}"
-    return f"{kind}/{status}/{attempt}.{execution}{again}/{event_id}"
+    conflict = f".{members['conflict']}" if "conflict" in members else ""
+    attempt = f"{members['attempt']}.{members['execution']}{conflict}"
+    return f"{members['kind']}/{members['status']}/{attempt}/{members['eventId']}"  # last, as a sender chooses it
 
 
 def record_hash(header: bytes) -> bytes:
