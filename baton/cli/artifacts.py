@@ -23,7 +23,7 @@ OutputOption = Annotated[
 
 @command
 async def list_(session: Session, run: RunArgument) -> None:
-    """List the artifacts of a run's current baton."""
+    """List the artifacts of a run's current baton, and those with turns that left its conversation."""
     artifacts = await _list_artifacts(session, run)
     if session.json:
         session.write_json([artifact.model_dump(mode="json") for artifact in artifacts])
@@ -71,7 +71,7 @@ async def _list_artifacts(session: Session, run: str) -> list[ArtifactRef]:
     client = await session.client()
     with session.progress("reading the history"):
         record = await read_run(client, target.workflow_id, target.run_id)
-    return list(record.baton.artifacts)
+    return record.artifacts
 
 
 async def _find_artifact(session: Session, run: str, id: str) -> ArtifactRef:

@@ -4,6 +4,7 @@ The worker's model for summaries may write the summary. Decisions, constraints, 
 they are carried verbatim beside it (`baton.compression.pins`).
 """
 
+import hashlib
 import json
 import re
 from collections import Counter
@@ -16,6 +17,7 @@ from typing import Annotated, Any, NamedTuple, Protocol
 from pydantic import Field, PlainSerializer
 
 from baton.compression.pins import Pin, PinKind, classify, split_statements
+from baton.core.artifacts import ArtifactRef
 from baton.core.history import Spend
 from baton.core.turns import Turn
 from baton.errors import BatonError, HandoffError
@@ -85,11 +87,16 @@ def compression_prompt(
     turns: Sequence[Turn], *, earlier_summary: str = "", max_tokens: int = 1_000, nonce: str = ""
 ) -> str:
     """Return the prompt that asks a model to summarise turns, with the four rules of what to preserve."""
+    return _TASK.format(max_tokens=max_tokens) + "\n" + fence(_transcript(turns, earlier_summary), nonce)
+
+
+def _transcript(turns: Sequence[Turn], earlier_summary: str) -> str:
+    """Return turns as a text, with the summary of what was before them."""
     texts = [f"(summary of what was before)\n{earlier_summary}"] if earlier_summary else []
     for number, turn in enumerate(turns, 1):
         speaker = f", {single_line(turn.role)}" if turn.role else ""
         texts.append(f"(turn {number}{speaker})\n{turn.content}")
-    return _TASK.format(max_tokens=max_tokens) + "\n" + fence("\n\n".join(texts), nonce)
+    return "\n\n".join(texts)
 
 
 def cost_problem(
@@ -124,6 +131,8 @@ MIN_TURN_TOKENS = 64
 """A turn is not cut below this."""
 MIN_SIMILAR_LINES = 4
 """From so many lines of a turn that differ only in digits, only the first and last may be kept."""
+
+_ARTIFACT_PREFIX, _ARTIFACT_SUMMARY = "history-", "the conversation before it was compressed"
 
 HEADING = "From the compressed turns, in their order (- word for word, * in part):"
 """The line above the list."""
@@ -194,6 +203,17 @@ class CompressInput(CompactRecord):
         turns = sum(turn_tokens(turn, counter) for turn in self.turns)
         return self.other_tokens + turns + counter(_json(self.summary))
 
+    def transcript(self) -> bytes:
+        """Return the whole history as a text, in UTF-8."""
+        return _transcript(self.turns, self.summary).encode("utf-8", "backslashreplace")
+
+    def artifact(self) -> ArtifactRef:
+        """Return the reference to the artifact that has the transcript."""
+        text = self.transcript()
+        sha256 = hashlib.sha256(text).hexdigest()
+        id = f"{_ARTIFACT_PREFIX}{sha256[:12]}"
+        return ArtifactRef(id=id, type="conversation", hash=sha256, size=len(text), summary=_ARTIFACT_SUMMARY)
+
     def exceeds(self, counter: TokenEstimator = estimate_tokens) -> bool:
         """Return whether the message has more tokens than allowed."""
         return self.tokens(counter) > self.allowed
@@ -212,6 +232,7 @@ class Compressed(CompactRecord):
         spend: The cost of the summary.
         fallback_reason: Why no model wrote the summary; None if one did, or if nothing was compressed.
         warnings: Notes for people: a turn that was cut, or a call that cost too much.
+        artifact: The artifact with the whole history, if its lines with numbers did not fit.
     """
 
     summary: str
@@ -223,6 +244,7 @@ class Compressed(CompactRecord):
     spend: Spend = Spend()
     fallback_reason: str | None = None
     warnings: list[str] = Field(default_factory=list)
+    artifact: ArtifactRef | None = None
 
 
 class Line(NamedTuple):
@@ -272,6 +294,7 @@ class Plan:
         room: The most tokens of the narrative, or of the other sentences.
         left_out: The number of dropped lines with numbers.
         cut: Whether the one remaining turn was cut.
+        artifact: The artifact that the lines refer to; the caller stores it.
     """
 
     request: CompressInput
@@ -283,6 +306,7 @@ class Plan:
     room: int
     left_out: int = 0
     cut: bool = False
+    artifact: ArtifactRef | None = None
 
     @property
     def earlier(self) -> str:
@@ -318,20 +342,29 @@ class Plan:
             compressed=True,
             replaced=len(self.replaced),
             warnings=warnings,
+            artifact=self.artifact,
         )
 
 
 _KeptLines = list[tuple[int, Line]]
 
 
-def plan(request: CompressInput, counter: TokenEstimator = estimate_tokens) -> Plan | None:
-    """Plan the compression of a history; return None if the threshold is not exceeded."""
+def plan(request: CompressInput, counter: TokenEstimator = estimate_tokens, *, stores: bool = False) -> Plan | None:
+    """Plan the compression of a history; return None if the threshold is not exceeded.
+
+    Args:
+        request: The request.
+        counter: Counts tokens.
+        stores: Whether the caller can store an artifact, to which the marks of left out lines then refer.
+    """
     turns, total = request.turns, len(request.turns)
     costs = [turn_tokens(turn, counter) for turn in turns]
     before = request.other_tokens + sum(costs) + counter(_json(request.summary))
     if before <= request.allowed:
         return None
     statements = list(_list_statements(request))
+    artifact = request.artifact() if stores else None
+    reference = f"; the whole is artifact {artifact.id!r}" if artifact else ""
     prices: dict[str, int] = {}
 
     def price(line: Line) -> int:
@@ -340,8 +373,14 @@ def plan(request: CompressInput, counter: TokenEstimator = estimate_tokens) -> P
         return prices[line.text]
 
     def reduce_to(level: _Level, older: int) -> tuple[_KeptLines, int]:
-        kept = _keep_lines(statements, older, level)
+        kept = _keep_lines(statements, older, level, reference)
         return kept, sum(price(line) for _, line in kept)
+
+    def make(verbatim: Sequence[Turn], kept: _KeptLines, room: int, left_out: int = 0, *, cut: bool = False) -> Plan:
+        replaced = turns if cut else turns[: total - len(verbatim)]
+        refers = artifact is not None and any(reference in line.text for _, line in kept)
+        used = artifact if refers else None
+        return Plan(request, before, replaced, verbatim, statements, kept, room, left_out, cut, used)
 
     room = request.allowed - request.other_tokens - counter(_json(write_summary("", [Line("x")], total)))
     newest_costs = [0, *accumulate(reversed(costs))]
@@ -351,23 +390,24 @@ def plan(request: CompressInput, counter: TokenEstimator = estimate_tokens) -> P
             remaining = room - newest_costs[keep] - cost
             if remaining >= MIN_SUMMARY_TOKENS:
                 narrative = min(remaining, request.summary_tokens)
-                return Plan(request, before, turns[: total - keep], turns[total - keep :], statements, kept, narrative)
+                return make(turns[total - keep :], kept, narrative)
     min_turn = _min_turn_tokens(turns[-1], counter) if costs else 0
     least_room, left_out = room - MIN_SUMMARY_TOKENS, 0
     if costs:
-        kept, left_out = _drop_numbers(reduce_to(_LEVELS[-1], total - 1)[0], statements, least_room - costs[-1], price)
+        kept, _ = reduce_to(_LEVELS[-1], total - 1)
+        kept, left_out = _drop_numbers(kept, statements, least_room - costs[-1], price, reference)
         if left_out:
-            return Plan(request, before, turns[:-1], turns[-1:], statements, kept, MIN_SUMMARY_TOKENS, left_out)
+            return make(turns[-1:], kept, MIN_SUMMARY_TOKENS, left_out)
     for level in _LEVELS:
         kept, cost = reduce_to(level, total)
         if cost <= least_room - min_turn:
             break
     else:
-        kept, left_out = _drop_numbers(kept, statements, least_room - min_turn, price)
+        kept, left_out = _drop_numbers(kept, statements, least_room - min_turn, price, reference)
         cost = sum(price(line) for _, line in kept)
     newest = cut_turn(turns[-1], least_room - cost, counter) if costs and cost <= least_room - min_turn else None
     if newest:
-        return Plan(request, before, turns, [newest], statements, kept, MIN_SUMMARY_TOKENS, left_out, cut=True)
+        return make([newest], kept, MIN_SUMMARY_TOKENS, left_out, cut=True)
     needed = request.allowed - least_room + cost + min_turn
     raise ContextTooLargeError(max(needed, request.allowed + 1), request.allowed, request.window, request.other_tokens)
 
@@ -403,7 +443,7 @@ def _list_statements(request: CompressInput) -> Iterator[_Statement]:
             yield _Statement(number, f"{speaker}: " if speaker else "", pin)
 
 
-def _keep_lines(statements: Sequence[_Statement], older: int, level: _Level) -> _KeptLines:
+def _keep_lines(statements: Sequence[_Statement], older: int, level: _Level, reference: str) -> _KeptLines:
     """Return the kept lines of the older turns at a level; a repeated line stays at its last position."""
     lines: dict[str, tuple[int, Line]] = {}
     pinned = ((index, item) for index, item in enumerate(statements) if item.pin.kind and item.turn <= older)
@@ -417,7 +457,7 @@ def _keep_lines(statements: Sequence[_Statement], older: int, level: _Level) -> 
             if level.shorten_similar and totals[shape] >= MIN_SIMILAR_LINES and 1 < seen[shape] < totals[shape]:
                 if seen[shape] > 2:
                     continue
-                line = Line(f"[… {totals[shape] - 2} lines like it …]")
+                line = Line(f"[… {totals[shape] - 2} lines like it{reference} …]")
             lines.pop(line.text, None)
             lines[line.text] = (index, line)
     return list(lines.values())
@@ -429,7 +469,7 @@ def _shape(statement: _Statement) -> str:
 
 
 def _drop_numbers(
-    kept: _KeptLines, statements: Sequence[_Statement], limit: int, price: Callable[[Line], int]
+    kept: _KeptLines, statements: Sequence[_Statement], limit: int, price: Callable[[Line], int], reference: str
 ) -> tuple[_KeptLines, int]:
     """Drop the oldest lines with numbers until the rest fits, then log lines; return the lines and the number dropped.
 
@@ -442,7 +482,11 @@ def _drop_numbers(
             numbers.append(position)
         elif _is_logged(statements[index], line):
             logged.append(position)
-    remaining = limit - price(Line("[… 9999999 lines with numbers left out …]")) - sum(price(line) for _, line in kept)
+    remaining = (
+        limit
+        - price(Line(f"[… 9999999 lines with numbers left out{reference} …]"))
+        - sum(price(line) for _, line in kept)
+    )
     dropped: set[int] = set()
     for position in (*numbers, *logged):
         if remaining >= 0:
@@ -453,7 +497,7 @@ def _drop_numbers(
         return kept, 0
     first = min(dropped)
     lines = [entry for position, entry in enumerate(kept) if position not in dropped]
-    lines.insert(first, (kept[first][0], Line(f"[… {len(dropped)} lines with numbers left out …]")))
+    lines.insert(first, (kept[first][0], Line(f"[… {len(dropped)} lines with numbers left out{reference} …]")))
     return lines, len(dropped)
 
 

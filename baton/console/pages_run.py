@@ -178,7 +178,8 @@ def _find_artifact(run: RunRecord, request: Request) -> ArtifactRef:
     """Return the artifact named by id and hash, or the newest with the id. A later baton may have dropped it."""
     artifact_id, sha256 = query_param(request, "artifact"), request.query_params.get("hash")
     batons = [run.state.initial, *(baton for _, baton in run.history)]
-    refs = [ref for baton in batons for ref in baton.artifacts if ref.id == artifact_id]
+    known_refs = [*run.artifacts, *(ref for baton in batons for ref in baton.artifacts)]
+    refs = [ref for ref in known_refs if ref.id == artifact_id]
     matches = [ref for ref in refs if sha256 in (None, ref.hash)]
     if not matches:
         raise HTTPException(404, "the run has no such artifact")

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Self, overload
 
 from pydantic import BaseModel, Field, JsonValue, PrivateAttr, StringConstraints, field_validator
 
+from baton.core.artifacts import ArtifactRef
 from baton.core.baton import Baton, BatonPatch, BatonT
 from baton.core.budget import Budget
 from baton.core.decisions import Decided, Waiting
@@ -300,6 +301,7 @@ class StageInput(CompactRecord):
         personal_data: Encrypted personal data of the handoff; only for a stage that declares some.
         turns: The newest turns of the conversation, verbatim.
         summary: The summary of the older turns; empty if nothing was compressed.
+        older: The artifacts with older turns that the summary refers to.
         contract: What its agent may see and do, in a pipeline with contracts.
         tool_limits: What the pipelines above this one let it call.
         left_out: The session events that the contract leaves out and earlier messages did not name: event id to label.
@@ -324,6 +326,7 @@ class StageInput(CompactRecord):
     personal_data: dict[str, JsonValue] = Field(default_factory=dict)
     turns: list[dict[str, JsonValue]] = Field(default_factory=list)
     summary: str = ""
+    older: list[ArtifactRef] = Field(default_factory=list)
     contract: dict[str, JsonValue] | None = None
     tool_limits: ToolLimits | None = None
     left_out: dict[str, str] = Field(default_factory=dict)

@@ -12,6 +12,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from baton.budget.workflow import BudgetAccount
 from baton.compression.rules import COMPRESS, Compressed, CompressInput
+from baton.core.artifacts import ArtifactRef
 from baton.core.history import Spend
 from baton.core.messages import StageInput, StageReturn
 from baton.core.turns import Turn
@@ -36,6 +37,7 @@ class Conversation:
         self._terms = terms
         self._turns: list[Turn] = []
         self._summary = ""
+        self._older: list[ArtifactRef] = []
         self._upstream = Spend()
 
     def carried(self) -> dict[str, JsonValue]:
@@ -43,6 +45,7 @@ class Conversation:
         return {
             "turns": [turn.to_json_object() for turn in self._turns],
             "summary": self._summary,
+            "older": [ref.model_dump(mode="json") for ref in self._older],
             "upstream": self._upstream.model_dump(mode="json"),
         }
 
@@ -50,6 +53,7 @@ class Conversation:
         """Restore the state that the previous run carried."""
         self._turns = [Turn.from_json_object(turn) for turn in carried.get("turns", [])]
         self._summary = carried.get("summary", "")
+        self._older = [ArtifactRef.model_validate(ref) for ref in carried.get("older", [])]
         self._upstream = Spend.model_validate(carried.get("upstream", {}))
 
     def add_turns(self, returned: StageReturn) -> None:
@@ -96,8 +100,10 @@ class Conversation:
             self._metrics.count(COMPRESSIONS, spec.name)
             self._metrics.count(COMPRESSED_AWAY, spec.name, by=result.before_tokens - result.after_tokens)
             self._turns, self._summary = result.verbatim, result.summary
+            older = [*self._older, *([result.artifact] if result.artifact else [])]
+            self._older = [ref for ref in older if ref.id in result.summary]  # an artifact names those before it
         turns = [turn.to_json_object() for turn in self._turns]
-        return message.model_copy(update={"turns": turns, "summary": self._summary})
+        return message.model_copy(update={"turns": turns, "summary": self._summary, "older": self._older})
 
     def _event(self, outgoing: OutgoingHandoff, sender: str) -> AuditEntry:
         """Return the event that the worker records for a summary, because in a fork no handoff shows its cost."""

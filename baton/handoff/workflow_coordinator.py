@@ -18,6 +18,7 @@ from temporalio.exceptions import ChildWorkflowError
 from baton.budget.workflow import BudgetAccount
 from baton.contract.validation import is_expired
 from baton.contract.workflow import ContractIssuer
+from baton.core.artifacts import ArtifactRef
 from baton.core.baton import Baton
 from baton.core.budget import OnExhaustion
 from baton.core.history import Outcome, Spend, StepKind
@@ -102,6 +103,7 @@ class HandoffState(Record):
 
     turns: list[Turn] = Field(default_factory=list)
     summary: str = ""
+    older: list[ArtifactRef] = Field(default_factory=list)
     upstream: Spend = Spend()
     released: dict[str, str] = Field(default_factory=dict)
     on_record: bool | None = None

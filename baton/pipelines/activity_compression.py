@@ -6,10 +6,14 @@ turns' own sentences, and the record says why. Its cost is always reported (EAAP
 
 import asyncio
 import secrets
+from functools import partial
+from typing import Any
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from baton.artifacts.activity import put_when_possible
+from baton.artifacts.store import ArtifactStore
 from baton.compression.rules import (
     COMPRESS,
     ONE_IN,
@@ -39,15 +43,21 @@ async def compress_history(
     summariser: Summariser | None = None,
     *,
     counter: TokenEstimator = estimate_tokens,
+    store: ArtifactStore | None = None,
 ) -> Compressed:
-    """Return a history that fits its receiver, with the cost; unchanged if it fits already."""
+    """Return a history that fits its receiver, with the cost; unchanged if it fits already.
+
+    If lines with numbers have to be left out, the store gets the whole history, and the summary refers to it.
+    """
     # In a thread, because a long history takes a tenth of a second in which no other stage could send heartbeats.
-    planned = await asyncio.to_thread(plan, request, counter)
+    planned = await asyncio.to_thread(partial(plan, request, counter, stores=store is not None))
     if planned is None:
         tokens = request.tokens(counter)
         return Compressed(
             summary=request.summary, verbatim=list(request.turns), before_tokens=tokens, after_tokens=tokens
         )
+    if planned.artifact is not None and store is not None:
+        await put_when_possible(store, request.transcript())
     text, spend, reason = await _ask_model(planned, summariser, counter)
     result = await asyncio.to_thread(planned.finish, text if reason is None else None, counter)
     warnings = list(result.warnings)
@@ -65,7 +75,7 @@ async def compress(request: CompressInput) -> Compressed:
     parts = current_parts()
     try:
         with heartbeats(activity.info().heartbeat_timeout):
-            result = await compress_history(request, parts.summariser, counter=parts.counter)
+            result = await compress_history(request, parts.summariser, counter=parts.counter, store=parts.artifacts)
             if parts.gate is not None and request.event is not None and result.spend:
                 await _record_cost(parts.gate, request.event, result)
             return result
@@ -76,7 +86,9 @@ async def compress(request: CompressInput) -> Compressed:
 async def _record_cost(gate: Gate, event: AuditEntry, result: Compressed) -> None:
     """Record the cost of a summary: after a run that ends here, or in a fork, no handoff shows it."""
     cost = None if event.cost is None else event.cost.after(result.spend)
-    update = {"cost": cost, "details": result.fallback_reason, "run_id": current_run_name()}
+    update: dict[str, Any] = {"cost": cost, "details": result.fallback_reason, "run_id": current_run_name()}
+    if result.artifact is not None:
+        update["message"] = {"artifact": result.artifact.model_dump(mode="json", exclude_none=True)}
     entry = event.model_copy(update=update)
     await record_or_warn(lambda: gate.record(entry), f"a summary for {event.to_agent}")
 

@@ -470,13 +470,13 @@ class StageContext(Generic[BatonT]):
         return text
 
     def readable(self) -> dict[str, str | None]:
-        """Return what `read_artifact` may read: inputs, artifacts, and facts with a long claim.
+        """Return what `read_artifact` may read: inputs, artifacts, older turns, and facts with a long claim.
 
         The value is the hash of the artifact, for a fact of the one with the whole claim; None for any other input.
         """
         facts = self.contract.facts if self.contract else ()
         hashes: dict[str, str | None] = {fact.event_id: fact.whole for fact in facts if fact.whole is not None}
-        hashes |= {ref.id: ref.hash for ref in self.artifacts.refs}
+        hashes |= {ref.id: ref.hash for ref in (*self.given.older, *self.artifacts.refs)}
         hashes |= {HANDOFF_REPORT: None} if self.given.report else {}
         inputs = self.inputs.items()
         return hashes | {name: value.hash if isinstance(value, ArtifactRef) else None for name, value in inputs}

@@ -329,6 +329,7 @@ def _carry_over(run: RunRecord, step: Step) -> dict[str, Any]:
     carried = {name: value for name, value in carried.items() if name != "operators"}  # the old run's notes
     handoff_state: Any = carried.get("handoffs", {})
     turns, summary, since = [*handoff_state.get("turns", [])], handoff_state.get("summary", ""), 0
+    older = handoff_state.get("older", [])
     upstream = handoff_state.get("upstream", {})
     released, personal = {**handoff_state.get("released", {})}, {**run.start.personal_data}
     for stage_input in run.inputs:
@@ -336,6 +337,7 @@ def _carry_over(run: RunRecord, step: Step) -> dict[str, Any]:
             released |= stage_input.released
         if stage_input.seq <= seq and stage_input.summary:
             turns, summary, since = [*stage_input.turns], stage_input.summary, stage_input.after
+            older = [ref.model_dump(mode="json") for ref in stage_input.older]
     for order, result in run.accepted:
         if result.seq < seq:
             turns += result.turns if order >= since else []
@@ -347,6 +349,7 @@ def _carry_over(run: RunRecord, step: Step) -> dict[str, Any]:
             **handoff_state,
             "turns": turns,
             "summary": summary,
+            "older": older,
             "upstream": upstream,
             "released": released,
             "on_record": on_record,

@@ -12,6 +12,7 @@ from temporalio.client import Client
 from temporalio.converter import DataConverter
 
 from baton.budget.billing import Bill, billed_before
+from baton.core.artifacts import ArtifactRef
 from baton.core.baton import Baton
 from baton.core.decisions import Decided, Waiting
 from baton.core.history import HistoryEntry, Spend, StepKind, snapshots
@@ -249,6 +250,12 @@ class RunRecord:
     def baton(self) -> Baton:
         """The baton now, or at the end."""
         return self.state.baton
+
+    @property
+    def artifacts(self) -> list[ArtifactRef]:
+        """The artifacts of the baton, then those with turns that a compressed conversation refers to."""
+        older = {ref.id: ref for sent in self.inputs for ref in sent.older}
+        return [*self.baton.artifacts, *older.values()]
 
     @property
     def took(self) -> timedelta | None:

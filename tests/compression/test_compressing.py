@@ -1,5 +1,6 @@
 """The arithmetic of compression: when it starts, what it drops, and that the window is never exceeded."""
 
+import hashlib
 import json
 from collections.abc import Callable
 
@@ -244,6 +245,27 @@ class TestLog:
             assert "1499 ms" in result.summary + "".join(turn.content for turn in result.verbatim)
             assert "lines with numbers left out …]" in result.summary
             assert any("lines with numbers were left out" in warning for warning in result.warnings)
+
+    @pytest.mark.parametrize("names", [1, 1_500], ids=["like lines", "lines of many kinds"])
+    def test_with_a_store_they_refer_to_the_whole(self, names: int) -> None:
+        """What was dropped can be read, also after a second compression (C-19, S3-11-c)."""
+        log = "\n".join(f"user {'x' * (n % names)} signed in after {n} ms" for n in range(1_500))
+        request = CompressInput(turns=[Turn(role="tool", content=log), *talk(3, 3)], window=2_000)
+        made = plan(request, stores=True)
+        assert made is not None
+        assert made.artifact is not None
+        result = made.finish()
+        again = request.model_copy(update={"turns": [*result.verbatim, *request.turns], "summary": result.summary})
+        second = plan(again, stores=True)
+        assert second is not None
+        assert second.artifact is not None
+
+        assert result.after_tokens <= 1_600
+        assert made.artifact.id in result.summary
+        assert hashlib.sha256(request.transcript()).hexdigest() == made.artifact.hash
+        assert log.encode() in request.transcript()
+        assert made.artifact.id in again.transcript().decode()
+        assert second.artifact.id in second.finish().summary
 
     @pytest.mark.parametrize(
         "line",

@@ -13,9 +13,11 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import CancelledError
 from temporalio.worker import Worker
+from typer.testing import CliRunner
 
 from baton import HandoffTerms, PipelineInput, PipelineResult, WorkerParts
-from baton.client import fork, roll_back
+from baton.cli.app import make_app
+from baton.client import fork, read_run, roll_back
 from baton.compression.rules import COMPRESS, Summariser, Summary
 from baton.core.history import Spend
 from baton.devserver import DevServer
@@ -98,6 +100,30 @@ class TestConversation:
         assert estimate_tokens(json.dumps(body)) <= 0.35 * 6_000
         assert len(body["conversationHistoryVerbatim"]) == 1
         assert body["conversationHistorySummary"].endswith("— last 1 turns verbatim below]")
+
+    async def test_a_log_of_numbers_gives_way_to_an_artifact(self, worker: Worker, safeguards: Safeguards) -> None:
+        """The summary names it; the agent and an operator open it, in a fork too (C-19, S3-11-c)."""
+        run = await run_pipeline(worker, Talks.run, PipelineInput(goal="Talk", params={"log": 1_500}))
+        record = await read_run(worker.client, run.handle.id)
+        [ref] = record.artifacts
+        output = run.result.output
+        assert isinstance(output, dict)
+        assert f"lines with numbers left out; the whole is artifact '{ref.id}' …]" in str(output["summary"])
+        assert str(output[ref.id]).startswith("(turn 1, tool)\nuser aaa signed in after 0 ms\nuser aab")
+        step = (await received_handoff(run, safeguards))["step"]
+        assert [entry["hash"] for entry in step["older"]] == [ref.hash]
+        shown = await asyncio.to_thread(
+            CliRunner().invoke,
+            make_app(),
+            ["artifact", "cat", run.handle.id, ref.id],
+            env={"TEMPORAL_ADDRESS": worker.client.service_client.config.target_host},
+        )
+        assert "user ccf signed in after 1409 ms\n" in shown.output
+        await assert_replays(run.handle, PIPELINES)
+
+        forked = await fork(worker.client, run.handle.id, "listen", by="ann", why="once more")
+        handle: Handle = worker.client.get_workflow_handle(forked.id, result_type=PipelineResult)
+        assert (await handle.result()).output == output
 
 
 async def _slow(prompt: str, max_tokens: int) -> Summary:

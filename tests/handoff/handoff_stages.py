@@ -80,8 +80,16 @@ async def dear(baton: Baton) -> StageResult:
 
 @stage
 async def talk(context: StageContext[Baton]) -> StageResult:
-    """Have a long conversation with a few decisions."""
+    """Have a long conversation with a few decisions; parameter: a `log` of so many different lines."""
     executed()
+    if lines := context.params.get("log", 0):
+        names = [f"{chr(97 + n // 676)}{chr(97 + n // 26 % 26)}{chr(97 + n % 26)}" for n in range(int(str(lines)))]
+        log = "\n".join(f"user {name} signed in after {n} ms" for n, name in enumerate(names))
+        logged: list[dict[str, JsonValue]] = [
+            {"role": "tool", "content": log},
+            {"role": "analyst", "content": "Noted."},
+        ]
+        return StageResult(baton_patch=BatonPatch(current_state=["Talked"]), turns=logged)
     turns: list[dict[str, JsonValue]] = [
         {"role": "analyst", "content": f"Turn {nth}: " + "We looked at the next page and found nothing. " * 40}
         for nth in range(60)
@@ -98,11 +106,14 @@ async def talk(context: StageContext[Baton]) -> StageResult:
 async def listen(context: StageContext[Baton]) -> StageResult:
     """Return what arrived of it."""
     executed()
-    heard: JsonValue = {
+    heard: dict[str, JsonValue] = {
         "turns": len(context.turns),
         "summary": context.given.summary,
         "tokens": len(context.prompt) // 4,
     }
+    for ref in context.given.older:
+        page = await context.read_artifact(ref.id, limit=60)
+        heard[ref.id] = page["text"]
     return StageResult(baton_patch=BatonPatch(current_state=["Listened"]), output=heard)
 
 
