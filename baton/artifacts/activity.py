@@ -16,6 +16,7 @@ from baton.core.messages import Selected
 from baton.core.stages import Calls, step
 from baton.errors import (
     ArtifactConflictError,
+    ArtifactCorruptError,
     ArtifactNotFoundError,
     ArtifactUnavailableError,
     ConfigurationError,
@@ -150,7 +151,7 @@ class ArtifactAccess:
         """Return the bytes of an artifact that the stage has a reference to."""
         for ref in self.refs:
             if ref.id == id:
-                return await self.store.get(ref.hash)
+                return await self._load(ref)
         ids = ", ".join(repr(ref.id) for ref in self.refs) or "none"
         raise ArtifactNotFoundError(f"the baton has no artifact {id!r}; it refers to: {ids}")
 
@@ -158,13 +159,37 @@ class ArtifactAccess:
         """Return the handed artifacts in the work scope, oldest first."""
         return [ref for ref in self._handed if _find_scope(ref, self._scope) is not None]
 
-    async def text_of(self, digest: str | None) -> str | None:
-        """Return the text with a hash, which may start with `sha256:`; None if it is missing or not text."""
+    async def _load(self, ref: ArtifactRef) -> bytes:
+        try:
+            return await self.store.get(ref.hash)
+        except (ArtifactNotFoundError, ArtifactCorruptError) as error:
+            raise type(error)(f"{error} (it is {ref.id!r} of the baton)") from None
+
+    async def text_of(self, digest: str | None, *, required: bool = False) -> str | None:
+        """Return the text with a hash, which may start with `sha256:`; None if it is not text.
+
+        Args:
+            digest: The hash; None has no text.
+            required: Raise if the store has lost it; otherwise it is None too.
+        """
         if digest is None or self._store is None:
             return None
         try:
             return (await self._store.get(digest.removeprefix("sha256:"))).decode()
-        except (ArtifactNotFoundError, UnicodeDecodeError):
+        except UnicodeDecodeError:
+            return None
+        except ArtifactNotFoundError:
+            if required:
+                raise
+            return None
+
+    async def text(self, ref: ArtifactRef) -> str | None:
+        """Return an artifact's text; None if it is not text, or the worker has no store."""
+        if self._store is None:
+            return None
+        try:
+            return (await self._load(ref)).decode()
+        except UnicodeDecodeError:
             return None
 
     @step
@@ -173,7 +198,7 @@ class ArtifactAccess:
         texts: dict[str, str] = {}
         for ref in self._handed:
             try:
-                texts[ref.id] = (await self.store.get(ref.hash)).decode()
+                texts[ref.id] = (await self._load(ref)).decode()
             except UnicodeDecodeError:
                 continue
         costs = {id: self._counter(text) for id, text in texts.items()}

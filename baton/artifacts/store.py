@@ -18,6 +18,11 @@ from baton.wire.names import DEFAULT_STORE
 _HASH = re.compile(r"[0-9a-f]{64}")
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)  # two letters at least: C:\ is a drive, not a scheme
 _READ_ONLY, _OWNER_ONLY = 0o444, 0o700
+_REMEDY = "restore it from a backup, or put the original back with `baton artifact put FILE`"
+_MARK_TEXT = """\
+Baton has kept artifacts in the folder {name!r} beside this file. If that folder is gone, Baton does not make it again:
+restore it from a backup, or make an empty one if its artifacts are not needed.
+"""
 
 
 class ArtifactStore(Protocol):
@@ -150,7 +155,7 @@ def verify(sha256: str, data: bytes, location: str) -> bytes:
     if actual != sha256:
         raise ArtifactCorruptError(
             f"artifact {sha256!r} at {location!r} is damaged: its {len(data)} bytes have the SHA-256 {actual!r}; "
-            "restore it from a backup, or put the original again"
+            f"{_REMEDY}"
         )
     return data
 
@@ -158,8 +163,8 @@ def verify(sha256: str, data: bytes, location: str) -> bytes:
 def not_found_error(sha256: str, location: str) -> ArtifactNotFoundError:
     """Return the error for an artifact that a store does not have."""
     return ArtifactNotFoundError(
-        f"no artifact {sha256!r} in the store at {location!r}; "
-        "check that this process opened the store that the artifact was put into"
+        f"no artifact {sha256!r} in the store at {location!r}: it was deleted, or this process opened another store "
+        f"(BATON_ARTIFACTS); {_REMEDY}"
     )
 
 
@@ -168,7 +173,7 @@ def _write_once(root: Path, path: Path, data: bytes) -> None:
     with contextlib.suppress(FileNotFoundError):
         if path.read_bytes() == data:
             return
-    root.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
+    _make_root(root)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)
     try:
@@ -184,6 +189,21 @@ def _write_once(root: Path, path: Path, data: bytes) -> None:
         raise
     for folder in (path.parent, path.parent.parent, path.parent.parent.parent):
         sync_folder(folder)
+
+
+def _make_root(root: Path) -> None:
+    """Make a store's folder, with a mark beside it that it was made; refuse to make it a second time."""
+    absolute = Path(os.path.abspath(root))
+    mark = absolute.with_name(f".{absolute.name}.made") if absolute.name else None
+    if mark is not None and mark.exists() and not root.is_dir():  # in this order: another process may be making both
+        raise ArtifactUnavailableError(
+            f"the artifact store's folder {str(root)!r} is gone: it was moved or deleted. Restore it from a backup, or "
+            "make an empty folder there if its artifacts are not needed"
+        )
+    root.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
+    if mark is not None and not mark.exists():
+        with contextlib.suppress(OSError):  # who cannot write here cannot make the folder again either
+            mark.write_text(_MARK_TEXT.format(name=absolute.name), encoding="utf-8")
 
 
 def sync_folder(folder: Path) -> None:

@@ -59,7 +59,7 @@ GROUPS = {
     "inbox": "Handoffs that wait for a person: list, show, decide. Without a command, lists them.",
     "schedule": "Scheduled pipelines: `baton schedule PIPELINE --cron …`. Without a command, lists them.",
     "outside": "The service through which agents outside fetch and return handoffs.",
-    "artifact": "The work products of a run: list, print, save.",
+    "artifact": "The work products of a run: list, print, save; and put back what the store has lost.",
     "audit": "The audit ledger: trace a task, verify and export its records.",
     "keys": "The keys that seal, sign and encrypt.",
 }
@@ -88,6 +88,7 @@ COMMANDS = (
     CommandEntry("artifact list", "artifacts", _LOOK),
     CommandEntry("artifact cat", "artifacts", _LOOK),
     CommandEntry("artifact save", "artifacts", _LOOK),
+    CommandEntry("artifact put", "artifacts", _LOOK),
     CommandEntry("approve", "decide", _DECIDE),
     CommandEntry("cancel", "rollback", _DECIDE),
     CommandEntry("deny", "decide", _DECIDE),

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from baton.artifacts.store import ArtifactStore
 from baton.cli.options import ForceOption, refuse_overwrite
 from baton.cli.output import make_table, plain
 from baton.cli.session import RunArgument, Session, Target, command
@@ -66,6 +67,23 @@ async def save(
         session.show(plain(f"saved {file}"))
 
 
+@command
+async def put(
+    session: Session,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="The files.", show_default=False, exists=True)],
+) -> None:
+    """Put files into the artifact store, such as artifacts that it has lost; print their hashes.
+
+    An artifact is found by its hash, so a run that waits for one continues once its bytes are back.
+    """
+    hashes = {str(file): await _store_of(session).put(file.read_bytes()) for file in files}
+    if session.json:
+        session.write_json([{"file": file, "hash": sha256} for file, sha256 in hashes.items()])
+        return
+    for file, sha256 in hashes.items():
+        session.show(plain(f"{sha256}  {file}"))
+
+
 async def _list_artifacts(session: Session, run: str) -> list[ArtifactRef]:
     target = Target.of(run)
     client = await session.client()
@@ -84,9 +102,13 @@ async def _find_artifact(session: Session, run: str, id: str) -> ArtifactRef:
 
 
 async def _read_content(session: Session, artifact: ArtifactRef) -> bytes:
+    return await _store_of(session).get(artifact.hash)
+
+
+def _store_of(session: Session) -> ArtifactStore:
     store = session.artifacts
     assert store is not None  # noqa: S101 - a session always opens a store
-    return await store.get(artifact.hash)
+    return store
 
 
 def _file_name(artifact: ArtifactRef) -> str:

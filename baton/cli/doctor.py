@@ -1,16 +1,10 @@
 """`baton doctor`: check the installation, server, workers and runs, and suggest remedies."""
 
 import asyncio
-import contextlib
 import os
 import platform
 import shlex
-import shutil
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from pathlib import Path
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -24,19 +18,22 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton.artifacts.store import ArtifactStore, LocalArtifactStore, MemoryArtifactStore, open_store
-from baton.cli.ledger_sources import Keys, find_witness, ledger_name, ledger_place
+from baton.artifacts.store import open_store
 from baton.cli.options import ExitCode
 from baton.cli.output import format_time, make_table, plain
-from baton.cli.session import KEYS_FOLDER, Session, command
+from baton.cli.session import Session, command
+from baton.cli.storage_checks import (
+    Finding,
+    Mark,
+    check_artifacts,
+    check_keys,
+    check_ledger,
+    check_ledger_records,
+    check_store,
+)
 from baton.cli.supervision import installed_version
-from baton.errors import ArtifactError, BatonError, HistoryError, ServerError, UnreadableRunError
-from baton.keys.claims import HeadSigner
-from baton.keys.store_keyring import Keyring, KeyringError, Purpose, is_production
-from baton.ledger.chain import ChainHead
-from baton.ledger.records import LedgerContinuityError, LedgerError, LedgerKeysError
-from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_evidence import AnchorFile
+from baton.errors import HistoryError, ServerError, UnreadableRunError
+from baton.keys.store_keyring import KeyringError
 from baton.runs.client_clock import clock_fault, clock_skew
 from baton.runs.client_connection import DEFAULT_TASK_QUEUE
 from baton.runs.client_events import decode_payloads
@@ -48,42 +45,23 @@ from baton.runs.client_waiting import (
     describe_queue,
     failure_reason,
     find_unchosen,
+    lacking,
     pinned_build,
     polling_builds,
     recent_identities,
 )
-from baton.wire.names import SEARCH_ATTRIBUTES, WAIT_FOR_WORKER
+from baton.wire.names import SEARCH_ATTRIBUTES
 from baton.wire.text import host_of, is_loopback, quantity
 from baton.worker import unknown_settings
-
-
-class Mark(StrEnum):
-    """The result of a check."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The finding of one check."""
-
-    check: str
-    mark: Mark
-    found: str
-    remedy: str | None = None
-
 
 _TIMEOUT_SECONDS = 10.0
 _SERVER_REMEDY = "check the server's log, and the free space of its disk or database"
 _STYLES = {Mark.OK: "green", Mark.WARN: "yellow", Mark.FAIL: "bold red"}
-_PROBE_BYTES = 1_000_000
-_PROBE = b"baton doctor\n"
-_MAX_DESCRIBED_RUNS = 50
+_MAX_DESCRIBED_RUNS, _MAX_LISTED_RUNS, _MAX_QUEUES = 50, 1_000, 20
+_OPEN_RUNS = "ExecutionStatus = 'Running'"
+_SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 _MAX_CONCURRENT_CALLS = 8
 _MIN_SUSPICIOUS_ATTEMPTS = 3  # a killed worker costs one attempt, and a second one killed at the same time another
-_MIN_FREE_BYTES = 100_000_000
 _MAX_READ_RUNS = 5
 _MALFORMED_REMEDY = "somebody started it with records that Baton does not write; find out who may start workflows here"
 
@@ -134,7 +112,8 @@ async def _run_checks(session: Session, task_queue: str, *, fix: bool) -> AsyncI
         return
     yield Finding("server", Mark.OK, f"{connection['target_host']} answers")
     yield check_protection(connection)
-    for check, pending_finding in _server_checks(client, task_queue, fix=fix):
+    checks = _server_checks(client, task_queue, fix=fix)
+    for check, pending_finding in [*checks, ("artifacts", check_artifacts(client, session.parts.artifacts))]:
         yield await _await_finding(check, pending_finding)
 
 
@@ -144,6 +123,7 @@ def _server_checks(client: Client, task_queue: str, *, fix: bool) -> list[tuple[
         ("clock", check_clock(client)),
         ("search attributes", check_search_attributes(client, fix=fix)),
         ("workers", check_workers(client, task_queue)),
+        ("other task queues", check_other_queues(client, task_queue)),
         ("suspended runs", check_suspended_runs(client)),
         ("blocked runs", check_blocked_runs(client)),
         ("waiting for you", check_waiting_runs(client)),
@@ -196,37 +176,6 @@ def check_settings(environment: Iterable[str]) -> Finding:
     if unknown := unknown_settings(environment):
         return Finding("settings", Mark.WARN, f"ignored: {', '.join(unknown)}", "unset them, or correct their names")
     return Finding("settings", Mark.OK, "each BATON_… variable is known")
-
-
-async def check_store(location: str, open_store: Callable[[str], ArtifactStore]) -> Finding:
-    """Check that the artifact store takes and returns bytes. A probe of a few bytes stays in it."""
-    try:
-        store = open_store(location)
-        if isinstance(store, LocalArtifactStore) and (problem := write_problem(store.root)):
-            remedy = "free some space; stages that write artifacts fail until then"
-            return Finding("artifact store", Mark.FAIL, problem, remedy)
-        digest = await store.put(_PROBE)
-        intact = await store.get(digest) == _PROBE
-    except (ArtifactError, ValueError, OSError) as error:
-        return Finding("artifact store", Mark.FAIL, str(error), "name another with --artifacts or BATON_ARTIFACTS")
-    if not intact:
-        return Finding("artifact store", Mark.FAIL, f"{location} returned other bytes", "do not use this store")
-    if isinstance(store, MemoryArtifactStore):
-        return Finding("artifact store", Mark.WARN, "in memory", "it ends with its process; name a folder or a bucket")
-    return Finding("artifact store", Mark.OK, f"{location} can be written and read")
-
-
-def write_problem(folder: Path) -> str | None:
-    """Write a megabyte into a folder, or its closest existing parent, and return why that failed, or None."""
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    try:
-        with tempfile.TemporaryFile(dir=existing, prefix=".baton-doctor-") as file:
-            file.write(os.urandom(_PROBE_BYTES))
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        return f"nothing can be written in {existing}: {error.strerror}"
-    return None
 
 
 def check_protection(settings: dict[str, Any]) -> Finding:
@@ -330,6 +279,41 @@ async def check_workers(client: Client, task_queue: str) -> Finding:
     return Finding("workers", Mark.FAIL, found, "start one, and see in the log of the last one why it exited")
 
 
+async def check_other_queues(client: Client, task_queue: str) -> Finding:
+    """Check that workers poll the other task queues that open runs need, for pipelines or for stages."""
+    check = "other task queues"
+    needed: dict[tuple[str, bool], str] = {}  # with a run that needs it
+    open_runs = [run async for run in list_executions(client, _OPEN_RUNS, most=_MAX_LISTED_RUNS)]
+    for run in open_runs:
+        needed.setdefault((run.task_queue, False), run.id)
+    for run in open_runs[:_MAX_DESCRIBED_RUNS]:
+        for name in await _stage_queues(client, run):
+            needed.setdefault((name, True), run.id)
+    needed.pop((task_queue, False), None)
+    unserved = []
+    for (name, stages), run_id in [*needed.items()][:_MAX_QUEUES]:
+        if not recent_identities(await describe_queue(client, name, stages=stages)):
+            unserved.append(
+                f"{name!r} {'has no worker for stages' if stages else 'has no worker'}, which {run_id!r} needs"
+            )
+    if unserved:
+        remedy = "start a worker with BATON_TASK_QUEUE set to it, or in a program Worker(task_queue=…)"
+        return Finding(check, Mark.FAIL, "; ".join(unserved), remedy)
+    return Finding(check, Mark.OK, f"{quantity(len(needed), 'queue')} of open runs polled" if needed else "none in use")
+
+
+async def _stage_queues(client: Client, run: Execution) -> set[str]:
+    """Return the task queues on which stages of a run wait for a worker."""
+    try:
+        details = (await describe(client, run.id, run.run_id)).details
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return set()
+        raise
+    waiting = [activity for activity in details.pending_activities if activity.state == _SCHEDULED]
+    return {name for activity in waiting if (name := activity.activity_options.task_queue.name)}
+
+
 async def check_routing(client: Client, task_queue: str) -> Finding | None:
     """Return a finding if the server routes no runs to the builds that poll the task queue."""
     return _check_routing(await describe_queue(client, task_queue), task_queue)
@@ -421,8 +405,7 @@ async def check_suspended_runs(client: Client) -> Finding:
 async def check_blocked_runs(client: Client) -> Finding:
     """Check that steps of the newest open runs do not fail repeatedly, and that workers answer."""
     check, limiter = "blocked runs", asyncio.Semaphore(_MAX_CONCURRENT_CALLS)
-    open_runs = "ExecutionStatus = 'Running'"
-    newest = [run async for run in list_executions(client, open_runs, most=_MAX_DESCRIBED_RUNS)]
+    newest = [run async for run in list_executions(client, _OPEN_RUNS, most=_MAX_DESCRIBED_RUNS)]
 
     async def find_reason(run: Execution) -> str | None:
         async with limiter:
@@ -445,9 +428,9 @@ async def check_blocked_runs(client: Client) -> Finding:
 
 def _blocking_reason(run: Execution) -> str | None:
     """Return why a run makes no progress, or None."""
+    if text := lacking(run):
+        return f"its stage cannot run: {text[:400]}"
     for activity in run.details.pending_activities:
-        if activity.activity_type.name == WAIT_FOR_WORKER and activity.HasField("last_failure"):
-            return f"it waits for a worker that can do it: {activity.last_failure.message.partition(chr(10))[0][:200]}"
         if activity.attempt >= _MIN_SUSPICIOUS_ATTEMPTS and activity.HasField("last_failure"):
             reason = failure_reason(activity.last_failure).partition("\n")[0][:200]
             state = "runs" if activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED else "waits for"
@@ -483,98 +466,3 @@ async def check_waiting_runs(client: Client) -> Finding:
 
 async def _read_nearest(client: Client) -> list[WaitingQuestion]:
     return [entry for entry in (await inbox(client, limit=1)).entries[:1] if entry.deadline]
-
-
-def check_keys(environment: Mapping[str, str]) -> Finding:
-    """Check that a worker started here has a current key for each purpose."""
-    try:
-        if not (is_production(environment) or Keyring.is_configured(environment, KEYS_FOLDER)):
-            return Finding("keys", Mark.OK, f"none yet; a worker with safeguards creates them in {KEYS_FOLDER}")
-        keyring = Keyring.from_environment(environment, KEYS_FOLDER)
-        for purpose in Purpose:
-            keyring.current(purpose)
-    except KeyringError as error:
-        return Finding("keys", Mark.FAIL, str(error))
-    if keyring.is_development:
-        return Finding("keys", Mark.OK, "those of a developer's machine; BATON_ENV=production refuses them")
-    return Finding("keys", Mark.OK, "a current key for each purpose")
-
-
-async def check_ledger() -> Finding:
-    """Check that the environment's ledger is writable and of this release."""
-    place = ledger_place(None)
-    witness = find_witness(None) if isinstance(place, Path) else None
-    if isinstance(place, Path) and (finding := _check_ledger_file(place, witness)):
-        return finding
-    try:
-        options = LedgerOptions(name=ledger_name(None), signer=_signer(), create=False)
-        async with Ledger(place, options) as ledger:
-            if isinstance(place, str):
-                await ledger.check_writable()
-            await ledger.compare(AnchorFile(witness) if witness else None)
-            return Finding("ledger", Mark.OK, f"{ledger.where} can be opened")
-    except LedgerContinuityError as error:
-        return Finding("ledger", Mark.FAIL, str(error), "see `baton audit verify --all`; no worker starts beside it")
-    except LedgerKeysError as error:
-        return Finding("ledger", Mark.FAIL, str(error), "set BATON_KEYS to the keyring that the other workers have")
-    except (LedgerError, ValueError) as error:
-        return Finding("ledger", Mark.FAIL, str(error), "runs wait until it can be written; BATON_LEDGER names it")
-
-
-async def check_ledger_records(client: Client) -> Finding:
-    """Check that the ledger still has the records that the newest recorded run has receipts for."""
-    check, place = "ledger records", ledger_place(None)
-    for summary in await list_runs(client, RunFilter(children=True), _MAX_READ_RUNS):
-        workflow_id = summary.workflow_id
-        try:
-            run = await read_run(client, workflow_id, summary.run_id)
-        except HistoryError:
-            continue
-        if not run.anchors or run.task_id is None:
-            continue
-        last = ChainHead.from_anchor(ledger_name(None), run.task_id, run.anchors[-1])
-        remedy = "restore the ledger from its backup, or name the workers' one with BATON_LEDGER"
-        if isinstance(place, Path) and not place.exists():
-            mark = Mark.FAIL if os.environ.get("BATON_LEDGER") else Mark.WARN
-            found = f"{place} does not exist, but {workflow_id!r} is on record: it was deleted, or is elsewhere"
-            return Finding(check, mark, found, remedy)
-        try:
-            async with Ledger(place, LedgerOptions(name=ledger_name(None), create=False)) as ledger:
-                head = await ledger.head(run.task_id)
-        except (LedgerError, ValueError):
-            return Finding(check, Mark.WARN, "not checked: the ledger cannot be opened")
-        number = head.sequence if head else 0
-        if number < last.sequence:
-            found = f"of {workflow_id!r} it has {number} of at least {quantity(last.sequence, 'record')}"
-            return Finding(check, Mark.FAIL, found, remedy)
-        return Finding(check, Mark.OK, f"those of {workflow_id!r} are present")
-    return Finding(check, Mark.OK, "no run here is on record")
-
-
-def _signer() -> HeadSigner | None:
-    """Return the signer of a worker started here. `check_keys` reports unusable keys."""
-    with contextlib.suppress(BatonError):
-        return Keys.of(None).signer
-    return None
-
-
-def _check_ledger_file(file: Path, witness: Path | None) -> Finding | None:
-    """Return a finding if the ledger's file is missing, read-only or short of space."""
-    if not file.exists():
-        if witness is not None and any(checkpoint.size for checkpoint in AnchorFile(witness).checkpoints()):
-            remedy = (
-                f"restore it with all of its files, or name it with BATON_LEDGER; else put {witness} away as evidence"
-            )
-            found = f"{file} does not exist, but its witness {witness} has a checkpoint: it was deleted"
-            return Finding("ledger", Mark.FAIL, found, remedy)
-        return Finding("ledger", Mark.OK, f"none yet; a worker with safeguards creates {file}")
-    if read_only := next((path for path in (file, file.parent) if not os.access(path, os.W_OK)), None):
-        remedy = "make it writable for the workers' user: workers write the ledger's file and files beside it"
-        return Finding("ledger", Mark.FAIL, f"{read_only} cannot be written by this user", remedy)
-    remedy = "free some space, or move old records with `baton audit archive`; runs wait until the ledger is writable"
-    if problem := write_problem(file.parent):
-        return Finding("ledger", Mark.FAIL, problem, remedy)
-    free = shutil.disk_usage(file.parent).free
-    if free >= _MIN_FREE_BYTES:
-        return None
-    return Finding("ledger", Mark.WARN, f"{file} has {free // 1_000_000} MB left to grow", remedy)

@@ -48,10 +48,12 @@ from baton.client import inbox as read_inbox
 from baton.core.decisions import Waiting
 from baton.core.pending import HandoffAction, PendingHandoff
 from baton.errors import BatonError, PipelineError
+from baton.runs.client_executions import describe, list_executions
 from baton.runs.client_handoffs import RunHandoffs, read_handoffs
 from baton.runs.client_inbox import PAGE
 from baton.runs.client_list import SUSPENDED, RunFilter
 from baton.runs.client_settle import handoff_names, select_handoffs
+from baton.runs.client_waiting import lacking
 from baton.wire.text import quantity
 
 _CONCURRENCY = 8
@@ -102,8 +104,7 @@ async def _print_inbox(session: Session, client: Client, found: InboxPage) -> No
     for entry in found.entries:
         if entry.approval is not None:
             session.show(*_approval_rows(entry, entry.approval))
-    if suspended := (await client.count_workflows(RunFilter(status=SUSPENDED, children=True).query())).count:
-        session.note(f"{quantity(suspended, 'run')} suspended: `baton list --all --status suspended`")
+    await _note_suspended(session, client)
     others = [entry for entry in found.entries if entry.approval is None]
     if others:
         session.show(inbox_table(others, datetime.now(UTC)))
@@ -119,6 +120,17 @@ async def _print_inbox(session: Session, client: Client, found: InboxPage) -> No
         )
     if others:
         session.say("baton inbox show RUN", "dim")
+
+
+async def _note_suspended(session: Session, client: Client) -> None:
+    """Count the suspended runs, and say what the first few need that no worker has."""
+    query = RunFilter(status=SUSPENDED, children=True).query()
+    if not (suspended := (await client.count_workflows(query)).count):
+        return
+    session.note(f"{quantity(suspended, 'run')} suspended: `baton list --all --status suspended`")
+    async for run in list_executions(client, query, most=_MAX_NAMED):
+        if text := lacking(await describe(client, run.id, run.run_id)):
+            session.note(f"{run.id}: {text}")
 
 
 def _approval_rows(entry: WaitingQuestion, approval: Waiting) -> list[RenderableType]:

@@ -9,9 +9,23 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from baton.errors import ArtifactCorruptError, ArtifactNotFoundError
 from baton.wire.records import ByteCount, CompactRecord, Name, Sha256Hex
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_LOST_TYPES = frozenset({ArtifactNotFoundError.__name__, ArtifactCorruptError.__name__})
+_LOST = re.compile(r"(?:no )?artifact '([0-9a-f]{64})'")
+
+
+def find_lost(kind: str | None, message: str) -> str | None:
+    """Return the hash of the artifact that a store's error reports as gone or damaged; None for any other error.
+
+    Args:
+        kind: The error's class, or in a history its type.
+        message: Its text. In a history it is all that is left of an error that the SDK wraps.
+    """
+    match = _LOST.match(message) if kind in _LOST_TYPES else None
+    return match[1] if match else None
 
 
 def normalize_path(path: str) -> str:

@@ -26,7 +26,7 @@ from baton.core.past import (
 from baton.core.stages import OnReport
 from baton.core.verdict import Verdict
 from baton.wire.json_values import Json, find_excess
-from baton.wire.records import CompactRecord, Integer, Name, Statement
+from baton.wire.records import CompactRecord, Integer, Name, Sha256Hex, Statement
 
 TraceHeader = Annotated[str, StringConstraints(pattern=r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")]
 """A W3C trace context header of version 00, which is what Baton itself writes."""
@@ -343,19 +343,21 @@ class StageInput(CompactRecord):
 
 
 class Missing(CompactRecord):
-    """The input of the activity that waits for a worker with a missing part.
+    """The input of the activity that waits for a worker with a missing part, or for an artifact.
 
     Attributes:
         stage: The waiting stage.
         seq: The step's number.
         text: What the worker lacked, and what to do.
         tries: How often the stage ran before.
+        artifact: The hash of the artifact that the store has lost, if that is what is missing.
     """
 
     stage: str
     seq: Integer
     text: str
     tries: Integer = 0
+    artifact: Sha256Hex | None = None
 
 
 class Selected(CompactRecord):

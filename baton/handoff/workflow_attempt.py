@@ -22,6 +22,7 @@ from temporalio.exceptions import (
 from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 from baton.budget.workflow import BudgetAccount
+from baton.core.artifacts import find_lost
 from baton.core.history import Spend, find_spend
 from baton.core.messages import Missing, PipelineStatus, StageInput, StageReturn
 from baton.core.stages import Retries, StageSpec
@@ -136,7 +137,8 @@ async def execute_stage(
             account.charge_unreserved(spec.name, spend_of(error))
         if missing.text != noted:
             noted = missing.text
-            handlers.note(f"{spec.name!r} waits for a worker that can do it: {noted}")
+            what = "an artifact" if missing.artifact else "a worker that can do it"
+            handlers.note(f"{spec.name!r} waits for {what}: {noted}")
         outgoing.tries += missing.tries
         await _wait_for_worker(outgoing, missing, handlers)
     outgoing.tries = 0
@@ -147,7 +149,7 @@ async def execute_stage(
 
 
 async def _wait_for_worker(outgoing: OutgoingHandoff, missing: Missing, handlers: RunHandlers) -> None:
-    name = outgoing.spec.name
+    name, what = outgoing.spec.name, "an artifact" if missing.artifact else "a worker"
     try:
         with handlers.visibility.show_waiting(PipelineStatus.SUSPENDED, name):
             await workflow.execute_activity(
@@ -156,7 +158,7 @@ async def _wait_for_worker(outgoing: OutgoingHandoff, missing: Missing, handlers
                 task_queue=outgoing.task_queue,
                 start_to_close_timeout=_WORKER_TIMEOUT,
                 retry_policy=_WORKER_RETRIES,
-                summary=f"step {missing.seq}: {name} waits for a worker"[:200],
+                summary=f"step {missing.seq}: {name} waits for {what}"[:200],
             )
     except ActivityError as error:
         if is_cancelled_exception(error):
@@ -191,12 +193,17 @@ async def wait_for_other_clock(outgoing: OutgoingHandoff, handlers: RunHandlers)
 
 
 def _missing_of(error: ActivityError, stage: str, seq: int) -> Missing | None:
-    """Return what the worker lacked for a stage; None if the stage failed otherwise."""
-    cause = error.cause
-    if not (isinstance(cause, ApplicationError) and cause.type == ConfigurationError.__name__ and cause.details):
-        return None
-    tries = cause.details[0]
-    return Missing(stage=stage, seq=seq, text=cause.message, tries=tries) if isinstance(tries, int) else None
+    """Return what the worker or the store lacked for a stage; None if the stage failed otherwise."""
+    cause, tries = error.cause, _tries_before(error)
+    if isinstance(cause, ApplicationError) and cause.type == ConfigurationError.__name__ and cause.details:
+        return Missing(stage=stage, seq=seq, text=cause.message, tries=tries)
+    while isinstance(cause, FailureError):  # the SDK wraps the error where the input itself was an artifact
+        kind = cause.type if isinstance(cause, ApplicationError) else None
+        if artifact := find_lost(kind, cause.message):
+            text = cause.message[:_MAX_REASON_LENGTH]
+            return Missing(stage=stage, seq=seq, text=text, tries=tries, artifact=artifact)
+        cause = cause.cause
+    return None
 
 
 def _tries_before(error: ActivityError) -> int:

@@ -411,7 +411,7 @@ class StageContext(Generic[BatonT]):
         texts += await self._load_artifacts()
         claims = {}
         for fact in self.contract.facts if self.contract else ():
-            if fact.in_full and (text := await self.artifacts.text_of(fact.whole)) is not None:
+            if fact.in_full and (text := await self.artifacts.text_of(fact.whole, required=True)) is not None:
                 claims[fact.event_id] = text
         material = self._material(texts, claims)
         if sum(len(item.text or "") for item in texts) + sum(map(len, claims.values())) <= _MAX_INLINE_CHARACTERS:
@@ -430,9 +430,9 @@ class StageContext(Generic[BatonT]):
                 why = f"0 of {ref.size:,} bytes; it is too large for a prompt"
                 texts.append(NamedText(Kind.ARTIFACT, ref.id, None, why=why))
                 continue
-            text = await self.artifacts.text_of(ref.hash)
+            text = await self.artifacts.text(ref)
             remaining -= len(text or "")
-            why = "" if text is not None else "not text, or not in this worker's store"
+            why = "" if text is not None else "not text, or this worker has no store"
             texts.append(NamedText(Kind.ARTIFACT, ref.id, text, why=why))
         return texts
 

@@ -45,8 +45,8 @@ from baton.handoff.sealed import UnverifiedHandoff
 from baton.pipelines.activity_context import StageContext, current_parts
 from baton.pipelines.activity_worker import (
     as_failure,
+    began,
     heartbeats,
-    missing_part,
     resend_heartbeat,
     unwrap_group,
 )
@@ -175,8 +175,7 @@ class Stage(Generic[ArgumentT, AnswerT]):
                 beat = context.resend_heartbeat  # it carries the cost, also while the ledger records the result
                 returned = await self._work(context)
             except Exception as error:
-                # A stage that misses a part and spent nothing did not begin.
-                if missing_part(error) is None or find_spend(getattr(error, "details", ())):
+                if began(error):
                     await record_failure(gate, handoff, stage_input.attempt, error)
                 raise
             except asyncio.CancelledError as error:

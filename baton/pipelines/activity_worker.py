@@ -24,9 +24,11 @@ from baton.codec.failures import (
     text_of,
     with_details,
 )
+from baton.core.artifacts import find_lost
+from baton.core.history import find_spend
 from baton.core.messages import Missing, StageInput
 from baton.core.questions import ASKED, Question
-from baton.errors import ConfigurationError
+from baton.errors import ArtifactError, ArtifactNotFoundError, ConfigurationError
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.keys.store_keys import Deciders, KeyringError
 from baton.pipelines.activity_context import current_parts
@@ -114,8 +116,23 @@ def _is_missing_package(module: str | None) -> bool:
     return getattr(parent, "__file__", None) is None  # a namespace package has no file either
 
 
+def lost_artifact(error: BaseException) -> str | None:
+    """Return the text of the store's error about an artifact that is gone or damaged, if that caused the error."""
+    for cause in (cause for inner in leaf_errors(error) for cause in causes(inner)):
+        kind = cause.type if isinstance(cause, ApplicationError) else type(cause).__name__
+        if find_lost(kind, text := text_of(cause)):
+            return text
+    return None
+
+
+def began(error: BaseException) -> bool:
+    """Return whether a stage that raised an error counts as begun: it lacked nothing, or has spent something."""
+    lacks = missing_part(error) is not None or lost_artifact(error) is not None
+    return not lacks or bool(find_spend(getattr(error, "details", ())))
+
+
 class MissingParts(worker.Interceptor):
-    """Reports what a worker lacks, so that its runs wait for other workers.
+    """Reports what a worker lacks, so that its runs wait for other workers, or for an artifact to be put back.
 
     A part once missing stays missing until the worker restarts, because settings and packages are loaded at the start.
 
@@ -141,7 +158,11 @@ class MissingParts(worker.Interceptor):
 
         @activity.defn(name=WAIT_FOR_WORKER)
         async def wait_for_worker(missing: Missing) -> None:
-            if text := self.for_stage(missing.stage):
+            if missing.artifact is not None:
+                text = await _artifact_problem(missing.artifact)
+            else:
+                text = self.for_stage(missing.stage)
+            if text:
                 raise _failure(text, non_retryable=False)
 
         @activity.defn(dynamic=True)
@@ -187,18 +208,38 @@ class _ReportMissingParts(worker.ActivityInboundInterceptor):
         except Exception as error:
             message = input.args[0] if input.args else None
             for_stage = isinstance(message, StageInput | UnverifiedHandoff) or isinstance(error, ConfigurationError)
-            if not for_stage or (text := missing_part(error)) is None:
+            if not for_stage:
                 raise
-            info = activity.info()
-            self._missing[info.activity_type] = text
-            _log.warning("stage %r waits for a worker that can run it: %s", info.activity_type, text)
+            info, kind = activity.info(), ConfigurationError.__name__
+            if text := missing_part(error):
+                self._missing[info.activity_type] = text
+                _log.warning("stage %r waits for a worker that can run it: %s", info.activity_type, text)
+            elif text := lost_artifact(error):
+                kind = ArtifactNotFoundError.__name__
+                _log.warning("stage %r waits for an artifact: %s", info.activity_type, text)
+            else:
+                raise
             details = error.details if isinstance(error, ApplicationError) else ()
-            raise _failure(text, info.attempt - 1, *details, non_retryable=True) from None
+            raise _failure(text, info.attempt - 1, *details, kind=kind, non_retryable=True) from None
 
 
-def _failure(text: str, *details: Any, non_retryable: bool) -> ApplicationError:
+async def _artifact_problem(sha256: str) -> str | None:
+    """Return why this worker cannot read an artifact, or None."""
+    store = current_parts().artifacts
+    if store is None:
+        return "this worker has no artifact store; set BATON_ARTIFACTS"
+    try:
+        await store.get(sha256)
+    except ArtifactError as error:
+        return str(error)
+    return None
+
+
+def _failure(
+    text: str, *details: Any, non_retryable: bool, kind: str = ConfigurationError.__name__
+) -> ApplicationError:
     """Return the error for a missing part, which Temporal logs without a traceback."""
-    kind, benign = ConfigurationError.__name__, ApplicationErrorCategory.BENIGN
+    benign = ApplicationErrorCategory.BENIGN
     return ApplicationError(text, *details, type=kind, non_retryable=non_retryable, category=benign)
 
 

@@ -15,6 +15,7 @@ from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
 from baton.compression.rules import COMPRESS
+from baton.core.artifacts import find_lost
 from baton.core.messages import StageInput
 from baton.errors import ConfigurationError, HistoryError
 from baton.handoff.records import Handoff
@@ -198,9 +199,15 @@ def is_compression(event: HistoryEvent) -> bool:
 
 
 def is_missing_resource(event: HistoryEvent) -> bool:
-    """Return whether an activity failed because its worker lacked something the stage needs."""
+    """Return whether an activity failed because its worker, or the artifact store, lacked what the stage needs."""
     failure = event.activity_task_failed_event_attributes.failure
-    return failure.application_failure_info.type == ConfigurationError.__name__
+    if failure.application_failure_info.type == ConfigurationError.__name__:
+        return True
+    while not find_lost(failure.application_failure_info.type, failure.message):
+        if not failure.HasField("cause"):
+            return False
+        failure = failure.cause
+    return True
 
 
 def is_refusal(event: HistoryEvent) -> bool:

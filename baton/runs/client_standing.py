@@ -84,7 +84,7 @@ def suspension_sentence(reason: str, tries: int = 1) -> str:
 
 
 def missing_sentence(text: str) -> str:
-    """Return the sentence for a run with a stage that no worker can execute."""
+    """Return the sentence for a run with a stage that no worker can execute, for want of a part or an artifact."""
     return f"Suspended: no worker can do its stage: {text}. It continues by itself once a worker has that."
 
 

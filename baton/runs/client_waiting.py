@@ -26,6 +26,7 @@ from baton.runs.client_events import failure_text
 from baton.runs.client_executions import ANSWER_WITHIN, Execution, Pause, describe, is_unknown, query_run, unpause
 from baton.runs.client_list import label_of, status_of
 from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus
+from baton.wire.names import WAIT_FOR_WORKER
 
 WORKER_SILENCE = timedelta(seconds=90)
 """An idle worker polls about once a minute; a worker that has not polled for longer is gone."""
@@ -166,13 +167,14 @@ def is_served(queue: DescribeTaskQueueResponse, build: Build | None) -> bool:
     return build in builds if build is not None else bool(builds) and find_unchosen(queue) is None
 
 
-async def describe_queue(client: Client, task_queue: str) -> DescribeTaskQueueResponse:
-    """Return the server's description of a task queue for workflows, above all its pollers."""
+async def describe_queue(client: Client, task_queue: str, *, stages: bool = False) -> DescribeTaskQueueResponse:
+    """Return the server's description of a task queue for workflows, or for stages, above all its pollers."""
+    kind = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY if stages else TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
     return await client.workflow_service.describe_task_queue(
         DescribeTaskQueueRequest(
             namespace=client.namespace,
             task_queue=TaskQueue(name=task_queue),
-            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+            task_queue_type=kind,
         ),
         retry=True,
     )
@@ -260,6 +262,14 @@ async def _pending_child(client: Client, run: RunRecord, step: Step, description
     return Pending(
         step.seq, step.name, step.kind, step.began, run=workflow_id, stands=status_of(child), is_lost=is_lost
     )
+
+
+def lacking(run: Execution) -> str | None:
+    """Return what an open run's stage needs and no worker has, or None."""
+    for activity in run.details.pending_activities:
+        if activity.activity_type.name == WAIT_FOR_WORKER and activity.HasField("last_failure"):
+            return activity.last_failure.message.partition("\n")[0]
+    return None
 
 
 def failure_reason(failure: Failure) -> str:

@@ -10,7 +10,8 @@ import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton import open_store
-from baton.cli.doctor import Finding, Mark, _await_finding, check_protection, check_settings, check_store
+from baton.cli.doctor import _await_finding, check_protection, check_settings
+from baton.cli.storage_checks import Finding, Mark, check_store
 
 
 class TestProtection:

@@ -6,23 +6,23 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
-from baton import PipelineInput, WorkerParts
+from baton import Baton, Pipeline, PipelineInput, WorkerParts, pipeline, stage
 from baton.artifacts.store import ArtifactStore
 from baton.cli.doctor import (
-    Finding,
-    Mark,
     check_blocked_runs,
-    check_ledger_records,
     check_namespace,
+    check_other_queues,
     check_payloads,
     check_waiting_runs,
     check_workers,
 )
+from baton.cli.storage_checks import Finding, Mark, check_ledger_records
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger
@@ -35,7 +35,18 @@ from tests.pipelines.mishaps import Stumbles
 from tests.pipelines.pipelines import Gated, Linear
 from tests.pipelines.stages import STAGES as LINEAR_STAGES
 from tests.runs.test_builds import make_current, versioned_worker
-from tests.support import GOAL, LIMIT, start, until_waiting
+from tests.support import GOAL, LIMIT, event, start, until_waiting
+
+
+@stage
+async def elsewhere(baton: Baton) -> None:
+    """Do nothing."""
+
+
+@pipeline
+async def splits(p: Pipeline) -> None:
+    """Run a stage on the task queue `later`."""
+    await p.stage(elsewhere, task_queue=str(p.params["later"]))
 
 
 async def seen(client: Client, queue: str) -> Finding:
@@ -69,6 +80,32 @@ async def test_open_runs_without_workers_are_a_failure(client: Client) -> None:
     await handle.terminate()
 
     assert (finding.mark, bool(finding.remedy), "1 open run" in finding.found) == (Mark.FAIL, True, True)
+
+
+async def test_other_task_queues_without_workers_are_a_failure(own_server: DevServer) -> None:
+    """Of runs, and of stages on a queue of their own; a run names each."""
+    client = await Client.connect(own_server.address, plugins=[BatonPlugin(safeguards="off")])
+    idle, later = f"idle-{uuid.uuid4()}", f"later-{uuid.uuid4()}"
+
+    async with pipeline_worker(client, [splits], []) as worker:
+        handle = await start(worker, splits, later=later)
+        given = PipelineInput(goal=GOAL, params={"later": later})
+        unserved = await client.start_workflow(splits, given, id=idle, task_queue=idle)
+        await event(handle, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+        while idle not in (found := (await check_other_queues(client, worker.task_queue)).found) or later not in found:  # noqa: ASYNC110 - the index comes later
+            await asyncio.sleep(0.05)
+        async with (
+            pipeline_worker(client, [splits], [], task_queue=idle),
+            pipeline_worker(client, [], [elsewhere], task_queue=later),
+        ):
+            await handle.result()
+            await unserved.result()
+            while (served := await check_other_queues(client, worker.task_queue)).mark is Mark.FAIL:  # noqa: ASYNC110 - the index comes later
+                await asyncio.sleep(0.05)
+
+    assert f"'{idle}' has no worker, which '{idle}' needs" in found
+    assert f"'{later}' has no worker for stages, which '{handle.id}' needs" in found
+    assert served.mark is Mark.OK
 
 
 async def test_a_run_whose_stage_fails_repeatedly_is_a_failure(own_server: DevServer) -> None:

@@ -11,7 +11,8 @@ from temporalio.client import Client, Interceptor, OutboundInterceptor, QueryWor
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from baton import Decision, Exhibit, Overview, PipelineError, PipelineInput
-from baton.cli.doctor import Mark, check_search_attributes
+from baton.cli.doctor import check_search_attributes
+from baton.cli.storage_checks import Mark
 from baton.client import (
     Decide,
     HandoffAction,

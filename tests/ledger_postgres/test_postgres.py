@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from baton.cli import doctor as guard_checks
-from baton.cli.doctor import Mark
+from baton.cli import storage_checks as guard_checks
+from baton.cli.storage_checks import Mark
 from baton.ledger.chain import ChainHead, Verdict
 from baton.ledger.records import (
     LedgerConflictError,

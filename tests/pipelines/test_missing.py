@@ -21,7 +21,8 @@ from typer.testing import CliRunner
 
 from baton import Baton, BatonPatch, ConfigurationError, Overview, PipelineInput, Safeguards, stage
 from baton.cli.app import make_app
-from baton.cli.doctor import Mark, check_blocked_runs, check_suspended_runs
+from baton.cli.doctor import check_blocked_runs, check_suspended_runs
+from baton.cli.storage_checks import Mark
 from baton.client import RunFilter, RunRecord, RunStatus, StepStatus, follow, list_runs, read_run, standing
 from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer

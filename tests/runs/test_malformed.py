@@ -15,7 +15,8 @@ from typer.testing import CliRunner, Result
 
 from baton import BatonPlugin, PipelineInput
 from baton.cli.app import make_app
-from baton.cli.doctor import Mark, check_payloads
+from baton.cli.doctor import check_payloads
+from baton.cli.storage_checks import Mark
 from baton.client import read_run
 from baton.core.pages import PAGE
 from baton.devserver import DevServer

@@ -14,8 +14,9 @@ from temporalio.client import Client
 
 from baton import Baton, BatonPatch, HistoryEntry, Outcome, WorkerParts, stage
 from baton.artifacts.store import MemoryArtifactStore
-from baton.cli.doctor import Mark, check_suspended_runs
+from baton.cli.doctor import check_suspended_runs
 from baton.cli.show import heading, waits_card
+from baton.cli.storage_checks import Mark
 from baton.client import Decide, RunRecord, RunStatus, read_run
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer, DevServerOptions

@@ -1,0 +1,195 @@
+"""An artifact that the store has lost: the run waits for it, says so, and continues once it is back."""
+
+import asyncio
+import hashlib
+import shutil
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from temporalio import workflow
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+from typer.testing import CliRunner, Result
+
+from baton import (
+    Baton,
+    BatonPatch,
+    Pipeline,
+    PipelineInput,
+    PipelineResult,
+    Safeguards,
+    StageContext,
+    StageResult,
+    WorkerParts,
+    stage,
+)
+from baton.artifacts.store import LocalArtifactStore, open_store
+from baton.cli.app import make_app
+from baton.cli.storage_checks import Mark, check_artifacts, check_store
+from baton.client import StepStatus, read_run
+from baton.core.messages import PipelineStatus
+from baton.devserver import DevServer
+from baton.errors import ArtifactUnavailableError
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.plugin import BatonPlugin
+from baton.testing import assert_replays, pipeline_worker
+from tests.support import LIMIT, Handle, event, until
+
+PLAN = "1. read the code\n2. change it\n"
+HASH = hashlib.sha256(PLAN.encode()).hexdigest()
+LATER = "later"
+NOISE = "".join(hashlib.sha256(str(n).encode()).hexdigest() for n in range(500))  # too large for the history
+
+
+@stage
+async def plan(context: StageContext[Baton]) -> BatonPatch:
+    """Write the plan."""
+    await context.artifacts.write("plan", PLAN, type="plan", path="plan.md")
+    return BatonPatch(work_scope=["plan.md"])
+
+
+@stage
+async def reads(context: StageContext[Baton]) -> StageResult:
+    """Read the plan."""
+    return StageResult(output=(await context.artifacts.read("plan")).decode())
+
+
+@stage
+async def selects(context: StageContext[Baton]) -> StageResult:
+    """Select what fits."""
+    return StageResult(output=(await context.artifacts.select(1_000))["plan"])
+
+
+@stage
+async def prompts(context: StageContext[Baton]) -> StageResult:
+    """Have the plan in the prompt, and a large input."""
+    prompt = await context.prompt_with_inputs()
+    return StageResult(output=PLAN if "1. read the code" in prompt else prompt)
+
+
+STAGES = {"reads": reads, "selects": selects, "prompts": prompts}
+
+
+@workflow.defn
+class Needs:
+    """A plan, and on another task queue a stage that needs it; parameters: the stage, whether its input is large."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.stage(plan)
+        inputs = {"noise": NOISE} if start.params.get("large") else None
+        queue = f"{workflow.info().task_queue}-{LATER}"
+        done = await self.pipeline.stage(STAGES[str(start.params["stage"])], inputs=inputs, task_queue=queue)
+        return self.pipeline.result(done.output)
+
+
+def baton(server: DevServer, folder: Path, *words: str) -> Result:
+    """Run the command as an operator of these workers does."""
+    env = {"TEMPORAL_ADDRESS": server.address, "BATON_ARTIFACTS": str(folder), "COLUMNS": "400"}
+    return CliRunner().invoke(make_app(), words, env=env)
+
+
+async def begun(client: Client, queue: str, stage: str, *, large: bool = False) -> Handle:
+    """Return a run whose second stage is scheduled, with no worker for it yet."""
+    start = PipelineInput(goal="Need it", params={"stage": stage, "large": large})
+    handle = await client.start_workflow(
+        Needs.run, start, id=f"lost-{uuid4()}", task_queue=queue, execution_timeout=LIMIT
+    )
+    await event(handle, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, 2)
+    return handle
+
+
+async def asked_again(handle: Handle) -> None:
+    """Wait until a worker looked for what is missing, and did not find it."""
+    while True:
+        pending = (await handle.describe()).raw_description.pending_activities
+        if pending and pending[0].HasField("last_failure"):
+            return
+        await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("needs", "large"),
+    [
+        pytest.param("reads", False, id="a stage reads it"),
+        pytest.param("selects", False, id="a stage selects it"),
+        pytest.param("prompts", False, id="an agent's prompt has it"),
+        pytest.param("reads", True, id="the stage's own input is gone as well"),
+    ],
+)
+async def test_the_run_waits_until_it_is_back(
+    own_server: DevServer, tmp_path: Path, needs: str, *, large: bool
+) -> None:
+    """It is suspended and not failed; every view names what is missing and how to put it back."""
+    server, folder, backup, queue = own_server, tmp_path / "artifacts", tmp_path / "backup", f"lost-{uuid4()}"
+    safeguards = Safeguards.development(tmp_path / "kept")
+    store = LocalArtifactStore(folder)
+    plugin = BatonPlugin(WorkerParts(artifacts=store), safeguards=safeguards)
+    client = await Client.connect(server.address, plugins=[plugin])
+    async with pipeline_worker(client, [Needs], [plan], task_queue=queue):
+        handle = await begun(client, queue, needs, large=large)
+        there = await check_artifacts(client, store)
+        shutil.copytree(folder, backup)
+        for file in (folder / "sha256").rglob("*"):
+            if file.is_file():
+                file.unlink()
+        async with pipeline_worker(client, [], [*STAGES.values()], task_queue=f"{queue}-{LATER}"):
+            await until(handle, lambda now: now.status is PipelineStatus.SUSPENDED)
+            await asked_again(handle)
+            shown, listed = [
+                await asyncio.to_thread(baton, server, backup, *words)  # the views need the run's payloads themselves
+                for words in (["show", handle.id], ["inbox", "list"])
+            ]
+            if not large:
+                assert HASH in (await read_run(client, handle.id)).missing[0]
+                assert (await read_run(client, handle.id)).steps[-1].status is StepStatus.RUNNING
+            gone = await check_artifacts(client, store)
+            files = [str(file) for file in backup.rglob("*") if file.is_file()]
+            put = await asyncio.to_thread(baton, server, folder, "artifact", "put", *files)
+            result = await handle.result()
+
+    assert result.output == PLAN
+    assert put.exit_code == 0, put.output
+    assert (there.mark, gone.mark) == (Mark.OK, Mark.FAIL)
+    missing = HASH if not large else "no artifact"
+    for view in (shown, listed):
+        words = " ".join(view.output.split())
+        assert missing in words, words
+        assert "baton artifact put" in words
+    async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+        records = (await ledger.trace((await read_run(client, handle.id)).task_id or "")).records
+    assert [record.fields.status for record in records if record.fields.status.startswith("FAILED")] == []
+    await assert_replays(handle, [Needs], plugin=plugin)
+
+
+class TestFolder:
+    """A store's folder that was used and is gone."""
+
+    async def test_it_is_not_made_again(self, tmp_path: Path) -> None:
+        """What runs refer to would be gone without a word; an empty folder is a person's decision."""
+        folder = tmp_path / "artifacts"
+        await LocalArtifactStore(folder).put(b"x")
+        shutil.rmtree(folder)
+
+        with pytest.raises(ArtifactUnavailableError, match="is gone: it was moved or deleted"):
+            await LocalArtifactStore(folder).put(b"x")
+        finding = await check_store(str(folder), open_store)
+        assert (finding.mark, "is gone" in finding.found, folder.exists()) == (Mark.FAIL, True, False)
+        folder.mkdir()
+        await LocalArtifactStore(folder).put(b"x")
+        assert (await check_store(str(folder), open_store)).mark is Mark.OK
+
+    async def test_a_folder_that_was_there_counts_too(self, tmp_path: Path) -> None:
+        """Such as a volume, which an administrator made."""
+        folder = tmp_path / "artifacts"
+        folder.mkdir()
+        await LocalArtifactStore(folder).put(b"x")
+        shutil.rmtree(folder)
+
+        with pytest.raises(ArtifactUnavailableError):
+            await LocalArtifactStore(folder).put(b"y")
