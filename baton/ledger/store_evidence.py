@@ -403,6 +403,8 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 """The maximum length of a line; it limits the memory that a hostile file takes."""
 MAX_RATIO = 1_000
 """How many times its size a bundle may unpack to, beyond a line; it limits the time that a hostile file takes."""
+_RECORD_BYTES, _RECORD_LINES = 32, 3  # a record's hash does not compress
+_OTHER_LINES = 10_000  # more than a block has
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _BLOCK_SIZE = 64 * 1024  # fits into a processor's cache
@@ -433,7 +435,9 @@ def bundle_lines(path: Path) -> Iterator[Iterator[bytes]]:
 
 def _read_lines(file: IO[bytes]) -> Iterator[bytes]:
     plain = file.read(len(_MAGIC)) != _MAGIC
-    room = file.seek(0, os.SEEK_END) * MAX_RATIO + MAX_LINE_BYTES
+    file_size = file.seek(0, os.SEEK_END)
+    room = file_size * MAX_RATIO + MAX_LINE_BYTES
+    lines_left = file_size // _RECORD_BYTES * _RECORD_LINES + _OTHER_LINES
     file.seek(0)
     reader: Any = file if plain else zstd.ZstdFile(file)
     pieces, size = list[bytes](), 0  # the pieces of one line, which can be long
@@ -445,6 +449,9 @@ def _read_lines(file: IO[bytes]) -> Iterator[bytes]:
             piece, *lines = block.split(b"\n")
             pieces.append(piece)
             size += len(piece)
+            lines_left -= len(lines)
+            if lines_left < 0:
+                raise EvidenceError("it unpacks to more records than a file of its size can hold")
             if lines:
                 yield b"".join(pieces)
                 yield from lines[:-1]

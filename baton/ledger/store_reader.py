@@ -283,7 +283,10 @@ class Reader:
             self._database.settle(connection)
             return scalar(connection, "SELECT max(position) FROM handoff_audit") or 0
 
-        return await self._database.read(work)
+        end = await self._database.read(work)
+        if not isinstance(end, int):  # SQLite returns whatever is there
+            raise LedgerUnavailableError(f"the ledger at {self._database.where!r} cannot be used: its file is damaged")
+        return end
 
     async def _records(self, query: str, *values: int | str) -> list[AuditRecord]:
         def work(connection: Connection) -> list[tuple[AuditRecord, str | None]]:
