@@ -221,6 +221,13 @@ class OutputSchema:
     version: str
     schema: Mapping[str, Any]
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.schema, Mapping):
+            raise TypeError(
+                f"the schema of {self.name!r} is {self.schema!r}; expected a JSON Schema as a dict. Of a model, "
+                "make it with OutputSchema.of(Model, version)"
+            )
+
     @classmethod
     def of(cls, record_type: type[BaseModel], version: str, name: str | None = None) -> "OutputSchema":
         """Return the schema of a pydantic model."""

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from baton.core.artifacts import find_lost
 from baton.core.decisions import Waiting
 from baton.core.history import StepKind
 from baton.core.people import GROUP_PREFIX, normalize_name
+from baton.errors import ArtifactNotFoundError
 from baton.runs.client_executions import PAUSED, unpause
 from baton.runs.client_list import SUSPENDED
 from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus
@@ -85,6 +87,11 @@ def suspension_sentence(reason: str, tries: int = 1) -> str:
 
 def missing_sentence(text: str) -> str:
     """Return the sentence for a run with a stage that no worker can execute, for want of a part or an artifact."""
+    if find_lost(ArtifactNotFoundError.__name__, text):
+        return (
+            f"Suspended: its stage needs what the artifact store has lost: {text}. It continues by itself once that is "
+            "back; `baton cancel` gives it up."
+        )
     return f"Suspended: no worker can do its stage: {text}. It continues by itself once a worker has that."
 
 

@@ -2,6 +2,7 @@
 
 import re
 import resource
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,15 @@ class TestStore:
 
         assert finding.mark is mark
         assert finding.remedy
+
+    async def test_a_folder_that_is_gone_is_not_made_again(self, tmp_path: Path) -> None:
+        """The check itself would hide it."""
+        folder = tmp_path / "artifacts"
+        assert (await check_store(str(folder), open_store)).mark is Mark.OK
+        shutil.rmtree(folder)
+        gone = await check_store(str(folder), open_store)
+
+        assert (gone.mark, "is gone" in gone.found, folder.exists()) == (Mark.FAIL, True, False)
 
     async def test_a_full_disk_fails(self, tmp_path: Path) -> None:
         """Each check writes new bytes, since old ones prove nothing."""

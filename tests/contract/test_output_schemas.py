@@ -69,6 +69,11 @@ class TestOutputSchemas:
         with pytest.raises(ValueError, match=r"'ComplianceDecision' 1\.0 is registered twice"):
             OutputSchemas([*SCHEMAS.schemas, OutputSchema("ComplianceDecision", "1.0", {})])
 
+    def test_a_model_instead_of_its_schema_is_misuse(self) -> None:
+        """It is refused where it is written, and not by the first stage that returns an output."""
+        with pytest.raises(TypeError, match=r"make it with OutputSchema\.of\(Model, version\)"):
+            OutputSchema("Decision", "1.0", BaseModel)  # type: ignore[arg-type]
+
 
 async def test_a_schema_that_a_pipeline_names_is_known_to_its_worker(client: Client) -> None:
     """To any worker that has the pipeline, and to what serves its file."""
