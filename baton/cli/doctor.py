@@ -113,7 +113,7 @@ async def _run_checks(session: Session, task_queue: str, *, fix: bool) -> AsyncI
     yield Finding("server", Mark.OK, f"{connection['target_host']} answers")
     yield check_protection(connection)
     checks = _server_checks(client, task_queue, fix=fix)
-    for check, pending_finding in [*checks, ("artifacts", check_artifacts(client, session.parts.artifacts))]:
+    for check, pending_finding in [*checks, ("artifacts", check_artifacts(client, session.artifacts))]:
         yield await _await_finding(check, pending_finding)
 
 
