@@ -31,7 +31,7 @@ from baton.agents.failures import unreachable_kind
 from baton.agents.nested import refuse_nested_agents
 from baton.agents.notes import OPENING, Notes, split_notes
 from baton.agents.tools import AgentTool, build_tools, wire_name
-from baton.codec.failures import causes, leaf_errors
+from baton.codec.failures import causes, leaf_errors, text_of
 from baton.contract.activity import SessionLog
 from baton.contract.records import OutputSchemaRef
 from baton.contract.registry import OutputSchemas, tool_key, tool_keys
@@ -341,7 +341,7 @@ class _AgentRunner:
                 raise PatchError([f"the answer has no notes; close it with a block that begins with {OPENING}"])
         except AgentError as error:
             if error.waits:
-                _log.warning("stage %r waits: %s", spec.name, error)
+                _log.warning("stage %r waits: %s", spec.name, text_of(error))
             # The exception chain would carry the provider's own text into the history.
             raise _application_error(error, context, spec.retries) from None
         return _stage_result(answer, work, spec.writes)

@@ -1,4 +1,4 @@
-"""Keys and passwords in the texts of errors, which are stored for good: their usual forms, and values of variables."""
+"""Keys and passwords in texts of errors and tools, which are stored for good: usual forms, and values of variables."""
 
 import os
 import re
@@ -13,27 +13,30 @@ WITHHELD = "[withheld]"
 MIN_SECRET_LENGTH = 6
 """The length from which a variable's value is searched for; a shorter one would occur by chance."""
 
-_FORMS = re.compile(
-    "|".join(
+_FORMS = [  # each with the texts, in lower case, of which a secret of this form has one
+    (marks, re.compile(form))
+    for marks, form in (
+        (("sk-",), r"\bsk-[\w-]{16,}"),  # OpenAI, Anthropic and others
+        (("k_live_", "k_test_"), r"\b[srp]k_(?:live|test)_\w{16,}"),  # Stripe
+        (("gh", "glpat-"), r"\bgh[oprsu]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}"),
+        (("xox",), r"\bxox[a-z]-[\w-]{10,}"),  # Slack
+        (("akia", "asia"), r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),  # AWS
+        (("aiza",), r"\bAIza[\w-]{30,}"),  # Google
+        (("hf_", "npm_", "pypi-"), r"\bhf_\w{20,}|\bnpm_\w{30,}|\bpypi-[\w-]{30,}"),
+        (("eyj",), r"\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*"),  # JSON web tokens
         (
-            r"\bsk-[\w-]{16,}",  # OpenAI, Anthropic and others
-            r"\b[srp]k_(?:live|test)_\w{16,}",  # Stripe
-            r"\bgh[oprsu]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}",
-            r"\bxox[a-z]-[\w-]{10,}",  # Slack
-            r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",  # AWS
-            r"\bAIza[\w-]{30,}",  # Google
-            r"\bhf_\w{20,}|\bnpm_\w{30,}|\bpypi-[\w-]{30,}",
-            r"\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*",  # JSON web tokens
+            ("private key",),
             r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]{0,30}PRIVATE KEY-----|\Z)",
-            r"(?<=://)[^\s/:@]{0,200}:[^\s/@]{1,200}(?=@)",  # a name and a password in an address
-            r"(?i:(?<=\bbearer )|(?<=\bbasic ))[\w.~+/=-]{16,}",
-        )
+        ),
+        (("://",), r"(?<=://)[^\s/:@]{0,200}:[^\s/@]{1,200}(?=@)"),  # a name and a password in an address
+        (("bearer ", "basic "), r"(?i:(?<=\bbearer )|(?<=\bbasic ))[\w.~+/=-]{16,}"),
     )
-)
+]
 _NAMED = re.compile(
     r"(?i)(\b(?:api[_-]?key|access[_-]?token|client[_-]?secret|password)[\"']?\s{0,3}[=:]\s{0,3}[\"']?)"
     r"(?=[^\s\"',;&]{0,200}\d)[^\s\"',;&]{8,}"
 )
+_NAMES = ("key", "access", "secret", "password")
 _SECRET_VARIABLE = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD)\Z")
 _named_variables: set[str] = set()
 
@@ -53,18 +56,31 @@ def mask(text: str, secrets: Iterable[str]) -> str:
 
 
 def mask_values(value: Any) -> Any:
-    """Return a value with the texts in its lists and mappings masked as by `mask_secrets`; other values unchanged."""
+    """Return a value with the texts in its lists and mappings masked as by `mask_secrets`; other values unchanged.
+
+    Example:
+        >>> mask_values({"user": "ann", "password": "pa55-word"})
+        {'user': 'ann', 'password': '[withheld]'}
+    """
     match value:
         case str():
             return mask_secrets(value)
         case dict():
-            return {mask_values(key): mask_values(member) for key, member in value.items()}
+            return {mask_values(name): _mask_member(name, member) for name, member in value.items()}
         case list():
             return [mask_values(item) for item in value]
         case tuple() if type(value) is tuple:
             return tuple(mask_values(item) for item in value)
         case _:
             return value
+
+
+def _mask_member(name: Any, value: Any) -> Any:
+    """Return a member's value without secrets, where the name may say that it is one."""
+    if not (isinstance(name, str) and isinstance(value, str)):
+        return mask_values(value)
+    start = f"{mask_secrets(name)}="
+    return mask_secrets(start + value).removeprefix(start)
 
 
 def mask_secrets(text: str) -> str:
@@ -80,4 +96,8 @@ def mask_secrets(text: str) -> str:
         if name in _named_variables or (_SECRET_VARIABLE.search(name) and not value.startswith(("/", ".")))
     )
     text = mask(text, held)
-    return _NAMED.sub(rf"\1{WITHHELD}", _FORMS.sub(WITHHELD, text))
+    folded = text.lower()  # a search for plain texts is a hundred times as fast, and a tool's result may be long
+    for marks, form in _FORMS:
+        if any(mark in folded for mark in marks):
+            text = form.sub(WITHHELD, text)
+    return _NAMED.sub(rf"\1{WITHHELD}", text) if any(name in folded for name in _NAMES) else text

@@ -41,9 +41,9 @@ class SessionLog:
         handoff_id: str,
         counter: TokenEstimator = estimate_tokens,
         clock: Callable[[], datetime] = now_utc,
-        mask: Callable[[str], str] = str,
+        mask: Callable[[Any], Any] = lambda value: value,
     ) -> None:
-        """Set up the log; ``mask`` takes secrets out of the texts of errors."""
+        """Set up the log; ``mask`` takes secrets out of texts and arguments, which are stored for good."""
         self._mask = mask
         self._stage = stage
         self._prefix = prefix
@@ -56,8 +56,11 @@ class SessionLog:
 
     def tool_call(self, name: str, arguments: Json = None, *, exclude: bool = False) -> str:
         """Record a tool call and return its id."""
-        text = "" if arguments is None else json.dumps(arguments, ensure_ascii=False, default=str)
-        return self._record(EventType.TOOL_CALL, text, exclude, tool_name=name).id
+        text = ""
+        if arguments is not None:  # masked before they are JSON, which stays readable so
+            masked, rest = self._mask(arguments), lambda value: self._mask(str(value))
+            text = json.dumps(masked, ensure_ascii=False, default=rest)
+        return self._add(EventType.TOOL_CALL, text, exclude, tool_name=name).id
 
     def tool_result(
         self,
@@ -74,8 +77,6 @@ class SessionLog:
     ) -> SessionEvent:
         """Record the result of a tool; ``by_model`` if a model wrote it."""
         timestamp = retrieved_at or self._clock()
-        if not success:
-            claim, content = self._mask(claim), None if content is None else self._mask(content)
         return self._record(
             EventType.TOOL_RESULT,
             claim,
@@ -150,7 +151,13 @@ class SessionLog:
     def _record(
         self, event_type: EventType, text: str, exclude: bool, *, full_text: str | None = None, **members: Any
     ) -> SessionEvent:
-        """Record an event; lone surrogates from tools and models are replaced."""
+        """Record an event without secrets in its texts."""
+        return self._add(event_type, self._mask(text), exclude, full_text=self._mask(full_text), **members)
+
+    def _add(
+        self, event_type: EventType, text: str, exclude: bool, *, full_text: str | None = None, **members: Any
+    ) -> SessionEvent:
+        """Add an event; lone surrogates from tools and models are replaced."""
         text, full_text = repair_text(text), None if full_text is None else repair_text(full_text)
         tokens = self._counter(text if full_text is None else full_text)
         with self._lock:

@@ -223,7 +223,7 @@ def _warn_if_unrecorded(description: str) -> Iterator[None]:
         _log.warning("%s is not on record: %s", description, error)
 
 
-async def record_failure(gate: Gate, handoff: Handoff, attempt: int, error: Exception) -> None:
+async def record_failure(gate: Gate, handoff: Handoff, attempt: int, error: BaseException) -> None:
     """Record that a stage failed after accepting; log it if the ledger is down."""
     activity_id = activity.info().activity_id if activity.in_activity() else None
     spend = find_spend(error.details) if isinstance(error, ApplicationError) else Spend()

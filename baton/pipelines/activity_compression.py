@@ -14,6 +14,7 @@ from temporalio.exceptions import ApplicationError
 
 from baton.artifacts.activity import put_when_possible
 from baton.artifacts.store import ArtifactStore
+from baton.codec.failures import text_of
 from baton.compression.rules import (
     COMPRESS,
     ONE_IN,
@@ -106,7 +107,7 @@ async def _ask_model(
     try:
         answer = await summariser.model(prompt, max_tokens)
     except SummaryFailedError as error:
-        return "", error.spend, f"the model for summaries failed: {error}"
+        return "", error.spend, f"the model for summaries failed: {text_of(error)}"
     except Exception as error:  # its message may quote the conversation
         return "", Spend(), f"the model for summaries failed with {type(error).__name__}"
     if not answer.text.strip():

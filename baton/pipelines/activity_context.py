@@ -18,7 +18,7 @@ from temporalio.common import MetricMeter
 
 from baton.artifacts.activity import ArtifactAccess
 from baton.artifacts.store import ArtifactStore, MemoryArtifactStore
-from baton.codec.secrets import mask_secrets
+from baton.codec.secrets import mask_values
 from baton.compression.rules import Summariser
 from baton.contract.activity import SessionLog, Toolbox
 from baton.contract.records import HandoffContract, SessionEvent
@@ -259,7 +259,7 @@ class StageContext(Generic[BatonT]):
         run = activity.info().attempt if activity.in_activity() else 1
         prefix = f"{given.seq}.{given.stage}" + (f".{given.attempt}.{run}" if given.attempt + run > 2 else "")
         counter, clock = self.parts.counter, self.parts.clock
-        return self._share("session", SessionLog(given.stage, prefix, self.handoff_id, counter, clock, mask_secrets))
+        return self._share("session", SessionLog(given.stage, prefix, self.handoff_id, counter, clock, mask_values))
 
     @cached_property
     def tools(self) -> Toolbox:

@@ -18,7 +18,7 @@ from pydantic import JsonValue, ValidationError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from baton.codec.failures import leaf_errors
+from baton.codec.failures import bounded, leaf_errors
 from baton.codec.secrets import mask_values
 from baton.contract.registry import check_distinct_tools, tool_set
 from baton.contract.store import output_check
@@ -176,7 +176,7 @@ class Stage(Generic[ArgumentT, AnswerT]):
                 returned = await self._work(context)
             except Exception as error:
                 if began(error):
-                    await record_failure(gate, handoff, stage_input.attempt, error)
+                    await record_failure(gate, handoff, stage_input.attempt, bounded(error))
                 raise
             except asyncio.CancelledError as error:
                 await record_cancellation(gate, handoff, stage_input, find_spend(error.args))
@@ -270,7 +270,10 @@ class Stage(Generic[ArgumentT, AnswerT]):
             selected=artifacts.selected,
             seconds=round(time.monotonic() - started),
             personal_data=context.sealed_personal_data(),
-            warnings=[*result.warnings, *context.personal.warnings([patch, result.output, [*result.turns]])],
+            warnings=[
+                *mask_values(result.warnings),
+                *context.personal.warnings([patch, result.output, [*result.turns]]),
+            ],
             streamed=context.stream.to_json(),
         )
 

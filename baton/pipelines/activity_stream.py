@@ -2,12 +2,14 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import JsonValue
-from pydantic_core import to_json
+from pydantic_core import to_json, to_jsonable_python
 from temporalio import activity
 
+from baton.codec.secrets import mask_secrets, mask_values
 from baton.core.history import SPENT
 from baton.core.streaming import MAX_STREAM_LENGTH, STREAMED, Part, PartKind, Streamed
 
@@ -44,20 +46,30 @@ class StageStream:
 
     def tool_called(self, tool: str, arguments: Any) -> None:
         """Add a tool call with its arguments."""
-        self._add(PartKind.TOOL_CALLED, _render(arguments), tool)
+        self._add_value(PartKind.TOOL_CALLED, arguments, tool)
 
     def tool_answered(self, tool: str, answer: Any) -> None:
         """Add the result of a tool call."""
-        self._add(PartKind.TOOL_ANSWERED, _render(answer), tool)
+        self._add_value(PartKind.TOOL_ANSWERED, answer, tool)
 
     def snapshot(self, attempt: int) -> Streamed:
         """Return the stream so far."""
-        return Streamed(attempt, tuple(self._parts))
+        return Streamed(attempt, tuple(self._masked()))
 
     def to_json(self) -> list[dict[str, JsonValue]]:
         """Return the parts as the stage's result holds them."""
         self._add(PartKind.TEXT, "", ends=True)
-        return [part.to_json() for part in self._parts]
+        return [part.to_json() for part in self._masked()]
+
+    def _masked(self) -> list[Part]:
+        """Return the parts without secrets in their texts, which arrive in pieces."""
+        return [replace(part, text=mask_secrets(part.text)) if not part.tool else part for part in self._parts]
+
+    def _add_value(self, kind: PartKind, value: Any, tool: str) -> None:
+        """Add arguments or a result, without the secrets in it."""
+        if self.wanted:
+            masked = mask_values(to_jsonable_python(value, fallback=str))
+            self._add(kind, masked if isinstance(masked, str) else to_json(masked).decode(), tool)
 
     def _add(self, kind: PartKind, text: str, tool: str = "", *, ends: bool = False) -> None:
         """Add a part; a text that is held back is added before another kind of part, and at the end."""
@@ -120,10 +132,6 @@ class _HiddenBlock:
         held, hides = self._line, self._hides or self._line.strip() == self._opening
         self._line, self._hides, self._passes = "", False, False
         return "" if hides else held
-
-
-def _render(value: Any) -> str:
-    return value if isinstance(value, str) else to_json(value, fallback=str).decode()
 
 
 def heartbeat_details() -> Sequence[Any]:

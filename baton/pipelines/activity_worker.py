@@ -102,7 +102,7 @@ def missing_part(error: BaseException) -> str | None:
     """Return what the worker lacks and what to do, if that caused the error."""
     for cause in (cause for inner in leaf_errors(error) for cause in causes(inner)):
         if isinstance(cause, ConfigurationError):
-            return str(cause)
+            return text_of(cause)
         if isinstance(cause, ModuleNotFoundError) and _is_missing_package(cause.name):
             return f"{cause}; install it on the workers"
     return None

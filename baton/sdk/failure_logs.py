@@ -17,6 +17,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from baton.codec.failures import causes, leaf_errors, storable_text, storable_type, text_of
+from baton.codec.secrets import mask_secrets
 
 MAX_LINES = 10
 """The maximum number of lines for a failure."""
@@ -54,24 +55,31 @@ class FailureFilter(logging.Filter):
     """Shortens the tracebacks of failures of stages and of pipelines' code, unless the logger logs at level DEBUG."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Shorten a record in place; all are logged."""
+        """Shorten a record in place, and mask secrets in its traceback; all are logged."""
         error = record.exc_info[1] if record.exc_info else None
-        is_verbose = logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
-        if error is None or record.levelno < logging.WARNING or is_verbose:
+        if error is None:
             return True
-        is_activity = getattr(record, _MARK, None) == "ActivityFailure" and activity.in_activity()
-        if is_activity and not _ends_activity(error):
-            lines = [f"{_describe_attempt()} and is retried: {_summary(error)}"]
-        elif frames := failure_frames(error):
-            lines = [
-                _describe_attempt() if is_activity else record.getMessage(),
-                *fit_lines(frames, cause_lines(error)),
-            ]
-        else:  # not the user's code, so the rest may matter
-            return True
-        record.msg, record.args = "\n".join(lines), ()
-        record.exc_info = record.exc_text = None
+        if lines := _short_lines(record, error):
+            record.msg, record.args = "\n".join(lines), ()
+            record.exc_info = record.exc_text = None
+        else:  # formatters take the text as it stands here
+            record.exc_text = mask_secrets("".join(traceback.format_exception(error)).rstrip())
         return True
+
+
+def _short_lines(record: logging.LogRecord, error: BaseException) -> list[str]:
+    """Return the lines for a failure; none where all of its traceback is to be logged."""
+    if record.levelno < logging.WARNING or logging.getLogger(record.name).isEnabledFor(logging.DEBUG):
+        return []
+    is_activity = getattr(record, _MARK, None) == "ActivityFailure" and activity.in_activity()
+    if is_activity and not _ends_activity(error):
+        return [f"{_describe_attempt()} and is retried: {_summary(error)}"]
+    if frames := failure_frames(error):
+        return [
+            _describe_attempt() if is_activity else record.getMessage(),
+            *fit_lines(frames, cause_lines(error)),
+        ]
+    return []  # not the user's code, so the rest may matter
 
 
 @contextmanager

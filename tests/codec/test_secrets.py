@@ -1,5 +1,6 @@
 """Keys in the texts of errors: what is stored for good has none."""
 
+import json
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,8 +9,8 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
-from baton import WorkerParts
-from baton.artifacts.store import MemoryArtifactStore
+from baton import Baton, StageContext, WorkerParts
+from baton.artifacts.store import LocalArtifactStore
 from baton.codec.secrets import WITHHELD, hold_secret, mask_secrets
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
@@ -69,17 +70,17 @@ def test_values_of_variables_are_withheld(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.fixture
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
-    parts = WorkerParts(artifacts=MemoryArtifactStore())
+    parts = WorkerParts(artifacts=LocalArtifactStore(_folder(safeguards) / "artifacts"))
     client = await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=safeguards)])
     async with pipeline_worker(client, [Leaks], [leak]) as worker:
         yield worker
 
 
 @pytest.mark.parametrize("how", LEAKS)
-async def test_an_error_of_a_stage_leaves_none_behind(
+async def test_errors_tools_and_notes_of_a_stage_leave_none_behind(
     worker: Worker, safeguards: Safeguards, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
-    """Neither in the history, nor in the ledger, nor in the log; what went wrong is told."""
+    """Neither in history, ledger and artifacts, nor in the log; what went wrong is told."""
     with caplog.at_level(logging.DEBUG):
         handle = await start(worker, Leaks, how=how)
         with pytest.raises(WorkflowFailureError) as failed:
@@ -89,5 +90,21 @@ async def test_an_error_of_a_stage_leaves_none_behind(
     assert with_marker(await in_history(worker.client, handle), WITHHELD)
     assert LEAKED not in caplog.text
     assert LEAKED not in repr(failed.value.cause)
-    folder = Path(str(safeguards.ledger)).parent
-    assert [path for path in folder.rglob("*") if path.is_file() and LEAKED.encode() in path.read_bytes()] == []
+    files = [path for path in _folder(safeguards).rglob("*") if path.is_file()]
+    assert [path for path in files if LEAKED.encode() in path.read_bytes()] == []
+
+
+def _folder(safeguards: Safeguards) -> Path:
+    return Path(str(safeguards.ledger)).parent
+
+
+async def test_a_stage_gets_what_its_tool_returned() -> None:
+    """Only the record of a call is masked: JSON with the arguments, and the result."""
+    context = StageContext.for_test(Baton(goal="Sell"))
+
+    answer = await context.tools.call("crm.config", lambda **sent: sent, password="pa55-word", text='"')
+
+    call, result = context.session.events
+    assert answer == {"password": "pa55-word", "text": '"'}
+    assert json.loads(call.content) == {"args": [], "password": f"'{WITHHELD}'", "text": repr('"')}
+    assert result.content == f"{{'password': '{WITHHELD}', 'text': '\"'}}"

@@ -1,10 +1,18 @@
 """Failures of stages and pipelines in a few lines, as real scripts print them."""
 
+import logging
 import sys
 from pathlib import Path
 
+import pytest
+from temporalio.client import Client, WorkflowFailureError
+
 from baton.devserver import DevServer
-from baton.sdk.failure_logs import MAX_LINES
+from baton.plugin import BatonPlugin
+from baton.sdk.failure_logs import MAX_LINES, short_failures
+from baton.testing import pipeline_worker
+from tests.codec.leaking import LEAKED, Leaks, leak_plainly
+from tests.support import start
 from tests.support.processes import ROOT, Ended, ran
 
 SCRIPT = """
@@ -75,3 +83,16 @@ async def test_a_failure_that_the_pipeline_handles_has_no_traceback(server: DevS
     assert "Traceback" not in stderr
     assert [number for number in range(12) if f"member {number}" not in stderr] == []
     assert len(stderr.splitlines()) <= MAX_LINES + 1  # and the note that nothing was accepted
+
+
+async def test_a_traceback_in_the_log_has_none(server: DevServer, caplog: pytest.LogCaptureFixture) -> None:
+    """Also of an activity that is not a stage, and at level DEBUG."""
+    client = await Client.connect(server.address, plugins=[BatonPlugin()])
+    with short_failures(), caplog.at_level(logging.DEBUG, "temporalio.activity"):
+        async with pipeline_worker(client, [Leaks], [leak_plainly]) as worker:
+            handle = await start(worker, Leaks, how="activity")
+            with pytest.raises(WorkflowFailureError):
+                await handle.result()
+
+    assert "Traceback" in caplog.text
+    assert LEAKED not in caplog.text
