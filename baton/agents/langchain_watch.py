@@ -9,8 +9,8 @@ from typing import Any, Optional
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import BaseMessage, ToolMessage
-from langchain_core.outputs import LLMResult
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.tools import StructuredTool
 from langchain_core.tracers.context import register_configure_hook
 from langgraph.types import Command
@@ -18,6 +18,7 @@ from pydantic import BaseModel, JsonValue
 
 from baton.agents.billing import UsageMeter
 from baton.agents.port import AgentWork, record_text
+from baton.agents.tools import CallIds
 from baton.contract.records import ToolDeniedError
 from baton.errors import AgentError
 from baton.pipelines.prompt import MAX_READ, READ_ARTIFACT
@@ -41,6 +42,7 @@ class GuardCallback(BaseCallbackHandler):
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._calls: dict[UUID, tuple[str, str]] = {}
+        self._call_ids = CallIds()
         self._tool_names: dict[UUID, str] = {}
         self._parents: dict[UUID, UUID | None] = {}
         self._asked_models: set[UUID] = set()  # tool calls in which a model was asked
@@ -130,8 +132,14 @@ class GuardCallback(BaseCallbackHandler):
             self._streamed[run_id] = usage if previous is None else previous.then(usage)
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
-        """Charge a request, and keep the model's text: it is recorded once something follows it."""
+        """Charge a request, and keep the model's text: it is recorded once something follows it.
+
+        The ids of its tool calls are made unique. The message is replaced and not changed, because a cache may return
+        it again; a node that reads the model's stream by itself has had the pieces before.
+        """
         for choice in (choice for choices in response.generations for choice in choices):
+            if isinstance(choice, ChatGeneration) and isinstance(choice.message, AIMessage):
+                choice.message = _with_unique_calls(choice.message, self._call_ids)
             self.message = getattr(choice, "message", None) or self.message
             if choice.text.strip():
                 self._run_in_loop(self._texts.append, choice.text)
@@ -282,6 +290,12 @@ def _read_usage(response: LLMResult) -> tuple[str, Usage | None]:
     # Completion models report usage beside their answer.
     report: Any = getattr(message, "usage_metadata", None) or output.get("token_usage") or {}
     return model, Usage() if report.get("total_cost") == 0 else Usage.read(report)
+
+
+def _with_unique_calls(message: AIMessage, ids: CallIds) -> AIMessage:
+    """Return a message whose tool calls have ids of their own."""
+    calls = [{**call, "id": ids.unique(call["id"])} if call["id"] else call for call in message.tool_calls]
+    return message if calls == message.tool_calls else message.model_copy(update={"tool_calls": calls})
 
 
 def _tool_messages(output: Any) -> list[Any]:

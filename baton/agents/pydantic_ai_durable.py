@@ -37,7 +37,9 @@ from baton.agents.pydantic_ai_run import (
     handoff_settings,
     tool_names_of,
     translate_error,
+    with_unique_calls,
 )
+from baton.agents.tools import CallIds
 from baton.artifacts.activity import ArtifactAccess
 from baton.contract.activity import shorten_claim
 from baton.contract.records import ToolDeniedError
@@ -97,7 +99,7 @@ class UnderContract(AbstractCapability[Any]):
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: Any, response: ModelResponse
     ) -> ModelResponse:
-        """Refuse a response that calls a forbidden tool.
+        """Make the ids of a response's calls unique, and refuse one that calls a forbidden tool.
 
         Raises:
             ToolDeniedError: It calls a forbidden tool; none of its calls is made.
@@ -109,6 +111,9 @@ class UnderContract(AbstractCapability[Any]):
                 raise ToolDeniedError(call.tool_name, metadata["handoff_id"], allowed=metadata[_TOOLS])
         if _answer_schema.get() is not None:
             check_finished(response)
+            parts = (part for message in request_context.messages for part in message.parts)
+            ids = CallIds(part.tool_call_id for part in parts if isinstance(part, ToolCallPart))
+            response = with_unique_calls(response, ids)
         return response
 
     async def after_output_validate(self, ctx: RunContext[Any], *, output_context: Any, output: Any) -> Any:

@@ -112,8 +112,8 @@ class AgentTool:
 class CallIds:
     """Makes the ids of a run's tool calls unique: some servers repeat them, which frameworks and providers refuse."""
 
-    def __init__(self) -> None:
-        self._seen: set[str] = set()
+    def __init__(self, seen: Iterable[str] = ()) -> None:
+        self._seen = {*seen}
 
     def unique(self, call_id: str) -> str:
         """Return the id if it is new, otherwise one with a number after it."""

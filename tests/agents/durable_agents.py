@@ -40,6 +40,7 @@ CALLS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "waits": [("lookup", {"customer": "slow"})],
     "halves": [("lookup", {"customer": "half"})],
     "breaks": [("lookup", {"customer": "broken"})],
+    "twins": [("lookup", {"customer": "c-1"}), ("lookup", {"customer": "c-2"})],
     "reads": [
         ("read_artifact", {"id": "draft", "offset": 30_000, "limit": 5}),
         ("read_artifact", {"id": "notes", "offset": 20_000, "limit": 50_000}),
@@ -73,7 +74,9 @@ async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelRespons
             return ModelResponse(parts=[ToolCallPart("final_result", {"baton_patch": {"constraints": ["None"]}})])
         wish = next((name for name in CALLS if name in wishes), "looks")
         content = f"One moment{HALF if wish == 'halves' else ''}."
-        return ModelResponse(parts=[TextPart(content), *(ToolCallPart(*call) for call in CALLS[wish])])
+        ids: list[dict[str, Any]] = [{"tool_call_id": "x"} if wish == "twins" else {} for _ in CALLS[wish]]
+        calls = [ToolCallPart(*call, **id) for call, id in zip(CALLS[wish], ids, strict=True)]
+        return ModelResponse(parts=[TextPart(content), *calls])
     await asyncio.sleep(30 if "ponders" in wishes else 1.1 if "lasts" in wishes else 0)
     return ModelResponse(parts=[ToolCallPart("final_result", ANSWER)])
 
@@ -121,6 +124,7 @@ OVERDOES = make_agent("overdoes", "You plan: overdoes.")
 WAITS = make_agent("waits", "You plan: waits.", AgentLimits(seconds=1.0))
 HALVES = make_agent("halves", "You plan: halves.")
 GARBLED = make_agent("garbled", "You plan: garbled.")
+TWINS = make_agent("twins", "You plan: twins.")
 BREAKS = make_agent("breaks", "You plan: breaks.")
 FILTERED = make_agent("filtered", "You plan: filtered.")
 EMPTY = make_agent("empty", "You plan: empty.")
@@ -133,7 +137,7 @@ ALL = (LOOKS, SENDS, LIMITED, ERRS, REFUSED, OVERDOES, WAITS, HALVES, GARBLED, B
 LASTS = make_agent("lasts", "You plan: lasts.")
 READS = make_agent("reads", "You plan: reads.", window=8_000)
 MAY_NOT_READ = make_agent("may_not_read", "You plan: reads.", window=8_000, forbids=["read_artifact"])
-AGENTS = {agent.name: agent for agent in (*ALL, STOPPED, PONDERS, HURRIES, LASTS, READS, MAY_NOT_READ)}
+AGENTS = {agent.name: agent for agent in (*ALL, TWINS, STOPPED, PONDERS, HURRIES, LASTS, READS, MAY_NOT_READ)}
 
 
 @workflow.defn

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from pydantic_ai import Agent
+from pydantic_ai.messages import ToolReturnPart
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import CancelledError
@@ -85,6 +86,15 @@ class TestDurableAgent:
         await assert_replays(handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])
         (tmp_path / "looks.json").write_text((await handle.fetch_history()).to_json())
         assert await assert_replays_folder(tmp_path, DURABLE_PIPELINES, further=[DurableAgentsPlugin()]) == 1
+
+    async def test_repeated_ids_of_its_tool_calls_are_made_unique(self, worker: Worker) -> None:
+        """The framework would refuse them, and each retry would pay the model again."""
+        REQUESTS.clear()
+        result = await run_pipeline(worker, Thinks.run, PipelineInput(goal="Plan", params={"agent": "twins"}))
+
+        returned = [part for message in REQUESTS[-1] for part in message.parts if isinstance(part, ToolReturnPart)]
+        assert [part.tool_call_id for part in returned] == ["x", "x_2"]
+        await assert_replays(result.handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])
 
     async def test_baton_replay_loads_its_pipeline_as_the_worker_does(self, worker: Worker, tmp_path: Path) -> None:
         """With the plugin of such agents, which the pipeline's module has loaded."""

@@ -14,6 +14,7 @@ from baton.agents import AgentAnswer, AgentLimits, AgentTool, AgentWork, agent_s
 from baton.contract.activity import MAX_EQUAL_FAILURES, ToolAnswer
 from baton.contract.records import ToolDeniedError
 from tests.agents.test_adapters import CRM, GOOD, Maker, native, plain, run_agent, sdk
+from tests.agents.test_streaming import graph
 from tests.chat_server import Reply, chat_server, completion
 
 
@@ -32,15 +33,17 @@ def calling(ids: Sequence[str]) -> Reply:
     return Reply(body)
 
 
-@pytest.mark.parametrize("agent", [plain, native])
+@pytest.mark.parametrize("agent", [plain, native, graph])
 @pytest.mark.parametrize("replies", [[["x", "x"]], [["x"], ["x"]]], ids=["in one answer", "in two answers"])
 async def test_repeated_ids_of_tool_calls_are_made_unique(agent: Maker, replies: list[list[str]]) -> None:
     """Some servers number the calls of each answer from the start; each result reaches its own call."""
     with chat_server(*map(calling, replies), Reply(completion(GOOD))) as server:
-        await run_agent(agent(server), CRM)
+        await run_agent(agent(server), *([] if agent is graph else [CRM]))
         sent = server.asked[-1].body["messages"]
 
     assert [message["tool_call_id"] for message in sent if message["role"] == "tool"] == ["x", "x_2"]
+    called = [call["id"] for message in sent for call in message.get("tool_calls") or ()]
+    assert called == ["x", "x_2"]
 
 
 async def test_repeated_ids_are_not_tried_again_where_the_framework_refuses_them() -> None:
