@@ -208,10 +208,6 @@ def _describe(news: News, run: RunRecord) -> str:
             return f"{name}: {news.tool} answered {_shorten(news.text)}"
         case NewsKind.STREAM_RESTARTED:
             return f"{name}: begins again; its earlier output does not count"
-        case NewsKind.RUN_ENDED:
-            failures = (step.failure for step in run.steps if step.status is StepStatus.FAILED and step.failure)
-            shortened = (news.text.removesuffix(f": {failure}") for failure in failures if news.text.endswith(failure))
-            return next(shortened, news.text)
         case _:
             return news.text
 

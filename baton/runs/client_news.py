@@ -264,9 +264,9 @@ def _without_times(entries: list[HistoryEntry]) -> list[dict[str, Any]]:
 
 
 def _same_failure(old: Step, new: Step) -> bool:
-    """Return whether a failure is the same; the workflow puts a prefix before the attempt's message."""
+    """Return whether a failure is the same; the workflow's text of it contains the attempt's message."""
     is_open_fan_out = new.kind is StepKind.MERGE and new.began == old.began
-    return (new.failure or "").endswith(old.failure or "") and (is_open_fan_out or new.ended in (old.ended, None))
+    return (old.failure or "") in (new.failure or "") and (is_open_fan_out or new.ended in (old.ended, None))
 
 
 def _describe_end(run: Reading) -> str:

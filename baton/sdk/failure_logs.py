@@ -5,11 +5,14 @@ attempt that is retried becomes one line, and one that ends its activity a few; 
 """
 
 import logging
+import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
+from types import TracebackType
 from typing import TextIO
 
 from temporalio import activity
@@ -18,9 +21,13 @@ from temporalio.exceptions import ApplicationError
 
 from baton.codec.failures import causes, leaf_errors, storable_text, storable_type, text_of
 from baton.codec.secrets import mask_secrets
+from baton.telemetry.worker_logs import RepeatFilter
 
 MAX_LINES = 10
-"""The maximum number of lines for a failure."""
+"""The maximum number of lines that a person sees of a failure: in the log, of the run's progress, and at the end."""
+
+_MAX_LOGGED_LINES = 6  # beside one for earlier attempts, two of progress and one at the end
+_MAX_FINAL_LINES = 3
 
 _MAX_LINE_LENGTH = 500
 _FOREIGN_FOLDERS = (
@@ -73,26 +80,29 @@ def _short_lines(record: logging.LogRecord, error: BaseException) -> list[str]:
         return []
     is_activity = getattr(record, _MARK, None) == "ActivityFailure" and activity.in_activity()
     if is_activity and not _ends_activity(error):
-        return [f"{_describe_attempt()} and is retried: {_summary(error)}"]
+        return [f"{_describe_activity()} failed and is retried (attempt {activity.info().attempt}): {_summary(error)}"]
     if frames := failure_frames(error):
         return [
-            _describe_attempt() if is_activity else record.getMessage(),
-            *fit_lines(frames, cause_lines(error)),
+            f"{_describe_activity()} failed for good (attempt {activity.info().attempt})"
+            if is_activity
+            else _describe_workflow(record),
+            *fit_lines(frames, cause_lines(error), _MAX_LOGGED_LINES - 1),
         ]
     return []  # not the user's code, so the rest may matter
 
 
 @contextmanager
 def short_failures() -> Iterator[None]:
-    """Shorten logged failures while the context is open."""
-    failure_filter = FailureFilter()
-    for name in _LOGGERS:
-        logging.getLogger(name).addFilter(failure_filter)
+    """Shorten logged failures while the context is open, and log repeated ones once a minute."""
+    filters = FailureFilter(), RepeatFilter()
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    for logger, added in product(loggers, filters):
+        logger.addFilter(added)
     try:
         yield
     finally:
-        for name in _LOGGERS:
-            logging.getLogger(name).removeFilter(failure_filter)
+        for logger, added in product(loggers, filters):
+            logger.removeFilter(added)
 
 
 def failure_frames(error: BaseException) -> list[str]:
@@ -112,9 +122,8 @@ def cause_lines(error: BaseException) -> list[str]:
     return [_summary(member) for member in members] or [_summary(error)]
 
 
-def fit_lines(frames: list[str], reasons: list[str]) -> list[str]:
-    """Return frames and reasons in one line less than the maximum: a frame at least, and no reason left out."""
-    room = MAX_LINES - 1
+def fit_lines(frames: list[str], reasons: list[str], room: int) -> list[str]:
+    """Return frames and reasons in so many lines: a frame at least, and no reason left out."""
     if len(reasons) > room - 1:  # those that do not fit share the last line
         reasons = [*reasons[: room - 2], "; ".join(reasons[room - 2 :])]
     kept = room - len(reasons)
@@ -123,9 +132,18 @@ def fit_lines(frames: list[str], reasons: list[str]) -> list[str]:
     return [*frames, *reasons]
 
 
-def _describe_attempt() -> str:
+def _describe_activity() -> str:
     info = activity.info()
-    return f"{info.activity_type!r} of run {info.workflow_id!r} failed (attempt {info.attempt})"
+    return f"{info.activity_type!r} of run {info.workflow_id!r}"
+
+
+def _describe_workflow(record: logging.LogRecord) -> str:
+    """Return a message with the run's id, in place of all that the SDK's logger adds."""
+    info = getattr(record, "temporal_workflow", None)
+    message = record.getMessage()
+    if not isinstance(info, dict) or "workflow_id" not in info:
+        return message
+    return f"run {info['workflow_id']!r}: {message.partition(' ({')[0]}"
 
 
 def _ends_activity(error: BaseException) -> bool:
@@ -157,4 +175,21 @@ def _cut(line: str) -> str:
 
 def print_failure(error: WorkflowFailureError, file: TextIO) -> None:
     """Print a run's failure that ends a program: the frames of the user's code, and the reason as the last line."""
-    print("\n".join(fit_lines(failure_frames(error), [_cut(storable_text(str(error.cause)))])), file=file)
+    reasons = [_cut(storable_text(str(error.cause)))]
+    print("\n".join(fit_lines(failure_frames(error), reasons, _MAX_FINAL_LINES)), file=file)
+
+
+def print_uncaught_shortly() -> None:
+    """Have a `RunFailedError` that ends the program printed in one line, unless the program prints errors itself.
+
+    The log has the frames of the stage; those of a traceback would be Baton's and the line that runs the pipeline.
+    """
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _print_uncaught
+
+
+def _print_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if isinstance(error, RunFailedError):
+        print(_cut(f"{kind.__name__}: {error}"), file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)

@@ -16,17 +16,22 @@ from tests.support import start
 from tests.support.processes import ROOT, Ended, ran
 
 SCRIPT = """
-import os
+import sys
+from datetime import timedelta
+
 import baton
 from baton import Baton, BatonPatch, Pipeline, Retries, StageFailedError, pipeline, stage
 
 def price(goods):
     return {{}}[goods]
 
-@stage(retries=Retries(attempts=1))
+def deep(level):
+    deep(level - 1) if level else price("rope")
+
+@stage(retries=Retries(attempts=3, first=timedelta(seconds=0.1)))
 async def single(baton: Baton) -> BatonPatch:
     try:
-        price("rope")
+        deep(8)
     except KeyError as error:
         raise ValueError("no price") from error
 
@@ -47,32 +52,42 @@ async def handling(p: Pipeline) -> str:
         return "handled"
 
 if __name__ == "__main__":
-    print(baton.run({pipeline}, "Sell", quiet=True).output)
+    print(baton.run({pipeline}, "Sell", quiet={quiet}).output)
 """
 
 
-async def run_script(server: DevServer, folder: Path, stage: str, pipeline: str) -> Ended:
+async def run_script(
+    server: DevServer, folder: Path, stage: str, pipeline: str, *, quiet: bool = True, **variables: str
+) -> Ended:
     """Run the script against the server."""
     script = folder / "script.py"
-    script.write_text(SCRIPT.format(stage=stage, pipeline=pipeline), encoding="utf-8")
-    environment = {"TEMPORAL_ADDRESS": server.address, "PYTHONPATH": str(ROOT), "HOME": str(folder)}
+    script.write_text(SCRIPT.format(stage=stage, pipeline=pipeline, quiet=quiet), encoding="utf-8")
+    environment = {"TEMPORAL_ADDRESS": server.address, "PYTHONPATH": str(ROOT), "HOME": str(folder), **variables}
     return await ran(sys.executable, str(script), folder=folder, environment=environment)
 
 
+@pytest.mark.parametrize("quiet", [True, False])
 async def test_a_failure_shows_the_frames_of_the_user_and_ends_with_the_cause(
-    server: DevServer, tmp_path: Path
+    server: DevServer, tmp_path: Path, quiet: bool
 ) -> None:
-    """Nothing of the SDK, of Baton or of a failure's internal context is printed."""
-    code, _, stderr = await run_script(server, tmp_path, "single", "failing")
-    log, _, raised = stderr.partition("Traceback")
+    """In ten lines with the run's progress: without the SDK, Baton, and repetitions of what is retried."""
+    code, _, stderr = await run_script(server, tmp_path, "single", "failing", quiet=quiet)
+    lines = [line for line in stderr.splitlines() if " ▶ " not in line and " ● " not in line]
 
     assert code == 1
-    assert "'single'" in log.splitlines()[0], "the step comes first"
-    assert [f" in {name}: " in log for name in ("single", "price")] == [True, True]
-    assert "site-packages" not in stderr
-    assert stderr.splitlines()[-1].endswith("no price (from KeyError: 'rope')")
-    assert len(log.splitlines()) <= MAX_LINES
-    assert len(raised.splitlines()) <= MAX_LINES
+    assert "'single'" in lines[0], "the step comes first"
+    assert [f" in {name}: " in stderr for name in ("single", "deep", "price")] == [True, True, True]
+    assert [word for word in ("site-packages", "Traceback", "local.py") if word in stderr] == []
+    assert lines[-1].endswith("no price (from KeyError: 'rope')")
+    assert len(lines) <= MAX_LINES, stderr
+
+
+async def test_a_verbose_program_shows_whole_tracebacks(server: DevServer, tmp_path: Path) -> None:
+    """Of the attempts, and of the error that ends it."""
+    code, _, stderr = await run_script(server, tmp_path, "single", "failing", BATON_LOG_LEVEL="DEBUG")
+
+    assert code == 1
+    assert stderr.count("Traceback (most recent call last)") >= 4, stderr
 
 
 async def test_a_failure_that_the_pipeline_handles_has_no_traceback(server: DevServer, tmp_path: Path) -> None:
