@@ -50,7 +50,7 @@ from baton.pipelines.workflow_function import named_schemas
 from baton.pipelines.workflow_steps import is_pipeline, workflow_type
 from baton.plugin import AT_ONCE, GRACE_SECONDS, OFF, BatonPlugin
 from baton.sdk import leave
-from baton.sdk.failure_logs import short_failures
+from baton.sdk.failure_logs import short_failure, short_failures
 from baton.sdk.sandbox import PipelineFileError, naming_lines, users_traceback
 from baton.telemetry.metrics import BUCKETS
 from baton.telemetry.worker_logs import limit_repeated_logs
@@ -359,7 +359,8 @@ def _serve_source(source: str) -> int:
         print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
         return 2
     except Exception as error:  # of the user's code
-        print("".join(users_traceback(error)), end="", file=sys.stderr)
+        is_verbose = os.environ.get("BATON_LOG_LEVEL", "").upper() == "DEBUG"
+        print("".join(users_traceback(error)).rstrip() if is_verbose else short_failure(error), file=sys.stderr)
         return 2
     return serve(served)
 

@@ -122,6 +122,14 @@ def cause_lines(error: BaseException) -> list[str]:
     return [_summary(member) for member in members] or [_summary(error)]
 
 
+def short_failure(error: BaseException) -> str:
+    """Return a failure of the user's code in at most ten lines; of a syntax error, with its place."""
+    reasons = cause_lines(error)
+    if isinstance(error, SyntaxError):
+        reasons = [_cut(line.rstrip()) for line in traceback.format_exception_only(error)]
+    return "\n".join(fit_lines(failure_frames(error), "\n".join(reasons).splitlines(), MAX_LINES))
+
+
 def fit_lines(frames: list[str], reasons: list[str], room: int) -> list[str]:
     """Return frames and reasons in so many lines: a frame at least, and no reason left out."""
     if len(reasons) > room - 1:  # those that do not fit share the last line

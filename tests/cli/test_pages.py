@@ -34,17 +34,13 @@ def failed_run(why: str) -> RunRecord:
 
 
 class TestNewsLines:
-    def test_the_end_does_not_repeat_why_its_last_step_failed(self) -> None:
-        """The reason stands one line above."""
-        ends = {
-            why: list(news_lines(compare(None, Reading.of(failed_run(why)), AT), failed_run(why)))[-2:]
-            for why in ("OSError: no", "")
-        }
+    def test_the_last_line_has_the_cause(self) -> None:
+        """Below the step that failed."""
+        run = failed_run("OSError: no")
+        step, end = list(news_lines(compare(None, Reading.of(run), AT), run))[-2:]
 
-        step, end = ends["OSError: no"]
         assert step.plain.endswith("✗ 1 plan: failed: OSError: no")
-        assert end.plain.endswith("■ FAILED: StageFailedError: stage 'plan' failed")
-        assert ends[""][1].plain.endswith("■ FAILED: StageFailedError: stage 'plan' failed: OSError: no")
+        assert end.plain.endswith("■ FAILED: StageFailedError: stage 'plan' failed: OSError: no")
 
     def test_an_unfinished_step_without_a_reason_is_left_out(self) -> None:
         """A run that was terminated while it waited has no failed step."""

@@ -111,3 +111,30 @@ async def test_a_traceback_in_the_log_has_none(server: DevServer, caplog: pytest
 
     assert "Traceback" in caplog.text
     assert LEAKED not in caplog.text
+
+
+BROKEN = {
+    "def deep(n:\n    pass\n": "SyntaxError: '(' was never closed",
+    "import missing_module\n": "ModuleNotFoundError: No module named 'missing_module'",
+    "def deep(n):\n    return deep(n - 1) if n else open('/none')\ndeep(9)\n": "No such file or directory: '/none'",
+    "import json\ntry:\n    json.loads('{}}')\nexcept ValueError as error:\n    raise OSError('none') from error\n": (
+        "OSError: none (from JSONDecodeError: Extra data: line 1 column 3 (char 2))"
+    ),
+}
+"""Files that cannot be loaded, and how the last line about each ends."""
+
+
+@pytest.mark.parametrize(("code", "cause"), BROKEN.items())
+async def test_a_file_that_cannot_be_loaded_ends_its_worker_in_ten_lines(tmp_path: Path, code: str, cause: str) -> None:
+    """As `baton dev FILE` runs it, again after each change."""
+    flow = tmp_path / "flow.py"
+    flow.write_text(code, encoding="utf-8")
+    exit_code, _, stderr = await ran(
+        sys.executable, "-m", "baton.worker", str(flow), folder=tmp_path, environment={"PYTHONPATH": str(ROOT)}
+    )
+    lines = stderr.splitlines()
+
+    assert exit_code == 2
+    assert [f"{flow}:" in stderr or f'"{flow}", line 1' in stderr, "Traceback" in stderr] == [True, False]
+    assert lines[-1].endswith(cause)
+    assert len(lines) <= MAX_LINES
