@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from baton.runs.client_changes import for_display as for_display
     from baton.runs.client_changes import remarks as remarks
     from baton.runs.client_changes import with_before as with_before
+    from baton.runs.client_clock import server_now as server_now
     from baton.runs.client_connection import Connection as Connection
     from baton.runs.client_connection import connect as connect
     from baton.runs.client_connection import run_and_leave as run_and_leave

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import timedelta
 
 from temporalio import activity
 
@@ -21,6 +21,7 @@ from baton.errors import (
     ArtifactUnavailableError,
     ConfigurationError,
 )
+from baton.wire.store_clock import now_utc
 from baton.wire.text import TokenEstimator
 
 
@@ -210,5 +211,7 @@ def _max_wait() -> float:
     """Return how many seconds a write may wait for the store without reaching the activity's timeout."""
     if not activity.in_activity() or (timeout := activity.info().start_to_close_timeout) is None:
         return _MAX_WAIT
-    remaining = (activity.info().started_time + timeout - datetime.now(UTC)).total_seconds()
-    return min(remaining - _TIMEOUT_MARGIN, _MAX_WAIT)
+    took = now_utc() - activity.info().started_time
+    if not timedelta(0) <= took <= timeout:  # the server's clock differs from this one
+        took = timedelta(0)
+    return min((timeout - took).total_seconds() - _TIMEOUT_MARGIN, _MAX_WAIT)

@@ -4,7 +4,6 @@ import asyncio
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -43,7 +42,15 @@ from baton.cli.session import (
     resolve_user,
 )
 from baton.cli.show import approval_rows
-from baton.client import InboxPage, Settle, SettlePreview, WaitingQuestion, decision_commands, run_inbox
+from baton.client import (
+    InboxPage,
+    Settle,
+    SettlePreview,
+    WaitingQuestion,
+    decision_commands,
+    run_inbox,
+    server_now,
+)
 from baton.client import inbox as read_inbox
 from baton.core.decisions import Waiting
 from baton.core.pending import HandoffAction, PendingHandoff
@@ -107,7 +114,7 @@ async def _print_inbox(session: Session, client: Client, found: InboxPage) -> No
     await _note_suspended(session, client)
     others = [entry for entry in found.entries if entry.approval is None]
     if others:
-        session.show(inbox_table(others, datetime.now(UTC)))
+        session.show(inbox_table(others, await server_now(client)))
     elif not found.entries:
         session.note("nothing more waits for a person" if found.skipped else "nothing waits for a person")
     for trouble in dict.fromkeys(f"{entry.workflow_id}: {entry.trouble}" for entry in found.entries if entry.trouble):
@@ -365,7 +372,7 @@ async def _resolve_all(session: Session, request: _Request, code: str | None, pi
         where = f" among the {limit:,} runs with the nearest deadlines (--limit)" if found.remaining else ""
         raise PipelineError(f"no selected handoff allows {request.action.value!r}{where}; `baton inbox` lists all")
     if not session.json:
-        session.err.print(inbox_table([entry for entry, _ in selected], datetime.now(UTC)))
+        session.err.print(inbox_table([entry for entry, _ in selected], await server_now(client)))
     verb, count = request.action.value.replace("_", " "), quantity(len(selected), "handoff")
     session.confirm(f"{verb} {count}?", yes=request.yes)
     semaphore = asyncio.Semaphore(_CONCURRENCY)

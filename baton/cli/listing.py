@@ -12,6 +12,7 @@ from baton.cli.session import Session, command
 from baton.core.history import Spend
 from baton.errors import HistoryError, UnreadableRunError
 from baton.runs.client_bill import GroupBy, pair_sums, read_charges, read_export, sum_charges
+from baton.runs.client_clock import server_now
 from baton.runs.client_list import STATUSES, ListedRun, RunFilter, list_runs, with_details
 from baton.wire.money import format_cost, format_usd
 from baton.wire.text import elapsed, format_duration
@@ -61,13 +62,12 @@ async def list_(
         found = "no such run" if any((pipeline, status, stage, task)) else "no runs yet"
         session.note(found if every else f"{found}; --all looks at every workflow of the namespace")
         return
-    _print_runs(session, runs)
+    _print_runs(session, runs, await server_now(client))
     if len(runs) == limit:
         session.note(f"the first {limit}; --limit shows more")
 
 
-def _print_runs(session: Session, runs: list[ListedRun]) -> None:
-    now = datetime.now(UTC)
+def _print_runs(session: Session, runs: list[ListedRun], now: datetime) -> None:
     longest = max(len(run.workflow_id) for run in runs)
     unshortened = ("status", "started", "took")
     table = make_table(

@@ -47,7 +47,7 @@ from baton.cli.session import (
 )
 from baton.cli.summer_time import skipped_time, zone_of
 from baton.cli.watch import follow_to_the_end
-from baton.client import Fork, Start, StartPreview
+from baton.client import Fork, Start, StartPreview, server_now
 from baton.core.baton import AnyBaton, Baton
 from baton.core.budget import Budget
 from baton.core.messages import PipelineInput
@@ -349,11 +349,16 @@ async def list_(session: Session) -> None:
     if not rows:
         session.note("no schedule; `baton schedule PIPELINE --cron … --goal …` makes one")
         return
+    now = await server_now(client)
     table = make_table("schedule", "pipeline", "cron", "next", "last run")
     for row in rows:
         next_run = "paused" if row["paused"] else row["next_local"]
         table.add_row(
-            plain(row["schedule"], "bold"), plain(row["pipeline"]), plain(row["cron"]), next_run, _last_run_cell(row)
+            plain(row["schedule"], "bold"),
+            plain(row["pipeline"]),
+            plain(row["cron"]),
+            next_run,
+            _last_run_cell(row, now),
         )
     session.show(table)
 
@@ -415,7 +420,7 @@ def _time_in(spec: ScheduleSpec | None, at: datetime) -> str:
     return f"{at.astimezone(zone_of(spec)):%Y-%m-%d %H:%M %Z}"
 
 
-def _last_run_cell(row: dict[str, Any]) -> Text:
+def _last_run_cell(row: dict[str, Any], now: datetime) -> Text:
     if row["last"] is None:
         return Text("none yet", style="dim")
-    return Text.assemble(plain(row["last"]), "  ", format_age(row["last_at"], datetime.now(UTC)))
+    return Text.assemble(plain(row["last"]), "  ", format_age(row["last_at"], now))

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import shlex
 from collections.abc import AsyncIterator, Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -157,7 +156,7 @@ def news_lines(news: Sequence[News], run: RunRecord) -> Iterator[Text]:
     for piece in news:
         denied = piece.kind is NewsKind.STEP_DONE and piece.step is not None and piece.step.approved is False
         sign, style = _SIGNS[NewsKind.STEP_FAILED if denied else piece.kind]
-        at = f"{format_time(piece.at, datetime.now(UTC))} "
+        at = f"{format_time(piece.at, run.now)} "
         yield Text.assemble((at, "dim"), (f"{sign} ", style), plain(_describe(piece, run)))
         for entry in piece.entries:
             if entry.kind is not StepKind.BRANCH:
@@ -312,7 +311,7 @@ def _steps_table(run: RunRecord, all_changes: Changes, limit: int | None) -> Ite
     table.columns[2].max_width = _NAME_WIDTH
     table.columns[4].ratio = 1
     for step in steps:
-        end = step.ended or (datetime.now(UTC) if step.status is StepStatus.RUNNING else None)
+        end = step.ended or (run.now if step.status is StepStatus.RUNNING else None)
         took = "" if step.status is StepStatus.TAKEN_OVER else format_duration(elapsed(step.began, end))
         attempts = f" ×{step.attempts}" if step.attempts > 1 else ""
         name = Text.assemble(plain(step.name, "bold"), (attempts, "yellow"))

@@ -269,11 +269,11 @@ def time_element(at: datetime | None) -> Markup:
     return Markup('<time datetime="{}">{}</time>').format(utc.isoformat(timespec="milliseconds"), format_time(utc))
 
 
-def age_element(at: datetime | None) -> Markup:
+def age_element(at: datetime | None, now: datetime) -> Markup:
     """Return how long ago ``at`` was, in the largest unit that fits, with the time as its title."""
     if at is None:
         return Markup("")
-    age = format_rough_duration(max(timedelta(), datetime.now(UTC) - at))
+    age = format_rough_duration(max(timedelta(), now - at))
     utc = at.astimezone(UTC)
     return Markup('<time class="ago" datetime="{}" title="{}">{}</time>').format(
         utc.isoformat(timespec="milliseconds"), format_time(utc), age

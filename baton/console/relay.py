@@ -5,7 +5,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -142,7 +142,7 @@ def make_relay(
 
 def _scale(run: RunRecord) -> Scale:
     began = run.began or run.read_at
-    ended = run.ended or datetime.now(UTC)
+    ended = run.ended or run.now
     work = [
         (step.began, step.ended or ended)
         for step in run.steps
@@ -156,7 +156,7 @@ def _leg(
 ) -> Leg:
     reused = step.status is StepStatus.TAKEN_OVER
     x = scale.at(step.began) if step.began and not reused else 0.0
-    end = scale.at(step.ended or run.ended or datetime.now(UTC)) if step.began and not reused else 0.0
+    end = scale.at(step.ended or run.ended or run.now) if step.began and not reused else 0.0
     width = max(_MIN_BAR_WIDTH, end - x)
     edits = [(entry, changes(entry, before)) for entry, before in entries if entry.kind is StepKind.EDIT]
     own = [(entry, before) for entry, before in entries if entry.kind is not StepKind.EDIT]

@@ -81,6 +81,7 @@ def render(request: Request, template: str, values: Mapping[str, Any], *, status
         url=request.url,
         with_query=with_query,
         run_path=run_path,
+        now=request.app.state.sources.now,
     )
     return HTMLResponse(text, status_code=status)
 

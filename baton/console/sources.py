@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -28,9 +29,11 @@ from baton.client import (
     open_personal_data,
     read_handoffs,
     read_run,
+    server_now,
     waits,
 )
 from baton.errors import BatonError
+from baton.wire.store_clock import now_utc
 
 ReadT = TypeVar("ReadT")
 
@@ -93,13 +96,20 @@ class Sources:
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _runs: OrderedDict[tuple[str, str], tuple[int, RunRecord]] = field(default_factory=OrderedDict)
     _handoffs: OrderedDict[tuple[str, int], RunHandoffs] = field(default_factory=OrderedDict)
+    _skew: timedelta = timedelta(0)
     shared: Shared = field(default_factory=Shared)
+
+    @property
+    def now(self) -> datetime:
+        """The current time by the server's clock, as far as it is known."""
+        return now_utc() - self._skew
 
     async def client(self) -> Client:
         """Return the client, connected on first use."""
         async with self._lock:
             if self._client is None:
                 self._client = await self.connect()
+            self._skew = now_utc() - await server_now(self._client)
             return self._client
 
     async def ledger(self) -> Ledger:

@@ -275,7 +275,7 @@ class Outside:
         handlers.metrics.handoff(verdict, sender, move.agent)
         if move.kind is not ActionKind.ACCEPT:
             return
-        seconds = max((move.at - waiting.since).total_seconds(), 0.0)
+        seconds = max((workflow.now() - waiting.since).total_seconds(), 0.0)
         handlers.metrics.measure(LATENCY, seconds, Transport.QUEUE, sender, move.agent)
         breach = slo_breach(Transport.QUEUE, seconds)
         if breach:

@@ -346,8 +346,8 @@ class Arrivals:
         return received
 
     def _receive_measured(self, admission: Admission, handoff: Handoff, ack: Acknowledgement) -> ReceivedHandoff:
-        """Measure a handoff from dispatch to acceptance, note it if it took too long, and return it."""
-        seconds = max((ack.at - handoff.timestamp).total_seconds(), 0.0)
+        """Measure a handoff from dispatch to acceptance, by the server's clock; note it if it took too long."""
+        seconds = max((workflow.now() - handoff.timestamp).total_seconds(), 0.0)
         self._handlers.metrics.measure(LATENCY, seconds, Transport.SIGNAL, admission.sender, ack.by)
         breach = slo_breach(Transport.SIGNAL, seconds)
         if breach:

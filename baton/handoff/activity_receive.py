@@ -67,6 +67,7 @@ async def answer_handoff(
     Raises:
         ApplicationError: It is rejected; the error carries the stage's answer.
     """
+    began = gate.clock()
     stage_inputs: list[StageInput] = []  # filled by its check, so that the input is parsed once
     run_chain = await find_run_chain(_claimed_chain(sealed)) if activity.in_activity() else None
     checks = [
@@ -86,7 +87,9 @@ async def answer_handoff(
                 raise _outage_failure(error) from error
             _log.warning("a handoff to %s waits for the ledger: %s", spec.name, error)
             await asyncio.sleep(pause)
-    record_answer(metrics, receipt, judgement.outline, spec.name, Transport.QUEUE)
+    # The handoff has the server's time, so its latency is measured by that clock.
+    at = activity.info().started_time + (receipt.at - began) if activity.in_activity() else receipt.at
+    record_answer(metrics, receipt.model_copy(update={"at": at}), judgement.outline, spec.name, Transport.QUEUE)
     if judgement.handoff is None or not receipt.verdict:
         raise refusal_error(_refused_return(receipt, spec, judgement.outline))
     return receipt, judgement.handoff, stage_inputs[0]

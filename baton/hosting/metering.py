@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from temporalio import activity, client, worker
@@ -20,6 +20,7 @@ from temporalio.service import RPCError
 from baton.core.messages import StageInput, StageReturn
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.pipelines.workflow_steps import workflow_type
+from baton.runs.client_clock import server_now
 from baton.runs.client_inbox import WAITING_RUNS, inbox
 from baton.runs.client_list import SUSPENDED, RunFilter
 from baton.telemetry.metrics import (
@@ -118,14 +119,14 @@ async def count_dead_letters(client: Client) -> int:
 
 async def count_expiring(client: Client, within: timedelta = EXPIRING) -> int:
     """Return the number of open runs whose handoff is abandoned within that time, unless a person decides."""
-    deadline = (datetime.now(UTC) + within).isoformat()
+    deadline = (await server_now(client) + within).isoformat()
     return (await client.count_workflows(f"{WAITING_RUNS} AND {ATTRIBUTE_UNTIL} <= '{deadline}'")).count
 
 
 async def dead_letter_age(client: Client) -> timedelta:
     """Return how long the oldest of the handoffs with the nearest deadlines has waited; zero if none waits."""
     page = await inbox(client, limit=OLDEST)
-    now = datetime.now(UTC)
+    now = await server_now(client)
     ages = [now - entry.handoff.since for entry in page.entries if entry.handoff is not None]
     return max(ages, default=timedelta(0))
 

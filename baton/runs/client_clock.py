@@ -3,8 +3,11 @@
 import asyncio
 import contextlib
 import logging
+import time
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
@@ -22,6 +25,7 @@ CHECK_INTERVAL = timedelta(minutes=1)
 _QUEUE = "baton.clock"
 _TIMEOUT = timedelta(seconds=5)
 _PAUSE = 0.02
+_READER_TIMEOUT = 1.0  # seconds that reading a run waits for the server's time
 _log = logging.getLogger(__name__)
 
 
@@ -61,6 +65,37 @@ async def clock_skew(client: Client) -> timedelta | None:
         polling.cancel()
         with contextlib.suppress(asyncio.CancelledError, RPCError):
             await polling
+
+
+async def measured_skew(client: Client) -> timedelta:
+    """Return how far this machine's clock is ahead of the server's, measured at most once a minute.
+
+    It is zero where the server does not tell its time.
+    """
+    measurement = _measurements.setdefault(client, _Measurement())
+    async with measurement.lock:
+        if time.monotonic() - measurement.at > CHECK_INTERVAL.total_seconds():
+            measurement.skew = timedelta(0)
+            with contextlib.suppress(RPCError, TimeoutError):
+                async with asyncio.timeout(_READER_TIMEOUT):
+                    measurement.skew = await clock_skew(client) or timedelta(0)
+            measurement.at = time.monotonic()
+    return measurement.skew
+
+
+async def server_now(client: Client) -> datetime:
+    """Return the server's time, which the times of runs are compared with."""
+    return now_utc() - await measured_skew(client)
+
+
+@dataclass
+class _Measurement:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    at: float = float("-inf")
+    skew: timedelta = timedelta(0)
+
+
+_measurements: WeakKeyDictionary[Client, _Measurement] = WeakKeyDictionary()
 
 
 def _difference(before: datetime, after: datetime, server_time: datetime) -> timedelta:

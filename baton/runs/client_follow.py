@@ -14,6 +14,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.errors import BatonError, HistoryError
+from baton.runs.client_clock import measured_skew
 from baton.runs.client_events import decode
 from baton.runs.client_executions import PAUSED, describe, history
 from baton.runs.client_news import News, streamed_news, with_streams
@@ -213,6 +214,7 @@ class _Follower:
         known = self.run or self.previous
         run.first_began = known.first_began if known else await find_chain_start(self._client, run)
         self.run, self.is_open = run, run.status is RunStatus.RUNNING
+        run.skew = await measured_skew(self._client) if self.is_open else timedelta(0)
         self.successor = None if self.is_open else await _find_successor(self._client, run)
 
     def _start(self, task: TaskNews) -> Cursor:

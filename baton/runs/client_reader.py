@@ -14,6 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from baton.core.messages import PipelineInput
 from baton.errors import BatonError, HistoryError, PipelineError, UnreadableRunError
+from baton.runs.client_clock import measured_skew
 from baton.runs.client_events import DecodedEvent, decode, split_at_tasks, time_of
 from baton.runs.client_executions import describe, history
 from baton.runs.client_fold import Fold
@@ -41,6 +42,8 @@ async def read_run(client: Client, workflow_id: str, run_id: str | None = None) 
     run_id, events = await history(client, workflow_id, run_id)
     run = await rebuild(workflow_id, run_id, events, client.data_converter)
     run.first_began = await find_chain_start(client, run)
+    if run.ended is None:
+        run.skew = await measured_skew(client)
     return run
 
 

@@ -25,6 +25,7 @@ from baton.errors import HistoryError
 from baton.personal.records import merge_payloads
 from baton.runs.client_events import HandoffDeadline, Timer, pending_handoffs
 from baton.runs.client_executions import describe
+from baton.wire.store_clock import now_utc
 from baton.wire.text import elapsed
 
 Heard = Mapping[str, tuple[int, int]]
@@ -190,6 +191,7 @@ class RunRecord:
         undone_since: The first step whose effects outside were undone; None if none were.
         last_event: The last event that was read.
         read_at: The time of that event.
+        skew: How far the reader's clock is ahead of the server's; zero once the run has ended.
         anchors: Heads of the task's audit chain, in the order in which activities returned them: stored here,
             outside the ledger, they show whether it was cut or rewritten (`ChainHead.from_anchor`).
         inputs: The inputs of its stages, in order.
@@ -234,6 +236,7 @@ class RunRecord:
     undone_since: int | None = None
     last_event: int = 0
     read_at: datetime = _EPOCH
+    skew: timedelta = timedelta(0)
     anchors: list[str] = field(default_factory=list)
     inputs: list[StageInput] = field(default_factory=list)
     accepted: list[tuple[int, StageReturn]] = field(default_factory=list)
@@ -260,7 +263,12 @@ class RunRecord:
     @property
     def took(self) -> timedelta | None:
         """How long it has run: since it began, or since its last reset, because it may have ended before that."""
-        return elapsed(self.reset or self.first_began or self.began, self.ended or datetime.now(UTC))
+        return elapsed(self.reset or self.first_began or self.began, self.ended or self.now)
+
+    @property
+    def now(self) -> datetime:
+        """The current time by the server's clock, which the run's times are of."""
+        return now_utc() - self.skew
 
     @property
     def personal_data(self) -> dict[str, JsonValue]:

@@ -13,7 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.deployment.v1 import WorkerDeploymentOptions, WorkerDeploymentVersion
 from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType, VersioningBehavior, WorkerVersioningMode
 from temporalio.api.failure.v1 import Failure
-from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
+from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
 from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
@@ -22,6 +22,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from baton.core.decisions import Waiting
 from baton.core.history import StepKind
 from baton.errors import PipelineError
+from baton.runs.client_clock import server_now
 from baton.runs.client_events import failure_text
 from baton.runs.client_executions import ANSWER_WITHIN, Execution, Pause, describe, is_unknown, query_run, unpause
 from baton.runs.client_list import label_of, status_of
@@ -168,9 +169,12 @@ def is_served(queue: DescribeTaskQueueResponse, build: Build | None) -> bool:
 
 
 async def describe_queue(client: Client, task_queue: str, *, stages: bool = False) -> DescribeTaskQueueResponse:
-    """Return the server's description of a task queue for workflows, or for stages, above all its pollers."""
+    """Return the server's description of a task queue for workflows, or for stages, above all its recent pollers.
+
+    The server lists them for minutes after they ended; those that are silent are left out here.
+    """
     kind = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY if stages else TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
-    return await client.workflow_service.describe_task_queue(
+    queue = await client.workflow_service.describe_task_queue(
         DescribeTaskQueueRequest(
             namespace=client.namespace,
             task_queue=TaskQueue(name=task_queue),
@@ -178,6 +182,13 @@ async def describe_queue(client: Client, task_queue: str, *, stages: bool = Fals
         ),
         retry=True,
     )
+    now = await server_now(client)
+    recent = [
+        poller for poller in queue.pollers if now - poller.last_access_time.ToDatetime(tzinfo=UTC) < WORKER_SILENCE
+    ]
+    del queue.pollers[:]
+    queue.pollers.extend(recent)
+    return queue
 
 
 async def has_pollers(client: Client, task_queue: str, build: Build | None = None) -> bool:
@@ -209,19 +220,14 @@ def find_unchosen(queue: DescribeTaskQueueResponse) -> Unchosen | None:
 
 
 def recent_identities(queue: DescribeTaskQueueResponse) -> set[str]:
-    """Return the identities of the workers that polled lately; the server lists them for minutes after they ended."""
-    return {poller.identity for poller in _recent_pollers(queue)}
-
-
-def _recent_pollers(queue: DescribeTaskQueueResponse) -> list[PollerInfo]:
-    now = datetime.now(UTC)
-    return [poller for poller in queue.pollers if now - poller.last_access_time.ToDatetime(tzinfo=UTC) < WORKER_SILENCE]
+    """Return the identities of the workers that polled lately."""
+    return {poller.identity for poller in queue.pollers}
 
 
 def _builds_of(queue: DescribeTaskQueueResponse) -> set[Build | None]:
     return {
         _to_build(poller.deployment_options) if poller.deployment_options.worker_versioning_mode == _VERSIONED else None
-        for poller in _recent_pollers(queue)
+        for poller in queue.pollers
     }
 
 

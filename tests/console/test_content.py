@@ -1,5 +1,7 @@
 """Values as the pages show them."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from baton.console.content import age_element, make_content, number, size, time_element
@@ -15,5 +17,5 @@ def test_bytes_have_the_form_that_they_confirm(data: bytes, form: str) -> None:
 
 def test_what_is_not_known_is_empty() -> None:
     """A run that has not begun, an artifact without a size."""
-    assert [time_element(None), age_element(None), number(None), size(None)] == ["", "", "", ""]
+    assert [time_element(None), age_element(None, datetime.now(UTC)), number(None), size(None)] == ["", "", "", ""]
     assert [number(1_000), size(1), size(1_500), size(2_000_000)] == ["1,000", "1 byte", "1.5 kB", "2.0 MB"]

@@ -1,12 +1,22 @@
 """The list of runs."""
 
 import re
+from dataclasses import replace
+from datetime import timedelta
 
+import pytest
+from temporalio.client import Client
 from temporalio.worker import Worker
 
+from baton import BatonPlugin, Safeguards
+from baton.console.app import console_app
+from baton.console.security import Access, Links
+from baton.console.sources import Sources
+from baton.devserver import DevServer
 from tests.console.conftest import Browser, started
 from tests.console.console_pipelines import checks, failing, release
 from tests.support import until_waiting
+from tests.support.clocks import shift_clocks
 
 
 async def _listed(browser: Browser, query: str) -> str:
@@ -77,3 +87,30 @@ class TestRuns:
         assert 'value="FAILED" selected' in page
         assert 'name="pipeline" value="failing"' in page
         assert set(re.findall(r'class="badge s-([a-z-]+)"', page)) == {"failed"}
+
+    async def test_ages_are_by_the_clock_of_the_server(
+        self,
+        worker: Worker,
+        server: DevServer,
+        sources: Sources,
+        safeguards: Safeguards,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """On a machine whose clock is a day fast."""
+
+        async def connect() -> Client:
+            return await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+
+        waits = await started(worker, release, "list-ages", "Notes of the list")
+        await until_waiting(waits, "release manager")
+        links = Links("ann")
+        with monkeypatch.context() as patch:
+            own_sources = replace(sources, connect=connect, _client=None)
+            browser = Browser(console_app(own_sources, Access(links=links)), links)
+            shift_clocks(patch, timedelta(days=1))
+            await browser.sign_in()
+            page = await _until(browser, "?q=list-ages", "list-ages")
+
+        ages = re.findall(r'class="ago"[^>]*>([^<]*)<', page)
+        assert ages
+        assert [age for age in ages if re.fullmatch(r"\d+ (s|min)", age) is None] == []

@@ -46,6 +46,7 @@ from tests.handoff.handoff_pipelines import (
 from tests.handoff.handoff_stages import INJECTION, STAGES
 from tests.pipelines.stages import EXECUTED
 from tests.support import LIMIT, Handle, failure, overview, sealing_worker, start, until, until_waiting
+from tests.support.clocks import shift_clocks
 
 
 @pytest.fixture(scope="module")
@@ -505,13 +506,21 @@ class TestReceiverFails:
         task = await trace(safeguards, run.start.task_id or "")
         assert ("rollback", "PENDING_HANDOFF", "breaks") in story(task)
 
-    async def test_its_age_and_its_deadline_are_measured(self, worker: Worker) -> None:
-        """So that an alert comes before the deadline abandons it."""
+    @pytest.mark.parametrize("off", [timedelta(0), timedelta(days=-1), timedelta(days=1)], ids=["", "slow", "fast"])
+    async def test_its_age_and_its_deadline_are_measured(
+        self, worker: Worker, safeguards: Safeguards, monkeypatch: pytest.MonkeyPatch, off: timedelta
+    ) -> None:
+        """So that an alert comes before the deadline abandons it; also on a machine whose clock is a day off."""
         handle = await start(worker, Breaks.run)
         pending = await waiting(handle)
-        while await count_expiring(worker.client) == 0:  # noqa: ASYNC110 - the index tells nobody
-            await asyncio.sleep(0.05)
-        assert await dead_letter_age(worker.client) > timedelta(0)
+        address = worker.client.service_client.config.target_host
+        client = await Client.connect(address, plugins=[BatonPlugin(safeguards=safeguards)])
+        with monkeypatch.context() as patch:
+            shift_clocks(patch, off)
+            while await count_expiring(client) == 0:  # noqa: ASYNC110 - the index tells nobody
+                await asyncio.sleep(0.05)
+            assert timedelta(0) < await dead_letter_age(client) < timedelta(hours=1)
+            assert await count_expiring(client, timedelta(0)) == 0
         await resolve(handle, pending, "abandon")
         await failure(handle)
 

@@ -5,16 +5,23 @@ from datetime import timedelta
 
 import pytest
 from temporalio.client import Client
+from temporalio.worker import Worker
 
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.runs import client_clock
 from baton.runs.client_clock import ClockError, clock_fault, clock_skew
+from baton.runs.client_follow import follow
+from baton.runs.client_reader import read_run
+from baton.runs.client_waiting import has_pollers
 from baton.testing import pipeline_worker
 from baton.wire.store_clock import now_utc
 from tests.handoff.handoff_pipelines import PIPELINES
 from tests.handoff.handoff_stages import STAGES
+from tests.pipelines.pipelines import Gated
+from tests.support import approve, start, until_waiting
+from tests.support.clocks import shift_clocks
 
 
 @pytest.mark.parametrize("off", [timedelta(days=-1), timedelta(days=1)])
@@ -51,3 +58,23 @@ async def test_a_worker_whose_clock_is_set_back_stops(
         async with pipeline_worker(client, PIPELINES, STAGES):
             monkeypatch.setattr(client_clock, "now_utc", lambda: now_utc() - timedelta(days=1))
             await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("off", [timedelta(days=-1), timedelta(days=1)], ids=["slow", "fast"])
+async def test_what_a_reader_measures_is_by_the_clock_of_the_server(
+    server: DevServer, worker: Worker, monkeypatch: pytest.MonkeyPatch, off: timedelta
+) -> None:
+    """Whether workers poll and how long a run has taken, on a machine whose clock is a day off."""
+    handle = await start(worker, Gated.run)
+    await until_waiting(handle, "release manager")
+    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards="off")])
+    shift_clocks(monkeypatch, off)
+
+    assert await has_pollers(client, worker.task_queue)
+    update = await anext(follow(client, handle.id))
+    for run in (await read_run(client, handle.id), update.run):
+        assert run is not None
+        assert run.took is not None
+        assert abs(run.took) < timedelta(hours=1)
+    monkeypatch.undo()
+    await approve(client, handle)

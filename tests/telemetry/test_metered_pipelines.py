@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from tests.exchange.exchange_pipelines import HandsOutside, Receives
 from tests.handoff.handoff_pipelines import PIPELINES, Breaks, FourAgents, Pays, Talks
 from tests.handoff.handoff_stages import STAGES
 from tests.support import GOAL, Handle, failure, start, until
+from tests.support.clocks import shift_clocks
 from tests.telemetry.test_metrics import scrape
 
 PAIRS = (("FourAgents", "extract"), ("extract", "analyse"), ("analyse", "score"), ("score", "summarise"))
@@ -121,9 +123,13 @@ class TestMeteredPipelines:
         assert scraped.total("baton_handoff_latency_seconds_count") == (verdict == "ACCEPTED")
         assert result.output["answer"].get("code") == (None if verdict == "ACCEPTED" else verdict)
 
-    async def test_every_handoff_and_stage_is_told(self, server: DevServer, tmp_path: Path, port: int) -> None:
+    @pytest.mark.parametrize("off", [timedelta(0), timedelta(minutes=2)], ids=["", "a clock that is fast"])
+    async def test_every_handoff_and_stage_is_told(
+        self, server: DevServer, tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch, off: timedelta
+    ) -> None:
         """S3-8.1-a, S3-8.1-b: each of four handoffs is counted and timed for its pair of agents, and each stage."""
         async with metered(server, tmp_path, port) as (worker, address):
+            shift_clocks(monkeypatch, off)
             await run_pipeline(worker, FourAgents.run, PipelineInput(goal=GOAL))
             scraped = scrape(address)
 
@@ -131,6 +137,7 @@ class TestMeteredPipelines:
         for sender, receiver in PAIRS:
             pair = {"transport": "queue", "sender": sender, "receiver": receiver}
             assert scraped.samples("baton_handoff_latency_seconds_count", **pair) == [1.0]
+            assert scraped.samples("baton_handoff_latency_seconds_bucket", **pair, le="60") == [1.0]
             assert scraped.samples("baton_stage_seconds_count", stage=receiver) == [1.0]
             assert scraped.samples("baton_queue_seconds_count", stage=receiver) == [1.0]
 
