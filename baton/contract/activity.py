@@ -177,6 +177,11 @@ class SessionLog:
             self.events.append(event)
         return event
 
+    @property
+    def texts(self) -> list[str]:
+        """All texts that were recorded so far."""
+        return [*(event.content for event in self.events), *self._full_texts.values()]
+
     async def close(self, store: ArtifactStore | None) -> tuple[list[SessionEvent], str | None]:
         """Return the events for the history, and the digest of the journal: the texts that the events leave out."""
         events: list[SessionEvent] = []

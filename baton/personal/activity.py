@@ -64,13 +64,17 @@ class PersonalDataAccess:
             return self.payload
 
     def warnings(self, returned: JsonValue) -> list[str]:
-        """Return a warning if a result holds, in clear, personal data that the stage has read or written."""
+        """Return a warning if what the stage stores holds, in clear, personal data that it has read or written."""
         texts = [*_texts(returned)] if self._in_clear else []
         fields = sorted(
             field for field, known in self._in_clear.items() if any(part in text for part in known for text in texts)
         )
         names = ", ".join(map(repr, fields))
-        return [f"it returned personal data in clear ({names}): name the subject's pseudonym instead"] if fields else []
+        return (
+            [f"it returned or recorded personal data in clear ({names}): name the subject's pseudonym instead"]
+            if fields
+            else []
+        )
 
     def _note(self, fields: Mapping[str, Json]) -> None:
         for field, value in fields.items():

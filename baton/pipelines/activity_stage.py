@@ -272,10 +272,16 @@ class Stage(Generic[ArgumentT, AnswerT]):
             personal_data=context.sealed_personal_data(),
             warnings=[
                 *mask_values(result.warnings),
-                *context.personal.warnings([patch, result.output, [*result.turns]]),
+                *context.personal.warnings([patch, result.output, [*result.turns], _recorded_texts(context)]),
             ],
             streamed=context.stream.to_json(),
         )
+
+
+def _recorded_texts(context: StageContext[Any]) -> list[JsonValue]:
+    """Return the texts of a stage's session and stream, which are stored beside its result."""
+    session = context.session.texts if "session" in vars(context) else []
+    return [*session, *(part.text for part in context.stream.snapshot(context.attempt).parts)]
 
 
 @overload

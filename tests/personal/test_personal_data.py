@@ -8,13 +8,16 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import PipelineInput, PipelineResult
+from baton import Baton, PipelineInput, PipelineResult, StageContext, StageResult, WorkerParts, stage
 from baton.client import fork, read_run
+from baton.core.messages import StageInput
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
+from baton.keys.store_keyring import Keyring
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.personal.records import SEALED_ONLY
 from baton.personal.store import Vault, VaultOptions
+from baton.pipelines.activity_context import worker_parts
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker, run_pipeline
 from tests.handoff.handoff_pipelines import PIPELINES, Nosy, Personal, PersonalBranches, PersonalParent
@@ -139,3 +142,45 @@ class TestPersonal:
             assert "erasure" in [record.fields.kind for record in task.records]
         await assert_in_clear_nowhere(worker.client, handle.id, folder)
         await assert_replays(handle, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))
+
+
+@stage(personal_data=["phone"])
+async def careless(context: StageContext[Baton]) -> StageResult:
+    """Put what was opened where the input says."""
+    [person] = (await context.personal.read()).values()
+    assert isinstance(person, dict)
+    phone = str(person["phone"])
+    match context.input("where"):
+        case "patch":
+            return StageResult(baton_patch={"current_state": [f"Called {phone}"]})
+        case "output":
+            return StageResult(output={"called": [phone]})
+        case "turns":
+            return StageResult(turns=[{"role": "assistant", "content": f"I called {phone}"}])
+        case "note":
+            context.session.internal_note(f"I called {phone}")
+        case "tool":
+            await context.tools.call("crm.call", lambda number: number, phone)
+        case "stream":
+            context.stream.text(phone)
+    return StageResult()
+
+
+@pytest.mark.parametrize("where", ["patch", "output", "turns", "note", "tool", "stream", "nowhere"])
+async def test_a_stage_that_stores_what_it_opened_is_warned(tmp_path: Path, where: str) -> None:
+    """Wherever it is stored in clear: in its result, its session, its tools' results and its stream."""
+    async with Vault(tmp_path / "vault.db", Keyring.generate()) as vault:
+        given = StageInput(
+            stage="careless",
+            seq=1,
+            task_id="t-1",
+            baton={"goal": "Call"},
+            inputs={"where": where},
+            stream=True,
+            personal_data=await vault.seal("ann", "t-1", {"phone": "0170 1234"}),
+        )
+        with worker_parts(WorkerParts(vault=vault)):
+            returned = await careless(given)
+
+    assert returned.findings == []
+    assert ["('phone')" in warning for warning in returned.warnings] == ([] if where == "nowhere" else [True])
