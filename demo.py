@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.rule import Rule
 from temporalio.client import Client, WorkflowHandle
 
-from baton import BatonPlugin, Budget, Decision, PipelineInput, WorkerParts, open_store
+from baton import Answer, BatonPlugin, Budget, PipelineInput, WorkerParts, open_store
 from baton.cli.ledger_sources import Anchors
 from baton.cli.output import make_console
 from baton.cli.supervision import worker_environment
@@ -152,7 +152,7 @@ async def watch(narrator: Narrator, client: Client, handle: WorkflowHandle[Any, 
             if news.kind is NewsKind.STEP_STARTED and step == "editor":
                 narrator.line(f"   You would say: {BATON} approve {handle.id} --why 'it is right'")
                 narrator.line("   The demo says yes by itself.")
-                decision = Decision(approval="editor", approved=True, who="demo", why="it is right")
+                decision = Answer(question="editor", choice="approve", who="demo", why="it is right")
                 await decide(client, handle.id, decision)
 
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from baton.core.baton import BatonPatch as BatonPatch
     from baton.core.budget import Budget as Budget
     from baton.core.budget import OnExhaustion as OnExhaustion
-    from baton.core.decisions import Decided as Decided
-    from baton.core.decisions import Decision as Decision
     from baton.core.exhibits import Exhibit as Exhibit
     from baton.core.history import Conflict as Conflict
     from baton.core.history import HistoryEntry as HistoryEntry
@@ -48,6 +46,8 @@ if TYPE_CHECKING:
     from baton.core.patching import PatchRules as PatchRules
     from baton.core.patching import apply_patch as apply_patch
     from baton.core.patching import merge_patch as merge_patch
+    from baton.core.questions import Answer as Answer
+    from baton.core.questions import Settled as Settled
     from baton.core.receivers import ReceiverRequirements as ReceiverRequirements
     from baton.core.rendering import render as render
     from baton.core.stages import OnReport as OnReport
@@ -152,7 +152,7 @@ _HOMES = {
     "wire.text": "TokenEstimator estimate_tokens fence",
     "worker": "run_worker",
     "core.receivers": "ReceiverRequirements",
-    "core.decisions": "Decision Decided",
+    "core.questions": "Answer Settled",
 }
 _HOME = {name: f"baton.{module}" for module, names in _HOMES.items() for name in names.split()}
 

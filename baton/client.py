@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from baton.artifacts.store import ArtifactStore as ArtifactStore
     from baton.contract.records import Explanation as Explanation
-    from baton.core.decisions import Waiting as Waiting
     from baton.core.messages import StageInput as StageInput
     from baton.core.messages import StageReturn as StageReturn
     from baton.core.operations import Fact as Fact
     from baton.core.operations import Operation as Operation
     from baton.core.operations import Preview as Preview
     from baton.core.pending import HandoffAction as HandoffAction
-    from baton.core.pending import HandoffDecision as HandoffDecision
     from baton.core.pending import PendingHandoff as PendingHandoff
+    from baton.core.questions import APPROVE as APPROVE
+    from baton.core.questions import DENY as DENY
+    from baton.core.questions import Answer as Answer
+    from baton.core.questions import Choice as Choice
     from baton.core.questions import Question as Question
+    from baton.core.questions import Settled as Settled
+    from baton.core.questions import Vote as Vote
     from baton.ledger.chain import ChainHead as ChainHead
     from baton.ledger.entries import Trace as Trace
     from baton.ledger.records import AuditRecord as AuditRecord
@@ -47,10 +51,7 @@ if TYPE_CHECKING:
     from baton.runs.client_connection import run_and_leave as run_and_leave
     from baton.runs.client_decide import Decide as Decide
     from baton.runs.client_decide import DecidePreview as DecidePreview
-    from baton.runs.client_decide import OpenApproval as OpenApproval
     from baton.runs.client_decide import decide as decide
-    from baton.runs.client_decide import decided_question as decided_question
-    from baton.runs.client_decide import open_approvals_of as open_approvals_of
     from baton.runs.client_executions import describe as describe
     from baton.runs.client_explanation import explain as explain
     from baton.runs.client_follow import Cursor as Cursor
@@ -68,7 +69,6 @@ if TYPE_CHECKING:
     from baton.runs.client_inbox import InboxPage as InboxPage
     from baton.runs.client_inbox import WaitingQuestion as WaitingQuestion
     from baton.runs.client_inbox import inbox as inbox
-    from baton.runs.client_inbox import resolve_handoff as resolve_handoff
     from baton.runs.client_inbox import run_inbox as run_inbox
     from baton.runs.client_list import STATUSES as STATUSES
     from baton.runs.client_list import ListedRun as ListedRun
@@ -93,12 +93,9 @@ if TYPE_CHECKING:
     from baton.runs.client_rollback import RollbackPreview as RollbackPreview
     from baton.runs.client_rollback import RolledBackRun as RolledBackRun
     from baton.runs.client_rollback import roll_back as roll_back
-    from baton.runs.client_settle import Balance as Balance
-    from baton.runs.client_settle import Settle as Settle
-    from baton.runs.client_settle import Settled as Settled
-    from baton.runs.client_settle import SettlePreview as SettlePreview
     from baton.runs.client_standing import Standing as Standing
     from baton.runs.client_standing import decision_commands as decision_commands
+    from baton.runs.client_standing import identity_option as identity_option
     from baton.runs.client_standing import standing as standing
     from baton.runs.client_start import Start as Start
     from baton.runs.client_start import StartPreview as StartPreview

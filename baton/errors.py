@@ -113,7 +113,7 @@ class ApprovalDeniedError(PipelineError):
     """A person or the deadline denied an approval.
 
     Attributes:
-        decided: The outcome of the question, a `Decided`: `who`, `why`, `via` and the votes. `via` is `"deadline"` if
+        decided: The outcome of the question, a `Settled`: `who`, `why`, `via` and the votes. `via` is `"deadline"` if
             nobody decided in time. If a stage was about to run with other arguments than those approved, it is the
             outcome that approved it.
     """

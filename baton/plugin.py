@@ -39,7 +39,7 @@ from baton.pipelines.activity_context import WorkerParts, worker_parts
 from baton.pipelines.activity_worker import (
     MissingParts,
     as_failure,
-    check_decision,
+    check_answer,
     record_question,
 )
 from baton.pipelines.workflow_function import named_schemas
@@ -159,7 +159,7 @@ class BatonPlugin(ClientPlugin, SimplePlugin):
             compressing.compress,
             record,
             rolled_back,
-            check_decision,
+            check_answer,
             record_question,
             *EXCHANGE_ACTIVITIES,
         ]

@@ -13,9 +13,8 @@ from temporalio.exceptions import ApplicationError
 
 from baton.codec.conversion import BatonPayloadConverter
 from baton.core.baton import Baton
-from baton.core.decisions import Decision
 from baton.core.messages import PipelineInput, StageReturn
-from baton.core.pending import HandoffDecision
+from baton.core.questions import Answer
 from baton.core.receivers import ReceiverRequirements
 from baton.core.state import PipelineState
 from baton.errors import HandoffError, PatchError
@@ -95,9 +94,8 @@ def _workflow_cases() -> Iterator[tuple[str, Callable[[], object]]]:
         yield f"params: {what}", decode(PipelineInput, {"goal": "Add login", "params": {"input": value}})
         yield f"an output: {what}", apply(decode(StageReturn, {"stage": "plan", "seq": 1, "output": value}))
         yield f"turns: {what}", decode(StageReturn, {"stage": "plan", "seq": 1, "turns": value})
-        for decision in (Decision, HandoffDecision):
-            members = value if isinstance(value, dict) else {"who": value}
-            yield f"a {decision.__name__}: {what}", decode(decision, members)
+        members = value if isinstance(value, dict) else {"who": value}
+        yield f"an answer: {what}", decode(Answer, members)
         for kind in (Acknowledgement, Chunk):
             message = dict.fromkeys(("findings", "content"), value)
             text = to_json(message)

@@ -22,7 +22,7 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError
 
-from baton import BatonPlugin, Decision, PipelineInput, Safeguards, WorkerParts
+from baton import Answer, BatonPlugin, PipelineInput, Safeguards, WorkerParts
 from baton.artifacts.store import open_store
 from baton.client import RunStatus, decide, read_run
 from baton.core.messages import Overview
@@ -291,7 +291,7 @@ class _Deploys:
             try:
                 overview = await handle.query(QUERY_STATUS, result_type=Overview)
                 if any(approval.name == APPROVAL for approval in overview.waiting_for):
-                    await decide(self._client, handle.id, Decision(approval=APPROVAL, approved=True, who="ann"))
+                    await decide(self._client, handle.id, Answer(question=APPROVAL, choice="approve", who="ann"))
                     return
             except (TemporalError, BatonError):  # no worker has taken the run yet
                 pass

@@ -17,7 +17,7 @@ from fastapi import FastAPI, Header, Request
 from fastapi.responses import StreamingResponse
 from temporalio.client import Client
 
-from baton import BatonPlugin, Decision, PipelineInput
+from baton import Answer, BatonPlugin, PipelineInput
 from baton.client import connect, decide, follow
 
 
@@ -57,5 +57,5 @@ async def events(
 @app.post("/summaries/{run}/approval")
 async def approve(request: Request, run: str, who: str, why: str, yes: bool = True) -> dict[str, bool]:
     """Record the editor's decision."""
-    decision = Decision(approval="editor", approved=yes, who=who, why=why)
+    decision = Answer(question="editor", choice="approve" if yes else "deny", who=who, why=why)
     return {"approved": (await decide(request.app.state.client, run, decision)).approved}

@@ -33,11 +33,12 @@ from baton.cli.session import (
 )
 from baton.cli.show import approval_rows, baton_card, form_fields
 from baton.cli.watch import news_lines
-from baton.client import Decide, DecidePreview, OpenApproval, RunRecord, StepStatus, decision_commands
+from baton.client import Decide, DecidePreview, Question, RunRecord, Settled, StepStatus, decision_commands
 from baton.core.baton import AnyBaton
-from baton.core.decisions import Decided, Waiting
 from baton.core.exhibits import EXCERPT_LENGTH
 from baton.core.history import StepKind
+from baton.core.pending import HandoffAction
+from baton.core.questions import APPROVE, DENY
 from baton.errors import ArtifactError, BatonError, PipelineError
 from baton.keys.store_keyring import read_file
 from baton.runs.client_follow import follow
@@ -68,7 +69,7 @@ _JSON_KINDS = {"array": 'a list as JSON, ["…"]', "object": 'JSON, {"…": "…
 class _DecisionOptions:
     """A decision from the command line."""
 
-    approved: bool
+    choice: str
     why: str
     who: str | None
     key: Path | None
@@ -93,7 +94,7 @@ async def approve(
     counts only for what was shown: if that changes before the decision arrives, the decision is refused. If the
     approval asks for an answer, give its fields with --set, or at the prompts of a terminal.
     """
-    await _decide(session, run, approval, _DecisionOptions(True, why, who, key, fields or [], yes))
+    await _decide(session, run, approval, _DecisionOptions(APPROVE, why, who, key, fields or [], yes))
 
 
 @command
@@ -111,7 +112,7 @@ async def deny(
     Shows what is being denied and asks for confirmation; without a terminal, --yes is required. The run fails
     unless the pipeline handles a denial.
     """
-    await _decide(session, run, approval, _DecisionOptions(False, why, who, key, [], yes))
+    await _decide(session, run, approval, _DecisionOptions(DENY, why, who, key, [], yes))
 
 
 async def _decide(session: Session, run: str, approval: str | None, options: _DecisionOptions) -> None:
@@ -122,35 +123,39 @@ async def _decide(session: Session, run: str, approval: str | None, options: _De
     by = resolve_user(options.who or (signer.owner if signer else None))
     key = signer.keys[0] if signer else None
     client = await session.client()
-    operation = Decide(client, target.workflow_id, options.approved, approval, key=key, run_id=target.run_id)
+    operation = Decide(client, target.workflow_id, options.choice, approval, key=key, run_id=target.run_id)
     with session.progress("reading the run"):
         preview = await operation.preview()
-    waiting = shown_approval(preview).waiting
+    question = shown_question(preview)
     if not session.json:
-        session.err.print(await approval_card(session.artifacts, target, shown_approval(preview)))
-    answer = await _read_answer(session, waiting, options.fields) if options.approved else None
-    verb = "approve" if options.approved else "deny"
-    session.confirm(f"{verb} {waiting.name!r}?", yes=options.yes, otherwise=operation.nothing_done)
-    operation = replace(operation.pinned_to(preview), answer=answer)
+        session.err.print(await approval_card(session.artifacts, target, preview))
+    answer = await _read_answer(session, question, options.fields) if options.choice == APPROVE else None
+    session.confirm(f"{options.choice} {question.title!r}?", yes=options.yes, otherwise=operation.nothing_done)
+    operation = replace(operation.pinned_to(preview), data=answer)
     with session.progress("deciding"):
         result = await operation.commit(preview.mark, by=by, why=options.why)
-    if result is None:
+    report(session, operation, result, by, options.why)
+
+
+def report(session: Session, operation: Decide, settled: Settled | None, by: str, why: str) -> None:
+    """Print how a question was answered; an answer that no worker took up ends the command."""
+    if settled is None:
         if session.json:
-            sent = {"approval": waiting.name, "question": waiting.question, "approved": options.approved, "who": by}
-            session.write_json({"workflow_id": target.workflow_id, "left": True, **sent, "why": options.why})
-        session.note(left_note(target.workflow_id))
+            sent = {"question": operation.question, "choice": operation.choice, "who": by, "why": why}
+            session.write_json({"workflow_id": operation.workflow_id, "left": True, **sent})
+        session.note(left_note(operation.workflow_id))
         raise typer.Exit(ExitCode.UNVERIFIED)
     if session.json:
-        session.write_json({"workflow_id": target.workflow_id, **result.model_dump(mode="json")})
-        return
-    session.show(render_outcome(result))
+        session.write_json({"workflow_id": operation.workflow_id, **settled.model_dump(mode="json")})
+    else:
+        session.show(render_outcome(settled))
 
 
-async def _read_answer(session: Session, waiting: Waiting, set_options: list[str]) -> dict[str, Any] | None:
+async def _read_answer(session: Session, waiting: Question, set_options: list[str]) -> dict[str, Any] | None:
     """Return the answer of an approval from the options, and at a terminal from prompts."""
     fields = form_fields(waiting)
-    if waiting.answer is None and set_options:
-        raise typer.BadParameter(f"approval {waiting.name!r} asks for no answer", param_hint="--set")
+    if waiting.form is None and set_options:
+        raise typer.BadParameter(f"approval {waiting.title!r} asks for no answer", param_hint="--set")
     answer: dict[str, Any] = {}
     for option in set_options:
         name, equals, text = option.partition("=")
@@ -172,12 +177,12 @@ async def _read_answer(session: Session, waiting: Waiting, set_options: list[str
 
 
 async def fill_form(
-    waiting: Waiting, values: dict[str, Any], ask: Callable[[str], Awaitable[str]]
+    waiting: Question, values: dict[str, Any], ask: Callable[[str], Awaitable[str]]
 ) -> dict[str, Any] | None:
     """Return an approval's answer, asking for missing required fields; None if the approval has no form."""
-    if waiting.answer is None:
+    if waiting.form is None:
         return None
-    earlier_answer = waiting.votes[0].answer if waiting.votes and not values else None
+    earlier_answer = waiting.votes[0].data if waiting.votes and not values else None
     if isinstance(earlier_answer, dict):
         return earlier_answer  # a quorum agrees on one answer, which was shown
     fields, answer = form_fields(waiting), dict(values)
@@ -192,9 +197,9 @@ async def fill_form(
     return answer
 
 
-def _missing_fields(waiting: Waiting, values: dict[str, Any]) -> list[str]:
+def _missing_fields(waiting: Question, values: dict[str, Any]) -> list[str]:
     fields = form_fields(waiting)
-    return [name for name in (waiting.answer or {}).get("required") or [] if name in fields and name not in values]
+    return [name for name in (waiting.form or {}).get("required") or [] if name in fields and name not in values]
 
 
 def _parse_value(schema: dict[str, Any], text: str) -> Any:
@@ -207,28 +212,27 @@ def _parse_value(schema: dict[str, Any], text: str) -> Any:
         return text
 
 
-def shown_approval(preview: DecidePreview) -> OpenApproval:
-    """Return the approval of a preview that names no decided question: it is open."""
+def shown_question(preview: DecidePreview) -> Question:
+    """Return the question of a preview that names no decided one: it is open."""
     if preview.open is None:
         raise PipelineError(preview.title)
     return preview.open
 
 
-async def approval_card(store: ArtifactStore | None, target: Target, open_approval: OpenApproval) -> RenderableType:
+async def approval_card(store: ArtifactStore | None, target: Target, preview: DecidePreview) -> RenderableType:
     """Return an open approval for a terminal: baton first, question last."""
-    waiting = open_approval.waiting
-    until = f", until {format_time(waiting.until)}" if waiting.until else ""
+    waiting, baton = shown_question(preview), preview.run.baton.to_json_object()
     return stack(
-        baton_card(AnyBaton.model_validate(open_approval.baton)),
+        baton_card(AnyBaton.model_validate(baton)),
         "",
-        Text.assemble(plain(target.workflow_id, "bold cyan"), " asks: ", plain(waiting.name, "bold yellow")),
+        Text.assemble(plain(target.workflow_id, "bold cyan"), " asks: ", plain(waiting.title, "bold yellow")),
         *approval_rows(target.workflow_id, await _with_contents(store, waiting)),
-        plain(f"  step {waiting.seq}, since {format_time(waiting.since)}{until}", "dim"),
-        plain(f"  baton {digest(open_approval.baton)[:19]}…", "dim"),
+        plain(f"  step {waiting.seq}, since {format_time(waiting.since)}, until {format_time(waiting.until)}", "dim"),
+        plain(f"  baton {digest(baton)[:19]}…", "dim"),
     )
 
 
-async def _with_contents(store: ArtifactStore | None, waiting: Waiting) -> Waiting:
+async def _with_contents(store: ArtifactStore | None, waiting: Question) -> Question:
     """Return an approval with the texts of the artifacts that it shows, if the store has them."""
     shows = []
     for shown in (exhibit.excerpt for exhibit in waiting.shows):
@@ -249,13 +253,14 @@ def left_note(workflow_id: str) -> str:
     )
 
 
-def render_outcome(result: Decided) -> Text:
-    """Return how an approval ended, for a terminal."""
-    verb, style = ("approved", "green") if result.approved else ("denied", "red")
-    remaining = f"; {result.missing} more must approve" if result.missing else ""
+def render_outcome(result: Settled) -> Text:
+    """Return how a question was answered, for a terminal."""
+    verb, style = result.verb, "red" if result.choice in (DENY, HandoffAction.ABANDON) else "green"
+    more = f"{result.missing} more must {'agree' if result.handoff_id else 'approve'}"
+    remaining = f"; {more}" if result.missing else ""
     why = f": {result.why}" if result.why else ""
     by = plain(f" by {result.who} at {format_time(result.at)}{remaining}{why}")
-    return Text.assemble((verb, style), " ", plain(result.approval, "bold"), by)
+    return Text.assemble((verb, style), " ", plain(result.title, "bold"), by)
 
 
 if sys.platform != "win32":
@@ -274,7 +279,7 @@ class LiveView:
     asks: bool = False
     _pending_lines: list[Text] = field(default_factory=list)
     _open_titles: dict[tuple[str, int], str] = field(default_factory=dict)  # of open approvals, by run and step
-    _approvals: dict[str, Waiting] = field(default_factory=dict)  # the open ones, by title
+    _approvals: dict[str, Question] = field(default_factory=dict)  # the open ones, by title
     _asked_steps: list[tuple[str, int]] = field(default_factory=list)
     _asking: asyncio.Task[None] | None = None
     _is_sent: bool = False
@@ -298,7 +303,7 @@ class LiveView:
             for step in run.steps
             if step.kind is StepKind.APPROVAL and step.status is StepStatus.RUNNING
         }
-        self._approvals = {approval.name: approval for approval in run.approvals}
+        self._approvals = {approval.title: approval for approval in run.approvals}
         if self._is_asking and self._asked_steps[-1] not in self._open_titles:
             if not self._is_sent:
                 self._remark("\ndecided elsewhere")
@@ -347,11 +352,10 @@ class LiveView:
 
     async def _try_to_decide(self, target: Target, title: str) -> bool:
         """Show an approval, ask, and decide; return False if the decision was refused."""
-        operation = Decide(self.client, target.workflow_id, approved=True, approval=title)
+        operation = Decide(self.client, target.workflow_id, APPROVE, title)
         preview = await operation.preview()
-        open_approval = shown_approval(preview)
-        waiting = open_approval.waiting
-        self.console.print(await approval_card(self.store, target, open_approval))
+        waiting = shown_question(preview)
+        self.console.print(await approval_card(self.store, target, preview))
         if waiting.proof:
             raise EOFError  # it needs a key
         approved = (
@@ -359,7 +363,7 @@ class LiveView:
         ).startswith("y")
         answer = await fill_form(waiting, {}, self._prompt) if approved else None
         why = await self._prompt("why")
-        operation = replace(operation.pinned_to(preview), approved=approved, answer=answer)
+        operation = replace(operation.pinned_to(preview), choice=APPROVE if approved else DENY, data=answer)
         self._is_sent = True
         try:
             result = await operation.commit(preview.mark, by=current_user(), why=why)

@@ -14,7 +14,7 @@ from baton.cli.session import STAGE_HELP, RunArgument, Session, Target, command
 from baton.cli.show import glyph, heading, repair_hints, verdict
 from baton.client import RunRecord, Step, StepStatus, read_run
 from baton.core.history import HistoryEntry, StepKind
-from baton.core.pending import HandoffDecision
+from baton.core.questions import Settled
 from baton.runs.client_changes import Before, Change, changes, compare, remarks, with_before
 from baton.runs.client_explanation import explain_run
 from baton.runs.client_record import NOW, START
@@ -37,8 +37,8 @@ async def history(session: Session, run: RunArgument) -> None:
         session.write_json(history_as_json(record))
         return
     session.show(heading(record), "", history_table(record))
-    for at, decision in record.decided:
-        session.show(_decision_line(at, decision, record))
+    for settled in record.handoff_decisions:
+        session.show(_decision_line(settled, record))
     if hints := repair_hints(record):
         session.show("", *hints)
 
@@ -123,11 +123,11 @@ def _entry_lines(entry: HistoryEntry, before: Before) -> list[Text]:
     return lines
 
 
-def _decision_line(at: datetime, decision: HandoffDecision, record: RunRecord) -> Text:
-    amount = f" by {format_usd(decision.micro_usd)}" if decision.micro_usd else ""
-    why = f": “{decision.why}”" if decision.why else ""
-    summary = f"{format_time(at, record.began)} {decision.who}: {decision.action.value.replace('_', ' ')}{amount}"
-    return plain(f"{summary}, handoff {decision.handoff_id[:8]}{why}", "yellow")
+def _decision_line(settled: Settled, record: RunRecord) -> Text:
+    amount = f" by {format_usd(settled.micro_usd)}" if settled.micro_usd else ""
+    why = f": “{settled.why}”" if settled.why else ""
+    summary = f"{format_time(settled.at, record.began)} {settled.who}: {settled.choice.replace('_', ' ')}{amount}"
+    return plain(f"{summary}, handoff {(settled.handoff_id or '')[:8]}{why}", "yellow")
 
 
 def _unfinished_row(step: Step, record: RunRecord) -> list[Any]:
@@ -188,7 +188,7 @@ def history_as_json(record: RunRecord) -> dict[str, Any]:
             }
         )
     run = record.to_json_object()
-    decisions = [{"at": at.isoformat(), **decision.model_dump(mode="json")} for at, decision in record.decided]
+    decisions = [settled.model_dump(mode="json") for settled in record.handoff_decisions]
     return {**{key: run[key] for key in run if key != "baton"}, "history": rows, "decided": decisions}
 
 

@@ -3,25 +3,25 @@
 import asyncio
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import JsonValue
 from rich.console import RenderableType
 from rich.text import Text
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from baton.cli.decide import KeyOption, left_note, report
 from baton.cli.inbox_pages import (
     balance_line,
-    decision_line,
     handoff_card,
     handoff_page,
     inbox_table,
     reason_label,
 )
-from baton.cli.operations import fact_lines, operate
+from baton.cli.operations import fact_lines
 from baton.cli.options import ExitCode
 from baton.cli.output import Command, format_time, plain, stack
 from baton.cli.session import (
@@ -43,23 +43,26 @@ from baton.cli.session import (
 )
 from baton.cli.show import approval_rows
 from baton.client import (
+    Decide,
+    DecidePreview,
     InboxPage,
-    Settle,
-    SettlePreview,
+    Question,
     WaitingQuestion,
     decision_commands,
+    read_run,
     run_inbox,
     server_now,
 )
 from baton.client import inbox as read_inbox
-from baton.core.decisions import Waiting
-from baton.core.pending import HandoffAction, PendingHandoff
+from baton.core.pending import HandoffAction
 from baton.errors import BatonError, PipelineError
+from baton.keys.store_keyring import read_file
+from baton.keys.store_keys import Key
+from baton.runs.client_decide import name_questions, select_questions
 from baton.runs.client_executions import describe, list_executions
 from baton.runs.client_handoffs import RunHandoffs, read_handoffs
 from baton.runs.client_inbox import PAGE
 from baton.runs.client_list import SUSPENDED, RunFilter
-from baton.runs.client_settle import handoff_names, select_handoffs
 from baton.runs.client_waiting import lacking
 from baton.wire.text import quantity
 
@@ -140,22 +143,17 @@ async def _note_suspended(session: Session, client: Client) -> None:
             session.note(f"{run.id}: {text}")
 
 
-def _approval_rows(entry: WaitingQuestion, approval: Waiting) -> list[RenderableType]:
-    until = f", until {format_time(approval.until)}" if approval.until else ""
+def _approval_rows(entry: WaitingQuestion, approval: Question) -> list[RenderableType]:
     return [
         Text.assemble(
             plain(entry.workflow_id, "bold"),
             " asks: ",
-            plain(approval.name, "bold yellow"),
-            (f"  since {format_time(approval.since)}{until}", "dim"),
+            plain(approval.title, "bold yellow"),
+            (f"  since {format_time(approval.since)}, until {format_time(approval.until)}", "dim"),
         ),
         *approval_rows(entry.workflow_id, approval),
-        *(
-            []
-            if entry.question and entry.question.is_whole
-            else [Command(f"  baton show {shlex.quote(entry.workflow_id)} --asked")]
-        ),
-        Command(f"  {decision_commands(entry.workflow_id, approval.name, approval)[0]}"),
+        *([] if approval.is_whole else [Command(f"  baton show {shlex.quote(entry.workflow_id)} --asked")]),
+        Command(f"  {decision_commands(entry.workflow_id, approval.title, approval)[0]}"),
     ]
 
 
@@ -172,7 +170,7 @@ async def show(session: Session, run: RunArgument, handoff: HandoffArgument = No
     if session.json:
         session.write_json({**view.entry.to_json_object(), "message": view.message, "baton": view.baton})
         return
-    session.show(handoff_page(view.entry, view.pending, view.message, view.baton))
+    session.show(handoff_page(view.entry, view.question, view.message, view.baton))
 
 
 CodeOption = Annotated[
@@ -184,19 +182,20 @@ CodeOption = Annotated[
 def _decision_command(action: HandoffAction, help: str) -> Callable[..., None]:
     """Return the command that decides one handoff, or with --all every selected one."""
 
-    async def decide(
+    async def decide(  # noqa: PLR0913 - each is an option of the command
         session: Session,
         run: OptionalRunArgument = None,
         handoff: HandoffArgument = None,
         why: WhyOption = "",
         who: WhoOption = None,
+        key: KeyOption = None,
         yes: YesOption = False,
         select_all: AllOption = False,
         code: CodeOption = None,
         pipeline: PipelineOption = None,
         limit: LimitOption = 100,
     ) -> None:
-        request = _Request(action, why, who, yes=yes)
+        request = _Request.of(action, why, who, key, yes=yes)
         target = parse_selection(run, select_all)
         if target is None:
             await _resolve_all(session, request, code, pipeline, limit)
@@ -241,6 +240,7 @@ async def edit(
     handoff: HandoffArgument = None,
     why: WhyOption = "",
     who: WhoOption = None,
+    key: KeyOption = None,
     yes: YesOption = False,
 ) -> None:
     """Change the baton by a patch, and send the handoff with it.
@@ -248,7 +248,8 @@ async def edit(
     The edit is in the run's history with your name and reason. A patch that does not fit the baton is refused
     before anything is decided.
     """
-    request = _Request(HandoffAction.EDIT, why, who, yes=yes, edit=parse_json_object(patch, "--patch"))
+    data = {"patch": parse_json_object(patch, "--patch")}
+    request = _Request.of(HandoffAction.EDIT, why, who, key, yes=yes, data=data)
     await _resolve(session, Target.of(run), handoff, request)
 
 
@@ -260,10 +261,12 @@ async def top_up(
     handoff: HandoffArgument = None,
     why: WhyOption = "",
     who: WhoOption = None,
+    key: KeyOption = None,
     yes: YesOption = False,
 ) -> None:
     """Put money into a run's budget, and send the handoff that waits for it."""
-    request = _Request(HandoffAction.TOP_UP, why, who, yes=yes, micro_usd=parse_usd(usd, "--usd"))
+    data = {"micro_usd": parse_usd(usd, "--usd")}
+    request = _Request.of(HandoffAction.TOP_UP, why, who, key, yes=yes, data=data)
     await _resolve(session, Target.of(run), handoff, request)
 
 
@@ -271,20 +274,32 @@ async def top_up(
 class _Request:
     action: HandoffAction
     why: str
-    who: str | None
+    by: str
+    key: Key | None
     yes: bool
-    edit: Mapping[str, JsonValue] | None = None
-    micro_usd: int = 0
+    data: Mapping[str, Any] | None = None
 
-    def check(self) -> None:
-        """Refuse a missing reason, and a name that cannot be recorded."""
-        if not self.why.strip():
+    @classmethod
+    def of(
+        cls,
+        action: HandoffAction,
+        why: str,
+        who: str | None,
+        key: Path | None,
+        *,
+        yes: bool,
+        data: Mapping[str, Any] | None = None,
+    ) -> "_Request":
+        """Return what the options ask for; refuse a missing reason, and a name that cannot be recorded."""
+        if not why.strip():
             raise typer.BadParameter("say why; the reason stays on record", param_hint="--why")
-        resolve_user(self.who)
+        signer = read_file(key) if key else None
+        by = resolve_user(who or (signer.owner if signer else None))
+        return cls(action, why, by, signer.keys[0] if signer else None, yes, data)
 
-    def settle(self, client: Client, workflow_id: str, handoff: str | None, run_id: str | None) -> Settle:
+    def operation(self, client: Client, workflow_id: str, question: str | None, run_id: str | None) -> Decide:
         """Return the operation."""
-        return Settle(client, workflow_id, self.action, handoff, self.edit, self.micro_usd, run_id)
+        return Decide(client, workflow_id, self.action, question, self.data, self.key, run_id)
 
 
 @dataclass(frozen=True)
@@ -292,13 +307,13 @@ class _HandoffView:
     """One pending handoff, with its message and baton from the run's history."""
 
     entry: WaitingQuestion
-    pending: PendingHandoff
+    question: Question
     handoffs: RunHandoffs
 
     @property
     def message(self) -> dict[str, Any] | None:
         """The message as last sent, if the history has it."""
-        return self.handoffs.messages.get(self.pending.handoff_id)
+        return self.handoffs.messages.get(self.question.handoff.handoff_id) if self.question.handoff else None
 
     @property
     def baton(self) -> dict[str, Any]:
@@ -309,60 +324,55 @@ class _HandoffView:
 async def _read_handoff(client: Client, target: Target, handoff: str | None) -> _HandoffView:
     """Return the handoff that the arguments select; exactly one must match."""
     waiting = await run_inbox(client, target.workflow_id, target.run_id)
-    pending = [entry.handoff for entry in waiting if entry.handoff is not None]
-    matches = select_handoffs(pending, handoff)
+    questions = [entry.question for entry in waiting if entry.question is not None]
+    matches = select_questions(questions, HandoffAction.ABANDON, handoff)
     if not matches:
         missing = f"no handoff {handoff!r}" if handoff else "no handoff"
-        approvals = ", ".join(repr(entry.approval.name) for entry in waiting if entry.approval)
         run = shlex.quote(target.workflow_id)
-        hint = f". It waits for approval {approvals}: `baton show {run} --asked` shows it" if approvals else ""
+        hint = f"; `baton show {run} --asked` shows approvals" if questions else ""
         raise PipelineError(
-            f"{target.workflow_id!r} has {missing} that waits for a person; waiting: {handoff_names(pending)}{hint}"
+            f"{target.workflow_id!r} has {missing} that waits for a person; open: {name_questions(questions)}{hint}"
         )
     if len(matches) > 1:
-        raise typer.BadParameter(f"several handoffs wait, name one: {handoff_names(matches)}", param_hint="HANDOFF")
-    [entry] = [entry for entry in waiting if entry.handoff is matches[0]]
+        raise typer.BadParameter(f"several handoffs wait, name one: {name_questions(matches)}", param_hint="HANDOFF")
+    [entry] = [entry for entry in waiting if entry.question is matches[0]]
     return _HandoffView(entry, matches[0], await read_handoffs(client, entry.workflow_id, entry.run_id))
 
 
 async def _resolve(session: Session, target: Target, handoff: str | None, request: _Request) -> None:
-    request.check()
-    operation = request.settle(await session.client(), target.workflow_id, handoff, target.run_id)
-    verb = request.action.value.replace("_", " ")
-    settled = await operate(
-        session,
-        operation,
-        lambda shown: f"{verb} the handoff{f' to {plain(shown.pending.receiver).plain!r}' if shown.pending else ''}?",
-        by=resolve_user(request.who),
-        why=request.why,
-        yes=request.yes,
-        render=lambda shown: _card(target.workflow_id, shown),
-    )
-    if session.json:
-        output = {"workflow_id": target.workflow_id, **settled.decision.model_dump(mode="json")}
-        session.write_json(output if settled.budget is None else {**output, "budget": asdict(settled.budget)})
-        return
-    session.show(decision_line(settled.pending, settled.decision))
-    if settled.budget is not None:
-        session.show(balance_line(settled.budget, target.workflow_id))
+    operation = request.operation(await session.client(), target.workflow_id, handoff, target.run_id)
+    with session.progress("looking"):
+        preview = await operation.preview()
+    if not session.json:
+        session.err.print(_card(target.workflow_id, preview))
+    verb, pending = request.action.value.replace("_", " "), preview.open.handoff if preview.open else None
+    to = f" to {plain(pending.receiver).plain!r}" if pending else ""
+    session.confirm(f"{verb} the handoff{to}?", yes=request.yes, otherwise=operation.nothing_done)
+    operation = operation.pinned_to(preview)
+    with session.progress("deciding"):
+        settled = await operation.commit(preview.mark, by=request.by, why=request.why)
+    report(session, operation, settled, request.by, request.why)
+    if settled is not None and settled.micro_usd and not settled.missing and pending and not session.json:
+        run = await read_run(operation.client, target.workflow_id, preview.run.run_id)
+        session.show(balance_line(run, max(0, pending.missing_micro_usd - settled.micro_usd)))
 
 
-def _card(workflow_id: str, preview: SettlePreview) -> RenderableType:
-    if preview.pending is None:
+def _card(workflow_id: str, preview: DecidePreview) -> RenderableType:
+    if preview.open is None:
         return stack(*fact_lines(preview))
-    return handoff_card(workflow_id, preview.pending, preview.message)
+    return handoff_card(workflow_id, preview.open, preview.message)
 
 
 async def _resolve_all(session: Session, request: _Request, code: str | None, pipeline: str | None, limit: int) -> None:
     """Show the selected handoffs that allow the decision, ask for confirmation once, and decide each."""
-    request.check()
     client = await session.client()
     with session.progress("asking the runs"):
         found = await read_inbox(client, limit=limit)
         selected = [
-            (entry, entry.handoff)
+            (entry, entry.question)
             for entry in found.entries
-            if entry.handoff is not None
+            if entry.question is not None
+            and entry.handoff is not None
             and entry.has_worker
             and pipeline in (None, entry.pipeline)
             and (code is None or _normalize_code(reason_label(entry.handoff)) == _normalize_code(code))
@@ -377,20 +387,20 @@ async def _resolve_all(session: Session, request: _Request, code: str | None, pi
     session.confirm(f"{verb} {count}?", yes=request.yes)
     semaphore = asyncio.Semaphore(_CONCURRENCY)
 
-    async def resolve(entry: WaitingQuestion, pending: PendingHandoff) -> str | None:
+    async def resolve(entry: WaitingQuestion, question: Question) -> str | None:
         async with semaphore:
             try:
-                operation = request.settle(client, entry.workflow_id, pending.handoff_id, entry.run_id)
-                await operation.commit(Settle.mark_of(pending), by=resolve_user(request.who), why=request.why)
+                operation = request.operation(client, entry.workflow_id, question.id, entry.run_id)
+                settled = await operation.commit(Decide.mark_of(question), by=request.by, why=request.why)
             except (BatonError, RPCError) as error:
                 return str(error)
-        return None
+        return None if settled else left_note(entry.workflow_id)
 
     with session.progress("deciding"):
-        refusals = await asyncio.gather(*(resolve(entry, pending) for entry, pending in selected))
+        refusals = await asyncio.gather(*(resolve(entry, question) for entry, question in selected))
     rows = [
-        {"workflow_id": entry.workflow_id, "handoff_id": pending.handoff_id, "refused": reason}
-        for (entry, pending), reason in zip(selected, refusals, strict=True)
+        {"workflow_id": entry.workflow_id, "question": question.id, "refused": reason}
+        for (entry, question), reason in zip(selected, refusals, strict=True)
     ]
     if session.json:
         session.write_json(rows)

@@ -16,8 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from baton.cli.output import Command, block, format_age, format_time, json_text, make_table, plain, stack
-from baton.client import Balance, WaitingQuestion
-from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.cli.show import decider_rows
+from baton.client import Question, RunRecord, WaitingQuestion, identity_option
+from baton.core.pending import HandoffAction, PendingHandoff
 from baton.core.verdict import Code, Disposition, Finding
 from baton.runs.client_handoffs import text_at, without_envelope
 from baton.wire.money import format_usd
@@ -28,13 +29,6 @@ _MIN_PREFIX_LENGTH = 8
 _MAX_MIN_WIDTH = 18
 
 _OPTIONS = {HandoffAction.TOP_UP: " --usd 5.00", HandoffAction.EDIT: " --patch @fix.json"}
-_PAST_TENSE = {
-    HandoffAction.RELEASE: "released",
-    HandoffAction.TOP_UP: "topped up",
-    HandoffAction.REQUEUE: "requeued",
-    HandoffAction.EDIT: "edited",
-    HandoffAction.ABANDON: "abandoned",
-}
 
 
 def inbox_table(waiting: Sequence[WaitingQuestion], now: datetime) -> Table:
@@ -50,8 +44,8 @@ def inbox_table(waiting: Sequence[WaitingQuestion], now: datetime) -> Table:
         word_lengths.extend(map(len, why.plain.split()))
         table.add_row(
             plain(entry.workflow_id, "bold"),
-            str(pending.seq) if pending else "?",
-            format_age(pending.since, now) if pending else "",
+            str(entry.question.seq) if entry.question else "?",
+            format_age(entry.question.since, now) if entry.question else "",
             format_time(entry.deadline, now) if entry.deadline else "",
             why,
         )
@@ -67,30 +61,32 @@ def reason_label(pending: PendingHandoff) -> str:
 
 
 def handoff_page(
-    entry: WaitingQuestion, pending: PendingHandoff, message: Mapping[str, Any] | None, baton: Mapping[str, Any]
+    entry: WaitingQuestion, question: Question, message: Mapping[str, Any] | None, baton: Mapping[str, Any]
 ) -> RenderableType:
     """Return the page of one handoff: why it waits, all findings, the message, and the possible decisions."""
     return stack(
-        handoff_card(entry.workflow_id, pending, message),
+        handoff_card(entry.workflow_id, question, message),
         "",
         *_message_rows(message, baton),
         "",
-        *_decision_rows(entry, pending),
+        *_decision_rows(entry, question),
     )
 
 
-def handoff_card(workflow_id: str, pending: PendingHandoff, message: Mapping[str, Any] | None) -> RenderableType:
+def handoff_card(workflow_id: str, question: Question, message: Mapping[str, Any] | None) -> RenderableType:
     """Return why a handoff waits, with all findings and the texts found unsafe."""
-    until = f", until {format_time(pending.until)}" if pending.until else ""
+    pending = question.handoff
+    if pending is None:
+        return stack()
     sent = f", sent {pending.attempts} times" if pending.attempts > 1 else ""
     rows: list[RenderableType] = [
         Text.assemble(
             plain(workflow_id, "bold cyan"),
-            f"  step {pending.seq}: ",
+            f"  step {question.seq}: ",
             plain(f"{pending.sender} → {pending.receiver}", "bold"),
         ),
         Text.assemble(plain(reason_label(pending), "bold red"), f" ({pending.fate.value}): ", plain(pending.details)),
-        plain(f"waits since {format_time(pending.since)}{until}{sent}", "dim"),
+        plain(f"waits since {format_time(question.since)}, until {format_time(question.until)}{sent}", "dim"),
         plain(f"handoff {pending.handoff_id}", "dim"),
     ]
     for finding in pending.findings:
@@ -98,28 +94,19 @@ def handoff_card(workflow_id: str, pending: PendingHandoff, message: Mapping[str
         text = text_at(message, finding.at) if message and finding.code is Code.SAFETY_VIOLATION else None
         if text is not None:
             rows.append(Padding(_fenced_block(text[:_MAX_EXCERPT_LENGTH]), (0, 0, 0, 4)))
-    return stack(*rows)
+    return stack(*rows, *decider_rows(question))
 
 
-def decision_line(pending: PendingHandoff | None, decision: HandoffDecision) -> Text:
-    """Return what was decided, by whom and why."""
-    why = f": {decision.why}" if decision.why else ""
-    route = f"{pending.sender} → {pending.receiver}" if pending else decision.handoff_id
-    return Text.assemble(
-        (_PAST_TENSE[decision.action], "red" if decision.action is HandoffAction.ABANDON else "green"),
-        plain(f" the handoff {route} by {decision.who}{why}"),
-    )
-
-
-def balance_line(balance: Balance, workflow_id: str) -> Text:
-    """Return the new balance, and whether it suffices."""
+def balance_line(run: RunRecord, missing_micro_usd: int) -> Text:
+    """Return the balance after a top-up, and whether it suffices."""
     status = ""
-    if balance.micro_usd is not None and balance.left_micro_usd is not None:
-        status = f"the budget is now {format_usd(balance.micro_usd)}, {format_usd(balance.left_micro_usd)} left: "
-    if not balance.missing_micro_usd:
+    if run.ceiling_micro_usd is not None and run.left_micro_usd is not None:
+        ceiling, left = format_usd(run.ceiling_micro_usd), format_usd(run.left_micro_usd)
+        status = f"the budget is now {ceiling}, {left} left: "
+    if not missing_micro_usd:
         return plain(f"{status}enough, the handoff is sent", "green")
-    command_line = f"baton inbox top-up {shlex.quote(workflow_id)} --usd …"
-    return plain(f"{status}{format_usd(balance.missing_micro_usd)} more is needed: {command_line}", "yellow")
+    command_line = f"baton inbox top-up {shlex.quote(run.workflow_id)} --usd …"
+    return plain(f"{status}{format_usd(missing_micro_usd)} more is needed: {command_line}", "yellow")
 
 
 def _finding_line(finding: Finding) -> Text:
@@ -142,15 +129,15 @@ def _message_rows(message: Mapping[str, Any] | None, baton: Mapping[str, Any]) -
     return [plain(heading, "bold"), _fenced_block(json_text(without_envelope(message)))]
 
 
-def _decision_rows(entry: WaitingQuestion, pending: PendingHandoff) -> list[RenderableType]:
-    if not entry.has_worker:
-        return [plain("no worker polls for the run: nothing can be decided until one does", "yellow")]
+def _decision_rows(entry: WaitingQuestion, question: Question) -> list[RenderableType]:
     target = shlex.quote(entry.workflow_id)
     rows: list[RenderableType] = [plain("What you can decide:", "bold")]
-    for action in pending.actions:
-        command_name = action.value.replace("_", "-")
-        prefix, options = pending.handoff_id[:_MIN_PREFIX_LENGTH], _OPTIONS.get(action, "")
-        line = f"baton inbox {command_name} {target} {prefix}{options} --why '…'"
+    if not entry.has_worker:
+        rows.append(plain("no worker polls for the run: what is decided takes effect once one does", "yellow"))
+    prefix = question.handoff.handoff_id[:_MIN_PREFIX_LENGTH] if question.handoff else ""
+    for action in question.handoff.actions if question.handoff else ():
+        command_name, options = action.value.replace("_", "-"), _OPTIONS.get(action, "")
+        line = f"baton inbox {command_name} {target} {prefix}{options}{identity_option(question)} --why '…'"
         rows += [plain(f"  {action.meaning}:", "dim"), Command(f"    {line}", "")]
     return rows
 

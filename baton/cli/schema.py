@@ -14,7 +14,6 @@ from baton.contract.records import Explanation, LeftOut
 from baton.core.artifacts import ArtifactRef
 from baton.core.baton import Baton, BatonPatch
 from baton.core.budget import Budget
-from baton.core.decisions import Decided, Decision, Vote, Waiting
 from baton.core.exhibits import Exhibit
 from baton.core.history import CompensationRecord, Conflict, HistoryEntry, Outcome, Reported, Spend
 from baton.core.messages import (
@@ -27,8 +26,10 @@ from baton.core.messages import (
     StageInput,
     StageResult,
     StageReturn,
+    Waiting,
 )
-from baton.core.pending import HandoffDecision, PendingHandoff
+from baton.core.pending import PendingHandoff
+from baton.core.questions import Answer, Choice, Question, Settled, Vote
 from baton.core.verdict import Finding, Verdict
 from baton.report.records import HandoffReport
 from baton.wire.records import Record
@@ -46,8 +47,10 @@ SCHEMAS: Mapping[str, type[Record]] = {
     "pipeline-result": PipelineResult,
     "stage-input": StageInput,
     "stage-return": StageReturn,
-    "decision": Decision,
-    "decided": Decided,
+    "question": Question,
+    "choice": Choice,
+    "answer": Answer,
+    "settled": Settled,
     "overview": Overview,
     "waiting": Waiting,
     "exhibit": Exhibit,
@@ -61,7 +64,6 @@ SCHEMAS: Mapping[str, type[Record]] = {
     "verdict": Verdict,
     "finding": Finding,
     "pending-handoff": PendingHandoff,
-    "handoff-decision": HandoffDecision,
     "handoff-report": HandoffReport,
     "reported": Reported,
     "explanation": Explanation,

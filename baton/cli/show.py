@@ -21,8 +21,8 @@ from baton.cli.output import (
 from baton.cli.session import AtOption, RunArgument, Session, Target, command
 from baton.client import RunRecord, RunStatus, Step, StepStatus, read_run
 from baton.core.baton import Baton
-from baton.core.decisions import Waiting
 from baton.core.history import Spend
+from baton.core.questions import Question, verb_of
 from baton.core.rendering import render
 from baton.runs.client_changes import for_display
 from baton.runs.client_list import SUSPENDED
@@ -72,7 +72,7 @@ def _show_approvals(session: Session, record: RunRecord) -> None:
     elif not approvals:
         session.note("no approval is open")
     for approval in [] if session.json else approvals:
-        session.show(plain(approval.name, "bold yellow"), *approval_rows(record.workflow_id, approval))
+        session.show(plain(approval.title, "bold yellow"), *approval_rows(record.workflow_id, approval))
 
 
 def _print(session: Session, record: RunRecord, waits: Waits | None, step: Step | None) -> None:
@@ -136,7 +136,7 @@ def glyph(step: Step) -> Text:
 
 def verdict(step: Step) -> str:
     """Return an approval's decision in one word."""
-    return "approved" if step.approved else "denied"
+    return "decided" if step.approved is None else "approved" if step.approved else "denied"
 
 
 def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
@@ -233,7 +233,7 @@ def waits_card(run: RunRecord, waits: Waits) -> RenderableType:
     return stack(*rows)
 
 
-def approval_rows(workflow_id: str, approval: Waiting) -> list[RenderableType]:
+def approval_rows(workflow_id: str, approval: Question) -> list[RenderableType]:
     """Return an approval's texts and question, and the commands for longer texts."""
     rows: list[RenderableType] = []
     for shown in approval.shows:
@@ -246,21 +246,31 @@ def approval_rows(workflow_id: str, approval: Waiting) -> list[RenderableType]:
             rows += [plain(remaining, "dim"), Command(f"    baton show {shlex.quote(workflow_id)} --asked")]
     if approval.asks:
         rows += [plain("  the question:", "bold"), quoted(approval.asks, "bold")]
-    if approval.needs > 1 or approval.who or approval.proof:
-        people = f"{approval.needs} people have to approve" if approval.needs > 1 else "one person decides"
-        who = f", of {', '.join(approval.who)}" if approval.who else ""
-        rows.append(plain(f"  {people}{who}{', signed with their key (--key)' if approval.proof else ''}", "dim"))
-    for vote in approval.votes:
-        answer = "" if vote.answer is None else f" with {json_text(vote.answer, lines=True)}"
-        rows.append(plain(f"  approved by {vote.who}{answer}{f': {vote.why}' if vote.why else ''}", "green"))
+    rows += decider_rows(approval)
     if fields := form_fields(approval):
         rows.append(plain(f"  the answer's fields: {', '.join(fields)} (--set NAME=VALUE)", "dim"))
     return rows
 
 
-def form_fields(approval: Waiting) -> dict[str, dict[str, Any]]:
+def decider_rows(question: Question) -> list[RenderableType]:
+    """Return who may decide a question and how many must, if not any one person, and the votes so far."""
+    rows: list[RenderableType] = []
+    if question.needs > 1 or question.who or question.proof:
+        verb = "agree" if question.handoff else "approve"
+        people = f"{question.needs} people have to {verb}" if question.needs > 1 else "one person decides"
+        who = f", of {', '.join(question.who)}" if question.who else ""
+        rows.append(plain(f"  {people}{who}{', signed with their key (--key)' if question.proof else ''}", "dim"))
+    for vote in question.votes:
+        data = "" if vote.data is None else f" with {json_text(vote.data, lines=True)}"
+        rows.append(
+            plain(f"  {verb_of(vote.choice)} by {vote.who}{data}{f': {vote.why}' if vote.why else ''}", "green")
+        )
+    return rows
+
+
+def form_fields(approval: Question) -> dict[str, dict[str, Any]]:
     """Return the fields of an approval's form, each with its JSON Schema."""
-    members = (approval.answer or {}).get("properties", {})
+    members = (approval.form or {}).get("properties", {})
     return {name: schema for name, schema in members.items() if isinstance(schema, dict)}
 
 

@@ -11,19 +11,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from temporalio.client import Client
 
-from baton import Decided, Exhibit, PatchError, PipelineError
+from baton import Exhibit, PatchError, PipelineError, Settled
 from baton.client import (
+    APPROVE,
+    DENY,
     Decide,
     DecidePreview,
     HandoffAction,
-    HandoffDecision,
-    NoAnswerError,
-    OpenApproval,
-    PendingHandoff,
+    Question,
     RunHandoffs,
-    Settle,
     StepStatus,
-    Waiting,
     WaitingQuestion,
     decision_commands,
     read_handoffs,
@@ -67,28 +64,28 @@ class ApprovalView:
     since: datetime | None = None  # when it began to wait
 
     @property
-    def open(self) -> OpenApproval | None:
+    def open(self) -> Question | None:
         """The approval, while it is open and can be decided."""
         return self.preview.open if self.preview else None
 
     @property
-    def decided(self) -> Decided | None:
+    def decided(self) -> Settled | None:
         """How it was decided."""
-        return self.preview.decided if self.preview else None
+        return self.preview.settled if self.preview else None
 
     @property
     def mark(self) -> str:
         """A digest that changes whenever the page does."""
         preview = self.preview
-        votes = [vote.who for vote in preview.open.waiting.votes] if preview and preview.open else []
-        shown = [preview.mark, preview.has_worker, preview.decided is not None] if preview else []
+        votes = [vote.who for vote in preview.open.votes] if preview and preview.open else []
+        shown = [preview.mark, preview.has_worker, preview.settled is not None] if preview else []
         return digest([self.trouble, shown, votes])[7:23]
 
 
 async def read_approval(sources: Sources, workflow_id: str, question: str) -> ApprovalView:
     """Return the state of an approval: open, decided or impossible to decide now."""
     run = await sources.run(workflow_id)
-    operation = Decide(await sources.client(), workflow_id, approved=True, question=question)
+    operation = Decide(await sources.client(), workflow_id, APPROVE, question)
     try:
         preview = await operation.preview_in(run)
     except PipelineError as error:
@@ -98,7 +95,7 @@ async def read_approval(sources: Sources, workflow_id: str, question: str) -> Ap
             raise HTTPException(404, f"{workflow_id!r} has not asked question {question!r}") from None
         since = step.began if step.status is StepStatus.RUNNING else None
         return ApprovalView(step.name, trouble=str(error), since=since)
-    return ApprovalView(str(preview.basis["approval"]), preview)
+    return ApprovalView(str(preview.basis["title"]), preview)
 
 
 @dataclass(frozen=True)
@@ -112,7 +109,7 @@ class ExhibitView:
     command: str = ""
 
 
-async def _exhibit_views(sources: Sources, workflow_id: str, question: str, waiting: Waiting) -> list[ExhibitView]:
+async def _exhibit_views(sources: Sources, workflow_id: str, question: str, waiting: Question) -> list[ExhibitView]:
     """Return the exhibits of an approval, with the commands that print them in full."""
     views = []
     for number, exhibit in enumerate(waiting.shows, start=1):
@@ -131,7 +128,7 @@ async def exhibit(request: Request) -> Response:
     """Return an exhibit of an open approval as a download; an image may be displayed."""
     view = await read_approval(get_sources(request), query_param(request, "run"), query_param(request, "question"))
     place = request.query_params.get("place", "")
-    shows = {str(number): item for number, item in enumerate(view.open.waiting.shows, start=1)} if view.open else {}
+    shows = {str(number): item for number, item in enumerate(view.open.shows, start=1)} if view.open else {}
     if place not in shows:
         raise HTTPException(404, "the approval has no such exhibit, or is no longer open")
     exhibit = shows[place]
@@ -140,19 +137,19 @@ async def exhibit(request: Request) -> Response:
     return artifact_file(request, exhibit.artifact, await get_sources(request).artifact(exhibit.artifact.hash))
 
 
-def _answer_form(waiting: Waiting) -> SchemaForm | None:
+def _answer_form(waiting: Question) -> SchemaForm | None:
     """Return the form of an approval's answer; in a quorum it starts with the answer of earlier votes."""
-    if waiting.answer is None:
+    if waiting.form is None:
         return None
-    earlier = waiting.votes[0].answer if waiting.votes else None
-    return SchemaForm(waiting.answer, "answer", earlier) if earlier else SchemaForm(waiting.answer, "answer")
+    earlier = waiting.votes[0].data if waiting.votes else None
+    return SchemaForm(waiting.form, "answer", earlier) if earlier else SchemaForm(waiting.form, "answer")
 
 
 async def _approval_page(
     request: Request, workflow_id: str, question: str, view: ApprovalView, submission: Submission = NO_SUBMISSION
 ) -> Response:
     """Render an approval, with a submission that was rejected or not sent."""
-    waiting = view.open.waiting if view.open else None
+    waiting = view.open
     form = _answer_form(waiting) if waiting else None
     seen, mark = submission.inputs.get("mark", ""), view.preview.mark if view.preview else ""
     values = {
@@ -160,9 +157,9 @@ async def _approval_page(
         "question": question,
         "view": view,
         "waiting": waiting,
-        "baton": view.open.baton if view.open else None,
+        "baton": view.preview.run.baton.to_json_object() if view.preview else None,
         "exhibits": await _exhibit_views(get_sources(request), workflow_id, question, waiting) if waiting else [],
-        "commands_to_sign": decision_commands(workflow_id, waiting.name, waiting) if waiting and waiting.proof else [],
+        "commands_to_sign": decision_commands(workflow_id, waiting.title, waiting) if waiting and waiting.proof else [],
         "fields": form.fields(submission.inputs, submission.faults) if form else [],
         **vars(submission),
         "why": submission.inputs.get("why", ""),
@@ -175,7 +172,7 @@ async def _approval_page(
     return render(request, "approval.html", values, status=submission.status)
 
 
-def _has_approved(name: str, waiting: Waiting | None) -> bool:
+def _has_approved(name: str, waiting: Question | None) -> bool:
     """Return whether a person has already approved."""
     return waiting is not None and name.casefold() in {vote.who.casefold() for vote in waiting.votes}
 
@@ -196,15 +193,16 @@ async def decide_approval(request: Request, fields: Mapping[str, str]) -> Respon
         return await _approval_page(request, workflow_id, question, view, Submission(fields, unsent=view.trouble))
     approved = fields.get("approved") == "yes"
     faults = {"why": fault} if (fault := check_reason(fields.get("why", ""))) else {}
-    answer: Any = view.decided.answer if view.decided else None  # the form of a decided question is gone
-    if approved and view.open and (form := _answer_form(view.open.waiting)) is not None:
+    answer: Any = view.decided.data if view.decided else None  # the form of a decided question is gone
+    if approved and view.open and (form := _answer_form(view.open)) is not None:
         filled = form.parse(fields)
         answer, faults = filled.value, {**faults, **filled.faults}
     if fields.get("approved") not in ("yes", "no"):
         faults["approved"] = "approve or deny"
     if faults:
         return await _approval_page(request, workflow_id, question, view, Submission(fields, faults=faults))
-    operation = Decide(await sources.client(), workflow_id, approved, question=question, answer=answer)
+    choice = APPROVE if approved else DENY
+    operation = Decide(await sources.client(), workflow_id, choice, question, answer)
     try:
         reply = await operation.commit(fields.get("mark", ""), by=viewer.name, why=fields["why"].strip())
     except PipelineError as error:
@@ -231,19 +229,19 @@ class HandoffView:
 
     waiting: WaitingQuestion | None  # None if it does not wait now
     handoffs: RunHandoffs  # all handoffs in the run's history
-    settled: list[tuple[datetime, HandoffDecision]] = field(default_factory=list)
+    settled: list[Settled] = field(default_factory=list)
 
     @property
-    def pending(self) -> PendingHandoff | None:
-        """The handoff, while it waits."""
-        return self.waiting.handoff if self.waiting else None
+    def question(self) -> Question | None:
+        """The question about it, while it waits."""
+        return self.waiting.question if self.waiting else None
 
     @property
     def mark(self) -> str:
         """A digest that changes whenever the page does."""
-        pending = self.pending
-        since = pending.since.isoformat() if pending else ""
-        return digest([since, bool(self.waiting and self.waiting.has_worker), len(self.settled)])[7:23]
+        question = self.question
+        shown = [question.id, len(question.votes)] if question else []
+        return digest([shown, bool(self.waiting and self.waiting.has_worker), len(self.settled)])[7:23]
 
 
 async def read_handoff_view(client: Client, workflow_id: str, handoff_id: str) -> HandoffView:
@@ -251,7 +249,7 @@ async def read_handoff_view(client: Client, workflow_id: str, handoff_id: str) -
     entries = await run_inbox(client, workflow_id)
     handoffs = await read_handoffs(client, workflow_id)
     waiting = next((entry for entry in entries if entry.handoff and entry.handoff.handoff_id == handoff_id), None)
-    settled = [(at, decision) for at, decision in handoffs.run.decided if decision.handoff_id == handoff_id]
+    settled = [settled for settled in handoffs.run.handoff_decisions if settled.handoff_id == handoff_id]
     if waiting is None and not settled and handoff_id not in handoffs.messages:
         raise HTTPException(404, f"{workflow_id!r} has no handoff {handoff_id!r} that waits for a person")
     return HandoffView(waiting, handoffs, settled)
@@ -261,17 +259,20 @@ def _handoff_page(
     request: Request, workflow_id: str, handoff_id: str, view: HandoffView, submission: Submission = NO_SUBMISSION
 ) -> Response:
     """Render a handoff, with a submission that was rejected or not sent."""
-    fields, pending = submission.inputs, view.pending
+    fields, question = submission.inputs, view.question
+    pending = question.handoff if question else None
     message = view.handoffs.messages.get(handoff_id)
     findings = [
         (finding, text_at(message, finding.at) if message and finding.at else None)
         for finding in (pending.findings if pending else [])
     ]
-    mark = Settle.mark_of(pending) if pending else ""
+    mark = Decide.mark_of(question) if question else ""
     values = {
         "workflow_id": workflow_id,
         "view": view,
+        "question": question,
         "pending": pending,
+        "mine": _has_approved(get_viewer(request).name, question),
         "kind": pending_label(pending) if pending else "handoff",
         "findings": findings,
         "message": without_envelope(message or {}),
@@ -280,10 +281,11 @@ def _handoff_page(
         "left": view.handoffs.run.left_micro_usd,
         "ceiling": view.handoffs.run.ceiling_micro_usd,
         "actions": [*pending.actions] if pending else [],
+        "commands_to_sign": [f"baton inbox show {shlex.quote(workflow_id)}"],
         **vars(submission),
         "inputs": {"action": "", "why": "", "usd": "", "patch": "{\n}", **fields},
         "mark": mark,
-        "changed": bool(pending and fields.get("mark") and fields["mark"] != mark),
+        "changed": bool(question and fields.get("mark") and fields["mark"] != mark),
         "action": handoff_path(workflow_id, handoff_id),
         "check": handoff_path(workflow_id, handoff_id).replace("?", "/check?"),
         "events": f"{handoff_path(workflow_id, handoff_id).replace('?', '/events?')}&cursor={view.mark}",
@@ -303,37 +305,37 @@ async def decide_handoff(request: Request, fields: Mapping[str, str]) -> Respons
     workflow_id, handoff_id = query_param(request, "run"), request.query_params.get("handoff", "")
     client = await get_sources(request).client()
     view = await read_handoff_view(client, workflow_id, handoff_id)
-    operation, faults = _parse_form(Settle(client, workflow_id, HandoffAction.ABANDON, handoff_id), fields)
+    operation, faults = _parse_form(Decide(client, workflow_id, HandoffAction.ABANDON, handoff_id), fields)
     if faults:
         return _handoff_page(request, workflow_id, handoff_id, view, Submission(fields, faults=faults))
     who, why = get_viewer(request).name, fields["why"].strip()
     try:
-        await operation.commit(fields.get("mark", ""), by=who, why=why)
-    except NoAnswerError as error:
-        return _handoff_page(request, workflow_id, handoff_id, view, Submission(fields, unsent=str(error)))
+        reply = await operation.commit(fields.get("mark", ""), by=who, why=why)
     except (PipelineError, PatchError) as error:
         view = await read_handoff_view(client, workflow_id, handoff_id)
         return _handoff_page(request, workflow_id, handoff_id, view, Submission(fields, refused=str(error)))
+    if reply is None:
+        return _handoff_page(request, workflow_id, handoff_id, view, Submission(fields, unsent=_LEFT))
     return RedirectResponse(handoff_path(workflow_id, handoff_id), status_code=303)
 
 
-def _parse_form(operation: Settle, fields: Mapping[str, str]) -> tuple[Settle, dict[str, str]]:
+def _parse_form(operation: Decide, fields: Mapping[str, str]) -> tuple[Decide, dict[str, str]]:
     """Return the operation with what a form says, and the form's errors."""
     faults: dict[str, str] = {}
     action_name = fields.get("action", "")
     if action_name not in [member.value for member in HandoffAction]:
         return operation, {"action": "choose what to do"}
-    operation = replace(operation, action=HandoffAction(action_name))
+    operation = replace(operation, choice=HandoffAction(action_name))
     if fault := check_reason(fields.get("why", "").strip()):
         faults["why"] = fault
     try:
-        if operation.action is HandoffAction.EDIT:
-            operation = replace(operation, edit=_parse_patch(fields.get("patch", "")))
+        if operation.choice is HandoffAction.EDIT:
+            operation = replace(operation, data={"patch": _parse_patch(fields.get("patch", ""))})
     except ValueError as error:
         faults["patch"] = str(error)
     try:
-        if operation.action is HandoffAction.TOP_UP:
-            operation = replace(operation, micro_usd=parse_amount(fields.get("usd", "")))
+        if operation.choice is HandoffAction.TOP_UP:
+            operation = replace(operation, data={"micro_usd": parse_amount(fields.get("usd", ""))})
     except ValueError as error:
         faults["usd"] = str(error)
     return operation, faults

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from temporalio.client import Client
 
-from baton.client import PendingHandoff, Waiting, WaitingQuestion, inbox
+from baton.client import PendingHandoff, WaitingQuestion, inbox
 from baton.console.rendering import get_sources, render, stream_changes
 from baton.console.security import page
 from baton.wire.json_values import digest
@@ -90,29 +90,8 @@ async def _read_inbox(client: Client, number: int) -> Inbox:
 
 
 def _entry(waiting: WaitingQuestion) -> Entry:
-    if waiting.approval is not None:
-        return _approval_entry(waiting.workflow_id, waiting.approval)
-    return _handoff_entry(waiting)
-
-
-def _approval_entry(workflow_id: str, waiting: Waiting) -> Entry:
-    return Entry(
-        path=approval_path(workflow_id, waiting.question or ""),
-        workflow_id=workflow_id,
-        kind="approval",
-        title=waiting.name,
-        text=waiting.asks or "",
-        whom=", ".join(waiting.who),
-        since=waiting.since,
-        until=waiting.until,
-        approved=[vote.who for vote in waiting.votes],
-        needs=waiting.needs,
-    )
-
-
-def _handoff_entry(waiting: WaitingQuestion) -> Entry:
-    pending = waiting.handoff
-    if pending is None:
+    question = waiting.question
+    if question is None:
         return Entry(
             handoff_path(waiting.workflow_id, ""),
             waiting.workflow_id,
@@ -121,14 +100,20 @@ def _handoff_entry(waiting: WaitingQuestion) -> Entry:
             waiting.trouble or "",
             until=waiting.deadline,
         )
+    handoff = question.handoff
     return Entry(
-        path=handoff_path(waiting.workflow_id, pending.handoff_id),
+        path=handoff_path(waiting.workflow_id, handoff.handoff_id)
+        if handoff
+        else approval_path(waiting.workflow_id, question.id),
         workflow_id=waiting.workflow_id,
-        kind=pending_label(pending),
-        title=f"{pending.sender} → {pending.receiver}",
-        text=pending.details,
-        since=pending.since,
-        until=pending.until,
+        kind=pending_label(handoff) if handoff else "approval",
+        title=question.title,
+        text=question.text,
+        whom=", ".join(question.who),
+        since=question.since,
+        until=question.until,
+        approved=[vote.who for vote in question.votes],
+        needs=question.needs,
     )
 
 

@@ -9,7 +9,6 @@ from pydantic import BaseModel, Field, JsonValue, PrivateAttr, StringConstraints
 from baton.core.artifacts import ArtifactRef
 from baton.core.baton import Baton, BatonPatch, BatonT
 from baton.core.budget import Budget
-from baton.core.decisions import Decided, Waiting
 from baton.core.history import Outcome, Reported, Spend, StepKind
 from baton.core.inputs import INPUT_NAME, MAX_INPUTS, encode_inputs
 from baton.core.pages import PAGE, read_page
@@ -23,10 +22,11 @@ from baton.core.past import (
     check_outcome,
     check_personal_data,
 )
+from baton.core.questions import Question, Settled
 from baton.core.stages import OnReport
 from baton.core.verdict import Verdict
 from baton.wire.json_values import Json, find_excess
-from baton.wire.records import CompactRecord, Integer, Name, Sha256Hex, Statement
+from baton.wire.records import CompactRecord, Integer, Name, Sha256Hex, Statement, Timestamp
 
 TraceHeader = Annotated[str, StringConstraints(pattern=r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")]
 """A W3C trace context header of version 00, which is what Baton itself writes."""
@@ -219,6 +219,24 @@ class PipelineStatus(StrEnum):
     FAILED = "FAILED"
 
 
+class Waiting(CompactRecord):
+    """A step in progress.
+
+    Attributes:
+        kind: `"stage"`, `"fan_out"`, `"child"`, `"sleep"` or `"approval"`.
+        name: The name of the step, or the title of the approval.
+        seq: The step's number.
+        since: When it began (workflow time).
+        until: The deadline of an approval, or the end of a sleep.
+    """
+
+    kind: str
+    name: str
+    seq: Integer
+    since: Timestamp
+    until: Timestamp | None = None
+
+
 class Overview(CompactRecord):
     """The answer of the query `status`.
 
@@ -226,7 +244,8 @@ class Overview(CompactRecord):
         status: Running, waiting for a person, suspended until a worker can run a stage, completed or failed.
         task_id: The task's id.
         seq: How many steps the code has started.
-        waiting_for: Steps in progress and open approvals, in step order.
+        waiting_for: Steps in progress, approvals included, in step order.
+        questions: What is asked of people, the oldest first.
         spend: The total cost of all accepted steps.
         billed: The total charged, rejected attempts included; absent if equal to `spend`.
         remaining_micro_usd: The rest of the budget; absent without a budget.
@@ -239,6 +258,7 @@ class Overview(CompactRecord):
     task_id: str
     seq: Integer
     waiting_for: list[Waiting] = Field(default_factory=list)
+    questions: list[Question] = Field(default_factory=list)
     spend: Spend = Spend()
     billed: Spend | None = None
     remaining_micro_usd: Integer | None = None
@@ -482,7 +502,7 @@ class StageResult(CompactRecord):
     __baton_has_output__: ClassVar[bool] = True
 
 
-_VALUES: Mapping[StepKind, type[BaseModel]] = {StepKind.APPROVAL: Decided, StepKind.CHILD: PipelineResult}
+_VALUES: Mapping[StepKind, type[BaseModel]] = {StepKind.APPROVAL: Settled, StepKind.CHILD: PipelineResult}
 """The form of an outcome's value, by the kind of its step; that of other kinds is the pipeline's own."""
 
 

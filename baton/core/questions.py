@@ -1,16 +1,23 @@
-"""What a run asks people, as its memo holds it: readers need neither a worker nor a query."""
+"""What a run asks people and how they answer: an approval, or what becomes of a handoff that waits.
 
+Questions are in the run's memo and history, so that readers need neither a worker nor a query.
+"""
+
+import json
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
-from typing import Self
+from typing import Any, ClassVar, Self, TypeVar
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
-from baton.core.decisions import Vote, Waiting
 from baton.core.exhibits import Exhibit
-from baton.core.pending import PendingHandoff
-from baton.wire.records import CompactRecord, Count
+from baton.core.pending import FORMS, HandoffAction, PendingHandoff
+from baton.wire.json_values import Json, canonical_json, digest, pae
+from baton.wire.records import CompactRecord, Count, Integer, Name, Timestamp
 
+FormT = TypeVar("FormT", bound=BaseModel)
+
+APPROVE, DENY = "approve", "deny"
+"""The choices of an approval."""
 ASKED = "baton.asked"
 """The activity whose input is a question that its run's memo holds in part."""
 MAX_MEMO_BYTES = 1_600
@@ -18,55 +25,237 @@ MAX_MEMO_BYTES = 1_600
 _MIN_SHARE = 500  # of one of several questions, in bytes
 _LENGTHS = (300, 100, 30)  # of the texts of a question that is cut, in characters
 _MAX_CUT_ENTRIES = 5
-_LATEST = datetime.max.replace(tzinfo=UTC)
+_MAX_TITLE_LENGTH = 200
+_VERBS = {
+    APPROVE: "approved",
+    DENY: "denied",
+    HandoffAction.RELEASE: "released",
+    HandoffAction.TOP_UP: "topped up",
+    HandoffAction.REQUEUE: "requeued",
+    HandoffAction.EDIT: "edited",
+    HandoffAction.ABANDON: "abandoned",
+}
+
+
+class Choice(CompactRecord):
+    """A possible answer.
+
+    Attributes:
+        name: `"approve"` or `"deny"`; about a handoff a `HandoffAction`.
+        form: The JSON Schema of the data that an answer with this choice has; None if it has none.
+        alone: Whether one person is enough, however many must agree on another choice.
+    """
+
+    name: Name
+    form: dict[str, Json] | None = None
+    alone: bool = False
+
+
+class Vote(CompactRecord):
+    """One person's answer.
+
+    Attributes:
+        who: The person.
+        choice: Their choice.
+        why: Their reason.
+        at: When it was counted (workflow time).
+        via: `"update"` or `"signal"`.
+        data: What the choice's form asks for.
+        key: The id of the key that signed the answer, verified by a worker; absent if unsigned.
+        signature: The signature over `Answer.statement`.
+    """
+
+    who: Name
+    choice: Name
+    why: str = ""
+    at: Timestamp
+    via: str
+    data: Json = None
+    key: str | None = None
+    signature: str | None = None
+
+
+class Answer(CompactRecord):
+    """A person's answer to a question: the argument of the update and signal `answer`.
+
+    Attributes:
+        choice: One of the question's choices.
+        who: The person.
+        why: Their reason.
+        question: The question's id; an answer to another question is refused. `baton.client.decide` reads it from the
+            run by default, and takes a title or a handoff's id as well.
+        digest: The digest of everything shown; an answer about anything else is refused. Read from the run by default.
+        data: What the choice's form asks for.
+        key: The id of the key that signed the answer.
+        signature: The signature over `statement`, in base64url.
+
+    Example:
+        >>> Answer(choice="approve", who="ann", why="tests are green").choice
+        'approve'
+    """
+
+    __baton_most_bytes__: ClassVar[int] = 64 * 1024
+
+    choice: Name
+    who: Name
+    why: str = ""
+    question: str | None = None
+    digest: str | None = None
+    data: Json = None
+    key: str | None = None
+    signature: str | None = None
+
+    @property
+    def statement(self) -> bytes:
+        """The signed bytes: the answer without its signature, bound to its purpose."""
+        return pae("application/vnd.baton.answer+json", canonical_json(self.model_dump(exclude={"signature"})))
+
+
+class Settled(CompactRecord):
+    """How a question was answered, as `Pipeline.approve` and `Pipeline.ask` return it.
+
+    Attributes:
+        question: The question's id.
+        title: The question's title.
+        choice: What was chosen.
+        who: The person, or the people, or `"deadline"`.
+        why: The reason.
+        at: When it was decided (workflow time).
+        digest: The digest of everything shown.
+        via: `"update"`, `"signal"` or `"deadline"`.
+        data: What the choice's form asks for; `answer_as` returns it typed.
+        missing: How many more people have to agree; above zero only in the reply to one of several.
+        votes: Each person's answer in order, if several had to agree or an answer was signed.
+        asked: The digest of what was shown and asked, without the baton (`Question.asked`).
+        terms: The digest of who had to decide and how (`Question.terms`).
+        handoff_id: The handoff, if the question was about one.
+    """
+
+    question: str
+    title: Name
+    choice: Name
+    who: Name
+    why: str = ""
+    at: Timestamp
+    digest: str
+    via: str
+    data: Json = None
+    missing: Integer = Field(default=0, ge=0)
+    votes: list[Vote] = Field(default_factory=list)
+    asked: str = ""
+    terms: str = ""
+    handoff_id: str | None = None
+
+    @property
+    def approved(self) -> bool:
+        """Whether the answer is a yes."""
+        return self.choice == APPROVE
+
+    @property
+    def verb(self) -> str:
+        """What was done, as a past participle such as `approved`."""
+        return verb_of(self.choice)
+
+    @property
+    def micro_usd(self) -> int:
+        """The amount of a top-up, in millionths of a US dollar."""
+        amount = self.data.get("micro_usd") if isinstance(self.data, dict) else None
+        return amount if self.choice == HandoffAction.TOP_UP and isinstance(amount, int) else 0
+
+    @property
+    def text(self) -> str:
+        """What was decided, by whom and when."""
+        return f"{self.title!r} was {self.verb} by {self.who} at {self.at:%Y-%m-%d %H:%M:%S}Z"
+
+    def answer_as(self, form: type[FormT]) -> FormT:
+        """Return the data as the model that was passed to `Pipeline.approve`."""
+        return form.model_validate_json(json.dumps(self.data))
 
 
 class Question(CompactRecord):
-    """A question to people: an approval, or what to do with a handoff that waits. One of the two is set.
+    """A question to people: an approval, or what becomes of a handoff.
 
     Attributes:
-        approval: The approval, with its votes so far and the digest that they are bound to.
-        handoff: The handoff.
+        id: The step and a nonce. Each answer names one question.
+        seq: The number of its step.
+        title: The approval's title, or the handoff's sender and receiver.
+        asks: The text of an approval's question.
+        since: When it was asked (workflow time).
+        until: The deadline.
+        choices: The possible answers.
+        shows: What an approval shows; in a list with long texts cut.
+        handoff: The handoff that it is about; None for an approval.
+        needs: How many different people have to agree.
+        who: Who may decide, names and `group:` names; anybody if empty.
+        proof: Whether only signed answers count.
+        votes: The votes so far.
+        digest: The digest of everything shown and asked, and of the baton; answers are bound to it.
         is_whole: Whether nothing is cut.
     """
 
-    approval: Waiting | None = None
+    id: str
+    seq: Integer
+    title: Name
+    asks: str = ""
+    since: Timestamp
+    until: Timestamp
+    choices: list[Choice]
+    shows: list[Exhibit] = Field(default_factory=list)
     handoff: PendingHandoff | None = None
+    needs: Integer = Field(default=1, ge=1)
+    who: list[str] = Field(default_factory=list)
+    proof: bool = False
+    votes: list[Vote] = Field(default_factory=list)
+    digest: str | None = None
     is_whole: bool = True
 
     @property
-    def id(self) -> str:
-        """The question's or the handoff's id."""
-        return self.handoff.handoff_id if self.handoff else (self.approval and self.approval.question) or ""
-
-    @property
-    def seq(self) -> int:
-        """The number of its step."""
-        entry = self.handoff or self.approval
-        return entry.seq if entry else 0
-
-    @property
-    def title(self) -> str:
-        """The approval's title, or the handoff's sender and receiver."""
-        if self.handoff:
-            return f"{self.handoff.sender} → {self.handoff.receiver}"
-        return self.approval.name if self.approval else ""
-
-    @property
-    def asks(self) -> str:
+    def text(self) -> str:
         """What is asked, or why the handoff waits."""
-        return self.handoff.details if self.handoff else (self.approval and self.approval.asks) or ""
+        return self.handoff.details if self.handoff else self.asks
 
     @property
-    def until(self) -> datetime:
-        """The deadline."""
-        entry = self.handoff or self.approval
-        return (entry and entry.until) or _LATEST
+    def subject(self) -> str:
+        """The id of the handoff, about which a later question replaces this one; of an approval its own id."""
+        return self.handoff.handoff_id if self.handoff else self.id
 
     @property
-    def choices(self) -> tuple[str, ...]:
-        """The possible decisions."""
-        return tuple(action.value for action in self.handoff.actions) if self.handoff else ("approve", "deny")
+    def form(self) -> dict[str, Json] | None:
+        """The JSON Schema of what an approver fills in, or None."""
+        choice = self.choice(APPROVE)
+        return choice.form if choice else None
+
+    @property
+    def terms(self) -> str:
+        """The digest of who decides and how, as a restored answer must have it."""
+        choices = [choice.model_dump() for choice in self.choices]
+        return digest({"choices": choices, "needs": self.needs, "who": self.who, "proof": self.proof})
+
+    @property
+    def asked(self) -> str:
+        """The digest of all that is shown and asked, without the baton and the question's id."""
+        shown = [{"title": item.title, "form": item.form, "digest": item.digest} for item in self.shows]
+        about: Json = self.title
+        if self.handoff is not None:  # whose id stands for its sender, which a replay without keys does not know
+            about = self.handoff.model_dump(mode="json", exclude={"sender"})
+        return digest({"about": about, "asks": self.asks, "shows": shown, "terms": self.terms})
+
+    @property
+    def excerpt(self) -> Self:
+        """The question with long texts cut to their beginnings."""
+        return self.model_copy(update={"shows": [exhibit.excerpt for exhibit in self.shows]})
+
+    def digest_with(self, baton: str) -> str:
+        """Return the digest of everything shown and asked, given the digest of the baton."""
+        return digest({"question": self.id, "asked": self.asked, "baton": baton})
+
+    def choice(self, name: str) -> Choice | None:
+        """Return a choice by name, or None."""
+        return next((choice for choice in self.choices if choice.name == name), None)
+
+    def answer(self, choice: str, *, who: str, why: str = "", data: Json = None) -> Answer:
+        """Return an answer to exactly this."""
+        return Answer(choice=choice, who=who, why=why, question=self.id, digest=self.digest, data=data)
 
     def cut_to(self, size: int) -> Self | None:
         """Return it with texts as long as they fit into ``size`` bytes of JSON, or None."""
@@ -76,12 +265,37 @@ class Question(CompactRecord):
         """Yield it whole, then cut, each version smaller than the one before."""
         yield self
         for length in _LENGTHS:
-            update = {
-                "is_whole": False,
-                "approval": self.approval and _cut_approval(self.approval, length),
-                "handoff": self.handoff and _cut_handoff(self.handoff, length),
-            }
-            yield self.model_copy(update=update)
+            yield self.model_copy(update={"is_whole": False, **_cut(self, length)})
+
+
+def verb_of(choice: str) -> str:
+    """Return a choice as a past participle, such as `approved`."""
+    return _VERBS.get(choice, choice)
+
+
+def approval_choices(form: type[BaseModel] | None) -> list[Choice]:
+    """Return the choices of an approval, whose yes may have a form."""
+    return [
+        Choice(name=APPROVE, form=None if form is None else form.model_json_schema()),
+        Choice(name=DENY, alone=True),
+    ]
+
+
+def handoff_choices(handoff: PendingHandoff) -> list[Choice]:
+    """Return what can become of a handoff; one person may abandon it."""
+    return [
+        Choice(
+            name=action.value,
+            form=FORMS[action].model_json_schema() if action in FORMS else None,
+            alone=action is HandoffAction.ABANDON,
+        )
+        for action in handoff.actions
+    ]
+
+
+def handoff_title(handoff: PendingHandoff) -> str:
+    """Return the title of the question about a handoff."""
+    return f"{handoff.sender} → {handoff.receiver}"[:_MAX_TITLE_LENGTH]
 
 
 class OpenQuestions(CompactRecord):
@@ -90,18 +304,26 @@ class OpenQuestions(CompactRecord):
     Attributes:
         questions: The one that opened or changed last, then the nearest deadlines.
         more: How many others there are.
+        settled: How the last one about a handoff was answered, with its texts cut; that of an approval is in the
+            outcome of its step.
     """
 
     questions: list[Question] = Field(default_factory=list)
     more: Count = 0
+    settled: Settled | None = None
 
 
-def summarize_questions(questions: Iterable[Question], newest: str | None = None) -> OpenQuestions:
+def summarize_questions(
+    questions: Iterable[Question], newest: str | None = None, settled: Settled | None = None
+) -> OpenQuestions:
     """Return open questions as they fit into a memo, the newest first."""
     ordered = sorted(questions, key=lambda question: (question.id != newest, question.until))
     share = max(MAX_MEMO_BYTES // max(len(ordered), 1), _MIN_SHARE)
     listed: list[Question] = []
     remaining = MAX_MEMO_BYTES
+    if settled is not None:
+        settled = _cut_settled(settled)
+        remaining -= _size(settled)
     for question in ordered:
         version = question.cut_to(min(share, remaining))
         if version is None and not listed:
@@ -110,31 +332,36 @@ def summarize_questions(questions: Iterable[Question], newest: str | None = None
             break
         listed.append(version)
         remaining -= _size(version)
-    return OpenQuestions(questions=listed, more=len(ordered) - len(listed))
+    return OpenQuestions(questions=listed, more=len(ordered) - len(listed), settled=settled)
 
 
-def _size(question: Question) -> int:
-    return len(question.model_dump_json().encode())
+def _size(record: CompactRecord) -> int:
+    return len(record.model_dump_json().encode())
 
 
-def _cut_approval(approval: Waiting, length: int) -> Waiting:
-    form = None
-    if approval.answer is not None:
-        required = approval.answer.get("required")
-        names = required if isinstance(required, list) else []
-        form = {"required": [str(name)[:length] for name in names[:_MAX_CUT_ENTRIES]]}
-    update = {
-        "asks": approval.asks and approval.asks[:length],
-        "shows": [_cut_exhibit(exhibit, length) for exhibit in approval.shows[: length // 100]],
-        "answer": form,
-        "who": [name[:length] for name in approval.who[:_MAX_CUT_ENTRIES]],
-        "votes": [_cut_vote(vote, length) for vote in approval.votes[:_MAX_CUT_ENTRIES]],
+def _cut(question: Question, length: int) -> dict[str, Any]:
+    """Return the members of a question that are cut."""
+    return {
+        "asks": question.asks[:length],
+        "shows": [_cut_exhibit(exhibit, length) for exhibit in question.shows[: length // 100]],
+        "choices": [_cut_choice(choice, length) for choice in question.choices],
+        "handoff": question.handoff and _cut_handoff(question.handoff, length),
+        "who": [name[:length] for name in question.who[:_MAX_CUT_ENTRIES]],
+        "votes": [_cut_vote(vote, length) for vote in question.votes[:_MAX_CUT_ENTRIES]],
     }
-    return approval.model_copy(update=update)
+
+
+def _cut_choice(choice: Choice, length: int) -> Choice:
+    if choice.form is None:
+        return choice
+    required = choice.form.get("required")
+    names = required if isinstance(required, list) else []
+    form: dict[str, Json] = {"required": [str(name)[:length] for name in names[:_MAX_CUT_ENTRIES]]}
+    return choice.model_copy(update={"form": form})
 
 
 def _cut_vote(vote: Vote, length: int) -> Vote:
-    return Vote(who=vote.who[:length], approved=vote.approved, at=vote.at, via=vote.via)
+    return Vote(who=vote.who[:length], choice=vote.choice, at=vote.at, via=vote.via)
 
 
 def _cut_exhibit(exhibit: Exhibit, length: int) -> Exhibit:
@@ -149,3 +376,13 @@ def _cut_handoff(handoff: PendingHandoff, length: int) -> PendingHandoff:
         "findings": [],
     }
     return handoff.model_copy(update=update)
+
+
+def _cut_settled(settled: Settled) -> Settled:
+    """Return what a memo holds of an answer: an edit is in the history as an outcome of its own."""
+    update = {
+        "why": settled.why[: _LENGTHS[0]],
+        "data": {"micro_usd": settled.micro_usd} if settled.micro_usd else None,
+        "votes": [_cut_vote(vote, _LENGTHS[1]) for vote in settled.votes[:_MAX_CUT_ENTRIES]],
+    }
+    return settled.model_copy(update=update)

@@ -14,7 +14,6 @@ from typing import Any
 from pydantic import JsonValue
 
 from baton.core.baton import Baton
-from baton.core.decisions import Decided
 from baton.core.history import Conflict, HistoryEntry, Outcome, Spend, StepKind, fold_change, restored_baton
 from baton.core.messages import PipelineResult, StageReturn
 from baton.core.patching import (
@@ -24,6 +23,7 @@ from baton.core.patching import (
     patch_effect,
     same_json,
 )
+from baton.core.questions import Settled
 from baton.core.stages import field_set
 from baton.errors import PatchError, RecordedBatonError
 from baton.wire.json_values import digest
@@ -244,17 +244,17 @@ class PipelineState:
         events = [event for branch in branches for event in branch.events]
         return self._finish(entries, effect, value, events)
 
-    def record_decision(self, seq: int, decided: Decided) -> Outcome:
-        """Record how an approval ended; it changes no field of the baton."""
+    def record_decision(self, seq: int, settled: Settled) -> Outcome:
+        """Record how a question was answered; it changes no field of the baton."""
         entry = HistoryEntry(
             seq=seq,
-            stage_id=decided.approval,
+            stage_id=settled.title,
             kind=StepKind.APPROVAL,
-            timestamp=decided.at,
-            by=decided.who,
-            why=decided.why,
+            timestamp=settled.at,
+            by=settled.who,
+            why=settled.why,
         )
-        return self._finish([entry], value=decided.model_dump(mode="json"))
+        return self._finish([entry], value=settled.model_dump(mode="json"))
 
     def record_sleep(self, seq: int, name: str, at: datetime) -> Outcome:
         """Record that a sleep ended; it changes no field of the baton."""

@@ -14,7 +14,8 @@ from baton.core import stages
 from baton.core.baton import Baton
 from baton.core.history import Spend, StepKind
 from baton.core.messages import PipelineInput, StageReturn
-from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.core.pending import HandoffAction, PendingHandoff
+from baton.core.questions import Settled
 from baton.core.receivers import ReceiverRequirements
 from baton.core.verdict import Disposition
 from baton.errors import PatchError, RoutingError, StageFailedError
@@ -168,7 +169,7 @@ def _describe_error(error: Exception) -> str:
 ATTEMPTS = 3
 """How often a handoff without an answer is sent, evenly over the available time."""
 
-Ask = Callable[[PendingHandoff, timedelta], Awaitable[HandoffDecision]]
+Ask = Callable[[PendingHandoff, timedelta], Awaitable[Settled]]
 Takes = Callable[[Baton, ReceivedHandoff], Mapping[str, Json]]
 
 
@@ -433,7 +434,6 @@ class Exchange:
         if self._ask is None:
             self.pipeline._handlers.visibility.show_rejected(f"hand off to {to.agent}"[:200])
             raise StageFailedError(reason)
-        since = workflow.now()
         pending = PendingHandoff(
             handoff_id=handoff_id,
             seq=seq,
@@ -442,28 +442,26 @@ class Exchange:
             fate=Disposition.ESCALATE,
             details=reason,
             attempts=attempts,
-            since=since,
-            until=since + within,
             only_as_sent=True,
         )
         decision = await self._decision_or_answer(pending, within)
         if decision is None:
             self.note(f"{to.agent!r} answered handoff {handoff_id} after all; no decision is needed")
             return False
-        if decision.action is not HandoffAction.REQUEUE:
+        if decision.choice != HandoffAction.REQUEUE:
             late_answer = self._outbox.answer(handoff_id)
             suffix = "" if late_answer is None else f" (since then {to.agent!r} answered {late_answer.answer.value})"
             raise StageFailedError(f"{reason}; {decision.who} gave it up: {decision.why}{suffix}")
         return True
 
-    async def _decision_or_answer(self, pending: PendingHandoff, within: timedelta) -> HandoffDecision | None:
+    async def _decision_or_answer(self, pending: PendingHandoff, within: timedelta) -> Settled | None:
         """Return the person's decision, or None if the receiver answers first."""
         assert self._ask is not None  # noqa: S101 - the caller has checked
-        handoff_id, inbox = pending.handoff_id, self.pipeline._handoffs.escalation.inbox
+        handoff_id, escalation = pending.handoff_id, self.pipeline._handoffs.escalation
         asking = asyncio.ensure_future(self._ask(pending, within))
 
         def is_answered() -> bool:
-            return self._outbox.answer(handoff_id) is not None and not inbox.has_decision(handoff_id)
+            return self._outbox.answer(handoff_id) is not None and not escalation.is_decided(handoff_id)
 
         await cancel_once(lambda: asking.done() or is_answered(), [asking])
         return None if asking.cancelled() else asking.result()

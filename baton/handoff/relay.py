@@ -39,6 +39,7 @@ from baton.handoff.records import (
 )
 from baton.handoff.sealed import SealError
 from baton.personal.records import merge_payloads
+from baton.runtime.questions import check_deciders
 from baton.telemetry.trace import FOLLOWS, span_after, task_traceparent
 from baton.wire.json_values import digest, find_unwritable, format_digest, sha256
 
@@ -191,6 +192,10 @@ class HandoffTerms:
         constraints: Rules of the form `key:value` that every handoff carries.
         attempts: How often a handoff that its sender can correct is tried before a person is asked.
         within: How long a pending handoff waits for a person before it is abandoned.
+        needs: How many different people must agree on what becomes of it; one may abandon it.
+        who: Who may decide about it: names, or `"group:leads"` for a group in the workers' file of deciders; anybody
+            if empty.
+        proof: Whether only decisions count that are signed with the key of a decider in that file.
         ask_when_failed: Whether a stage that raised for good waits for a person; otherwise its error reaches the
             pipeline's code, as that of a stage whose patches were rejected always does.
         expires: After how long a handoff expires, a day by default; None for never. A stage that waits longer for a
@@ -200,7 +205,7 @@ class HandoffTerms:
         verbatim_turns: How many of the newest turns stay word for word, at least 1.
 
     Raises:
-        ValueError: `expires`, `compress_above` or `verbatim_turns` is out of its range.
+        ValueError: `expires`, `compress_above`, `verbatim_turns`, `needs` or `who` is out of its range.
 
     Example:
         >>> HandoffTerms(constraints=("maxResponseTokens:2000",)).attempts
@@ -210,12 +215,18 @@ class HandoffTerms:
     constraints: tuple[str, ...] = ()
     attempts: int = MAX_ATTEMPTS
     within: timedelta = timedelta(days=7)
+    needs: int = 1
+    who: Sequence[str] = ()
+    proof: bool = False
     ask_when_failed: bool = False
     expires: timedelta | None = EXPIRES
     compress_above: float = DEFAULT_THRESHOLD
     verbatim_turns: int = DEFAULT_KEEP
 
     def __post_init__(self) -> None:
+        if isinstance(self.who, str):
+            raise TypeError("who is a str; expected a list")
+        check_deciders(self.who, self.needs)
         if self.expires is not None and self.expires <= timedelta():
             raise ValueError(f"expires is {self.expires}; give a time above zero, or None for never")
         if not 0 < self.compress_above <= 1:

@@ -68,7 +68,6 @@ class OutgoingHandoff:
         handoff_id: The handoff, the same in all attempts.
         receivers: All stages of a fan-out.
         sent: How often it was sent.
-        escalations: How often a person was asked about it.
         outages: How often its stage could not begin because storage was down.
         tries: How often its stage ran and raised before it had to wait for storage or a worker.
         rejections: How often it was rejected in a way that its sender can correct.
@@ -84,7 +83,6 @@ class OutgoingHandoff:
     handoff_id: str
     receivers: Sequence[str] = ()
     sent: int = 0
-    escalations: int = 0
     outages: int = 0
     tries: int = 0
     rejections: int = 0

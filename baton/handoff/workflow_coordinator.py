@@ -25,7 +25,6 @@ from baton.core.history import Outcome, Spend, StepKind
 from baton.core.messages import PipelineInput, PipelineResult, SpanId, StageInput, StageReturn
 from baton.core.past import ChildHandoff
 from baton.core.patching import patch_effect
-from baton.core.pending import HandoffDecision
 from baton.core.state import PipelineState
 from baton.core.turns import Turn
 from baton.core.verdict import PENDING_HANDOFF, Code, Disposition, Verdict, disposition_of
@@ -50,7 +49,7 @@ from baton.runtime.workflow_handlers import RunHandlers
 from baton.telemetry.metrics import RECEIVER_FAILED, ROLLBACKS
 from baton.wire.money import MAX_USD, MICRO_PER_USD, to_usd
 from baton.wire.names import SEALS
-from baton.wire.records import Integer, Record
+from baton.wire.records import Record
 from baton.wire.text import describe_faults
 
 _UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -93,11 +92,6 @@ class _RelayState(Record):
     personal_data: dict[str, JsonValue]
 
 
-class _Told(Record):
-    about: str
-    decision: HandoffDecision
-
-
 class HandoffState(Record):
     """The state that a coordinator carries over."""
 
@@ -107,9 +101,6 @@ class HandoffState(Record):
     upstream: Spend = Spend()
     released: dict[str, str] = Field(default_factory=dict)
     on_record: bool | None = None
-    decided: list[HandoffDecision] = Field(default_factory=list)
-    asked: Integer = 0
-    told: list[_Told] = Field(default_factory=list)
     relay: _RelayState | None = None
 
 
@@ -118,7 +109,7 @@ class HandoffCoordinator:
 
     Attributes:
         account: The pipeline's budget.
-        escalation: The handoffs that wait for a person.
+        escalation: Asks people.
     """
 
     def __init__(
@@ -132,7 +123,7 @@ class HandoffCoordinator:
         contracting: ContractIssuer | None = None,
     ) -> None:
         self.account = account
-        self.escalation = Escalation(handlers, state, account, terms.within, publish)
+        self.escalation = Escalation(handlers, state, account, terms, publish)
         self._handlers = handlers
         self._state = state
         self._relay = relay

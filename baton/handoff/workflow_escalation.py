@@ -1,10 +1,10 @@
-"""Escalation: a handoff waits for a person, whose decision is recorded, then applied.
+"""Escalation: people are asked, and their decision is recorded, then applied.
 
 Until then, the baton is as it was before the handoff.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -14,34 +14,33 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 
 from baton.budget.workflow import BudgetAccount
-from baton.core.decisions import Decided
 from baton.core.history import Outcome, Spend
 from baton.core.messages import PipelineResult, PipelineStatus
-from baton.core.patching import shorten_findings
-from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.core.patching import patch_effect, shorten_findings
+from baton.core.pending import FORMS, EditForm, HandoffAction, PendingHandoff, TopUpForm
+from baton.core.questions import Question, Settled, handoff_choices, handoff_title
 from baton.core.state import PipelineState
 from baton.core.verdict import Code, Disposition, HandoffStatus, Verdict
 from baton.errors import PatchError, StageFailedError
+from baton.handoff.relay import HandoffTerms
 from baton.handoff.workflow_attempt import OutgoingHandoff
-from baton.handoff.workflow_inbox import Inbox, newest_that_fit
 from baton.ledger.entries import usable_name
 from baton.ledger.records import RECORD, AuditCost, AuditEntry, Kind
 from baton.runtime.workflow_handlers import RunHandlers
+from baton.runtime.workflow_questions import Asking
 from baton.safety.scan import unsafe_digests
 from baton.telemetry.metrics import ROLLBACKS
-from baton.wire.json_values import digest, find_unwritable
-
-_Record = Callable[[Kind, str, str, HandoffDecision | None], Awaitable[None]]
+from baton.wire.json_values import find_unwritable
+from baton.wire.money import MAX_USD, MICRO_PER_USD, to_usd
 
 _MAX_DETAILS_LENGTH = 1_000
 _MAX_SUMMARY_LENGTH = 200
 
 
 class Escalation:
-    """Asks a person about handoffs, and applies the decisions.
+    """Asks people, and applies what they decide about handoffs.
 
     Attributes:
-        inbox: The pending handoffs.
         on_record: Whether the run's events are recorded; None until a worker has answered.
         released: Who released which text, by the text's digest; the text passes from then on.
     """
@@ -51,85 +50,81 @@ class Escalation:
         handlers: RunHandlers,
         state: PipelineState,
         account: BudgetAccount,
-        within: timedelta,
+        terms: HandoffTerms,
         publish: Callable[[Outcome], None],
     ) -> None:
-        self.inbox = Inbox(state, account, handlers.board)
-        handlers.pending_handoffs = self.inbox.pending
         self.on_record: bool | None = None
         self.released: dict[str, str] = {}
         self._handlers = handlers
         self._state = state
         self._account = account
-        self._within = within
+        self._terms = terms
         self._publish = publish
-        self._questions = 0
-        self._recording: asyncio.Future[None] | None = None
-        self._decisions: list[dict[str, Any]] = []  # on questions of the pipeline's code, in order
-        self._decisions_to_replay: list[dict[str, Any]] = []  # of the previous run, until the code asks again
 
     def carried(self) -> dict[str, JsonValue]:
-        """Return the state that the next run restores after continue-as-new."""
-        return {
-            "released": {**self.released},
-            "on_record": self.on_record,
-            "decided": self.inbox.carried(),
-            "asked": self._questions,
-            "told": newest_that_fit(self._decisions),
-        }
+        """Return the state that the next run restores after continue-as-new.
+
+        No answer is carried: a run continues between steps, and an answer is in its step's outcome or applied.
+        """
+        return {"released": {**self.released}, "on_record": self.on_record}
 
     def restore(self, carried: Mapping[str, Any]) -> None:
         """Restore the state of the previous run."""
         self.released = carried.get("released", {})
         self.on_record = carried.get("on_record")
-        self.inbox.restore(carried.get("decided", ()))
-        self._questions = carried.get("asked", 0)
-        self._decisions = [*carried.get("told", ())]
-        self._decisions_to_replay = [*self._decisions]
 
-    async def ask(self, pending: PendingHandoff, within: timedelta, task_id: str) -> HandoffDecision:
-        """Wait for a person's decision about a handoff that the pipeline's code sends, and record both."""
-        key = digest(pending.model_dump(mode="json", exclude={"since", "until"}))
-        for earlier in self._decisions_to_replay:
-            if earlier["about"] == key:
-                self._decisions_to_replay.remove(earlier)
-                return HandoffDecision.model_validate(earlier["decision"], strict=False)
-        pending = pending.model_copy(update={"until": pending.until or workflow.now() + within})
-        visibility, name = self._handlers.visibility, f"hand off to {pending.receiver}"[:_MAX_SUMMARY_LENGTH]
+    def asking(self, pending: PendingHandoff, within: timedelta) -> Asking:
+        """Return the question about a handoff; who decides it is in the pipeline's terms."""
+        question = Question(
+            id="",
+            seq=pending.seq,
+            title=handoff_title(pending),
+            since=workflow.now(),
+            until=workflow.now() + within,
+            choices=handoff_choices(pending),
+            handoff=pending,
+            needs=self._terms.needs,
+            who=[*self._terms.who],
+            proof=self._terms.proof,
+        )
+        return Asking(question, within, HandoffAction.ABANDON.value, FORMS, self._effect_refusal)
+
+    def is_decided(self, handoff_id: str) -> bool:
+        """Return whether people have decided about a handoff, though it is not in effect yet."""
+        return any(settled.handoff_id == handoff_id for settled in self._handlers.board.under_way())
+
+    async def ask(
+        self, asking: Asking, name: str, task_id: str, apply: Callable[[Settled], None] | None = None
+    ) -> Settled:
+        """Ask people, and record their answer before anything follows from it.
+
+        Args:
+            asking: The question.
+            name: The step that it is about.
+            task_id: The task.
+            apply: Puts the answer into effect; until then others are checked against it.
+        """
+        board, visibility = self._handlers.board, self._handlers.visibility
+        is_handoff = asking.question.handoff is not None
+        status = PipelineStatus.PENDING_HANDOFF if is_handoff else PipelineStatus.WAITING
         try:
-            with visibility.show_waiting(PipelineStatus.PENDING_HANDOFF, name, pending.until):
-                decision = await self._await_decision(pending, within, task_id)
+            with board.opened(asking) as question:
+                recording = asyncio.ensure_future(self._record_wait(question, task_id))
+                try:
+                    with visibility.show_waiting(status, name, question.until):
+                        settled = await board.wait(question, asking)
+                        await recording
+                        await self._record_settled(question, settled, task_id)
+                finally:
+                    recording.cancel()
+                if apply is not None:
+                    apply(settled)
         finally:
-            self.inbox.mark_done(pending.handoff_id)  # the pipeline's code applies it
-            visibility.resume()
-        self._decisions.append({"about": key, "decision": decision.model_dump(mode="json")})
-        return decision
-
-    async def _await_decision(self, pending: PendingHandoff, within: timedelta, task_id: str) -> HandoffDecision:
-        """Wait for the decision about a handoff; it is recorded unless the run's workers have no ledger."""
-        if self.on_record is False:
-            return await self.inbox.wait(pending, within)
-        self._questions += 1
-        question = self._questions
-
-        async def record(kind: Kind, status: str, details: str, decision: HandoffDecision | None) -> None:
-            entry = _audit_entry(
-                kind=kind,
-                task_id=task_id,
-                event_id=pending.handoff_id,
-                execution=question,
-                status=status,
-                details=details,
-                to_agent=pending.receiver,
-            )
-            await self._record_entry(entry, pending.seq, decision)
-
-        return await _recorded_decision(self.inbox, pending, within, record)
+            visibility.resume(None if board.open_now() else name)
+        return settled
 
     async def resolve(self, outgoing: OutgoingHandoff, verdict: Verdict, fate: Disposition, sender: str) -> None:
-        """Wait for a person's decision about a handoff, and apply it; on return, the caller sends it again."""
-        since = workflow.now()
-        outgoing.escalations += 1
+        """Wait for people's decision about a handoff, and apply it; on return, the caller sends it again."""
         shortage = self._account.shortage(outgoing.spec)
         pending = PendingHandoff(
             handoff_id=outgoing.handoff_id,
@@ -141,21 +136,13 @@ class Escalation:
             details=verdict.details or "",
             findings=verdict.findings,
             attempts=max(outgoing.sent, 1),
-            since=since,
-            until=since + self._within,
             missing_micro_usd=0 if shortage is None else shortage.missing_micro_usd,
         )
         self._handlers.note(f"handoff to {outgoing.spec.name!r} waits for a person ({fate.value}): {pending.details}")
         if verdict.reason is not None:  # a failed receiver is already counted
             self._handlers.metrics.count(ROLLBACKS, fate)
-        visibility, record = self._handlers.visibility, partial(self.record, outgoing, verdict.reason)
-        try:
-            with visibility.show_waiting(PipelineStatus.PENDING_HANDOFF, outgoing.spec.name, pending.until):
-                decision = await _recorded_decision(self.inbox, pending, self._within, record)
-        finally:
-            self.inbox.mark_done(pending.handoff_id)  # no await follows before the decision is applied
-            visibility.resume(None if self.inbox.pending() else outgoing.spec.name)
-        self._apply(outgoing, decision, pending)
+        asking, task_id = self.asking(pending, self._terms.within), outgoing.stage_input.task_id
+        await self.ask(asking, outgoing.spec.name, task_id, partial(self._apply, outgoing, pending))
 
     async def record(
         self,
@@ -164,7 +151,6 @@ class Escalation:
         kind: Kind,
         status: str,
         details: str,
-        decision: HandoffDecision | None = None,
         spend: Spend | None = None,
     ) -> None:
         """Record what became of a handoff before anything follows from it, retrying until it succeeds."""
@@ -178,30 +164,27 @@ class Escalation:
             task_id=outgoing.stage_input.task_id,
             event_id=outgoing.handoff_id,
             attempt=max(outgoing.sent, 1),
-            execution=max(outgoing.escalations, 1),
             status=status,
             reason=None if reason is None else reason.value,
             details=details,
             to_agent=outgoing.spec.name,
             cost=cost,
         )
-        await self._record_entry(entry, outgoing.stage_input.seq, decision)
+        await self._record_entry(entry, outgoing.stage_input.seq)
 
-    async def record_approval(self, decided: Decided, seq: int, task_id: str) -> None:
-        """Record the decision of an approval before anything follows from it."""
-        if self.on_record is False:
-            return
-        entry = _audit_entry(
-            kind=Kind.DECISION,
-            task_id=task_id,
-            event_id=f"approval:{decided.question}",
-            status="APPROVE" if decided.approved else "DENY",
-            details=decided.why,
-            actor=decided.who,
-            to_agent=usable_name(decided.approval) or "approval",
-            message=decided.model_dump(mode="json", exclude={"approved", "why", "at"}),
-        )
-        await self._record_entry(entry, seq)
+    async def _record_wait(self, question: Question, task_id: str) -> None:
+        """Record that a handoff waits for people."""
+        if (handoff := question.handoff) is not None and self.on_record is not False:
+            entry = _question_entry(question, task_id, Kind.ROLLBACK, handoff.fate.value, handoff.details)
+            await self._record_entry(entry, question.seq)
+
+    async def _record_settled(self, question: Question, settled: Settled, task_id: str) -> None:
+        """Record how a question was answered."""
+        if self.on_record is not False:
+            message = settled.model_dump(mode="json", exclude={"choice", "why", "at"})
+            entry = _question_entry(question, task_id, Kind.DECISION, settled.choice, settled.why)
+            update = {"actor": usable_name(settled.who), "message": message}
+            await self._record_entry(entry.model_copy(update=update), question.seq)
 
     async def record_stream(
         self,
@@ -277,12 +260,11 @@ class Escalation:
             )
             await self._record_entry(entry, self._handlers.steps)
 
-    async def _record_entry(self, entry: AuditEntry, seq: int, decision: HandoffDecision | None = None) -> None:
-        """Write an entry to the ledger, with the person's decision if there is one, retrying until it succeeds."""
-        decision_members = {"actor": decision.who, "message": decision.content} if decision else {}
+    async def _record_entry(self, entry: AuditEntry, seq: int) -> None:
+        """Write an entry to the ledger, retrying until it succeeds."""
         head: str = await workflow.execute_activity(
             RECORD,
-            entry.model_copy(update=decision_members),
+            entry,
             result_type=str,
             start_to_close_timeout=timedelta(seconds=30),
             retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=10)),
@@ -290,43 +272,63 @@ class Escalation:
         )
         self.on_record = bool(head)  # empty if the workers have no ledger
 
-    def _apply(self, outgoing: OutgoingHandoff, decision: HandoffDecision, pending: PendingHandoff) -> None:
-        self._handlers.note(f"{decision.who} decided on the handoff to {pending.receiver!r}: {decision.action.value}")
-        match decision.action:
+    def _effect_refusal(self, choice: str, form: Any) -> str | None:
+        """Return why a decision does not fit the baton or budget, decisions in progress included; or None."""
+        under_way = self._handlers.board.under_way()
+        if isinstance(form, EditForm):
+            for other in under_way:
+                if other.choice == HandoffAction.EDIT:
+                    return f"{other.who} is already editing the baton; look at it again once that is done"
+            try:
+                patch_effect(self._state.baton, form.patch, self._state.stage_rules())
+            except PatchError as error:
+                return f"the edit is refused: {error}"
+        if isinstance(form, TopUpForm):
+            promised = sum(other.micro_usd for other in under_way)
+            total = self._account.budget.remaining_micro_usd + promised + form.micro_usd
+            if total > MAX_USD * MICRO_PER_USD:
+                return f"the budget would hold {to_usd(total)} USD; a handoff can state {MAX_USD} at most"
+        return None
+
+    def _apply(self, outgoing: OutgoingHandoff, pending: PendingHandoff, settled: Settled) -> None:
+        self._handlers.note(f"{settled.who} decided on the handoff to {pending.receiver!r}: {settled.choice}")
+        match settled.choice:
             case HandoffAction.ABANDON:
-                why = f": {decision.why}" if decision.why else ""
+                why = f": {settled.why}" if settled.why else ""
                 raise StageFailedError(
-                    f"the handoff to {pending.receiver!r} was abandoned by {decision.who}{why}. It waited because: "
+                    f"the handoff to {pending.receiver!r} was abandoned by {settled.who}{why}. It waited because: "
                     f"{pending.details}"
                 )
             case HandoffAction.EDIT:
-                edit = decision.edit or {}
+                patch = settled.answer_as(EditForm).patch
                 try:
-                    self._publish(self._state.record_edit(edit, workflow.now(), decision.who, decision.why))
+                    self._publish(self._state.record_edit(patch, workflow.now(), settled.who, settled.why))
                 except PatchError as error:
-                    raise StageFailedError(f"the edit of {decision.who} is refused: {error}") from error
+                    raise StageFailedError(f"the edit of {settled.who} is refused: {error}") from error
             case HandoffAction.RELEASE:
                 sent = {} if outgoing.message is None else outgoing.message.to_json_object()
-                self.released |= dict.fromkeys(unsafe_digests(sent, pending.findings), decision.who)
+                self.released |= dict.fromkeys(unsafe_digests(sent, pending.findings), settled.who)
             case HandoffAction.TOP_UP:
-                self._account.top_up(decision.micro_usd)
-            case HandoffAction.REQUEUE:
-                pass
+                self._account.top_up(settled.micro_usd)
+
+
+def _question_entry(question: Question, task_id: str, kind: Kind, status: str, details: str) -> AuditEntry:
+    """Return the entry about a question, or its answer."""
+    if (handoff := question.handoff) is None:
+        event_id, reason, receiver = f"approval:{question.id}", None, question.title
+    else:
+        event_id = f"{handoff.handoff_id}.{question.id}"
+        reason, receiver = None if handoff.reason is None else handoff.reason.value, handoff.receiver
+    return _audit_entry(
+        kind=kind,
+        task_id=task_id,
+        event_id=event_id,
+        status=status,
+        reason=reason,
+        details=details,
+        to_agent=usable_name(receiver) or "approval",
+    )
 
 
 def _audit_entry(*, status: str, details: str, **members: Any) -> AuditEntry:
     return AuditEntry(status=status.upper(), details=details[:_MAX_DETAILS_LENGTH], timestamp=workflow.now(), **members)
-
-
-async def _recorded_decision(
-    inbox: Inbox, pending: PendingHandoff, within: timedelta, record: _Record
-) -> HandoffDecision:
-    """Wait for a person's decision about a handoff, and record the wait and the decision."""
-    rollback = asyncio.ensure_future(record(Kind.ROLLBACK, pending.fate.value, pending.details, None))
-    try:
-        decision = await inbox.wait(pending, within)
-        await rollback
-        await record(Kind.DECISION, decision.action.value, decision.why, decision)
-    finally:
-        rollback.cancel()
-    return decision

@@ -127,7 +127,7 @@ async def dead_letter_age(client: Client) -> timedelta:
     """Return how long the oldest of the handoffs with the nearest deadlines has waited; zero if none waits."""
     page = await inbox(client, limit=OLDEST)
     now = await server_now(client)
-    ages = [now - entry.handoff.since for entry in page.entries if entry.handoff is not None]
+    ages = [now - entry.question.since for entry in page.entries if entry.question and entry.question.handoff]
     return max(ages, default=timedelta(0))
 
 

@@ -25,8 +25,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from baton.core.decisions import Decision
 from baton.core.people import GROUP_PREFIX, normalize_name
+from baton.core.questions import Answer
 from baton.errors import BatonError
 from baton.keys.claims import Claim, SignatureCheck
 from baton.wire.base64url import from_base64url, to_base64url
@@ -310,22 +310,22 @@ class Deciders:
             raise KeyringError(f"in the file of deciders {str(path)!r} two keys have the same id")
         return cls(keys, {name: frozenset(map(normalize_name, people)) for name, people in content.groups.items()})
 
-    def refusal(self, decision: Decision, allowed: list[str], *, proof: bool) -> str | None:
+    def refusal(self, answer: Answer, title: str, allowed: list[str], *, proof: bool) -> str | None:
         """Return why a person may not decide, or None.
 
-        It checks that the person is ``allowed``, and that the signature over the whole decision is by their key. It
-        does not check what the decision is about. Without ``proof`` it accepts an unsigned decision.
+        It checks that the person is ``allowed``, and that the signature over the whole answer is by their key. It
+        does not check what the decision is about. Without ``proof`` it accepts an unsigned answer.
         """
-        name = decision.who
-        if decision.signature is not None or proof:
-            owner, key = self.keys.get(decision.key or "", (None, None))
+        name = answer.who
+        if answer.signature is not None or proof:
+            owner, key = self.keys.get(answer.key or "", (None, None))
             if key is None:
-                return f"the key {(decision.key or '')[:80]!r} is not in the workers' file of deciders"
+                return f"the key {(answer.key or '')[:80]!r} is not in the workers' file of deciders"
             if owner is None or normalize_name(owner) != normalize_name(name):
                 return f"the key {key.id!r} belongs to {owner}, but the decision claims to be by {name!r}"
             try:
-                signature = from_base64url(decision.signature or "")
-                valid = key.verifies(decision.statement, signature)
+                signature = from_base64url(answer.signature or "")
+                valid = key.verifies(answer.statement, signature)
             except ValueError:  # not base64url, or an answer without a canonical form
                 valid = False
             if not valid:
@@ -334,7 +334,7 @@ class Deciders:
         if unknown := [group for group in groups if group not in self.groups]:
             return f"the workers' file of deciders has no group {unknown[0]!r}"
         if allowed and not any(self._matches(name, entry) for entry in allowed):
-            return f"{name!r} may not decide about {decision.approval!r}; {', '.join(allowed)} may"
+            return f"{name!r} may not decide about {title!r}; {', '.join(allowed)} may"
         return None
 
     def _matches(self, name: str, entry: str) -> bool:

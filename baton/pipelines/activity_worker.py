@@ -32,7 +32,7 @@ from baton.errors import ArtifactError, ArtifactNotFoundError, ConfigurationErro
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.keys.store_keys import Deciders, KeyringError
 from baton.pipelines.activity_context import current_parts
-from baton.runtime.approvals import CHECK_DECISION, DecisionCheck
+from baton.runtime.questions import CHECK_ANSWER, AnswerCheck
 from baton.wire.names import WAIT_FOR_WORKER
 
 T = TypeVar("T")
@@ -259,17 +259,17 @@ async def record_question(question: Question) -> None:
     """Do nothing: the question is in the history as the input."""
 
 
-@activity.defn(name=CHECK_DECISION)
-async def check_decision(check: DecisionCheck) -> str:
+@activity.defn(name=CHECK_ANSWER)
+async def check_answer(check: AnswerCheck) -> str:
     """Return why a person may not decide, or "". The file is read each time, so changes apply at once."""
     path = current_parts().deciders
     if path is None:
         return (
-            f"approval {check.decision.approval!r} needs the workers' file of deciders, and this worker has none: set "
+            f"{check.title!r} needs the workers' file of deciders, and this worker has none: set "
             "BATON_DECIDERS or WorkerParts(deciders=…)"
         )
     try:
         deciders = await asyncio.to_thread(Deciders.from_file, path)
     except KeyringError as error:
         return str(error)
-    return deciders.refusal(check.decision, check.who, proof=check.proof) or ""
+    return deciders.refusal(check.answer, check.title, check.who, proof=check.proof) or ""

@@ -14,7 +14,6 @@ from baton.budget.workflow import BudgetAccount
 from baton.contract.session import SessionState
 from baton.contract.workflow import ContractIssuer, ContractTerms, child_limits, find_trace_id
 from baton.core.baton import Baton
-from baton.core.decisions import Decided
 from baton.core.history import Outcome, StepKind
 from baton.core.inputs import Input, Parameters, decode_inputs, encode_inputs, encode_params
 from baton.core.messages import (
@@ -27,7 +26,8 @@ from baton.core.messages import (
     ToolLimits,
 )
 from baton.core.patching import PatchRules, patch_effect, shorten_findings
-from baton.core.pending import HandoffDecision, PendingHandoff
+from baton.core.pending import PendingHandoff
+from baton.core.questions import Settled, handoff_title
 from baton.core.stages import Calls, HasSpec, OnReport, StageSpec, name_set, same_name, spec_of, step
 from baton.core.state import DEFAULT_STRATEGIES, MergeStrategy, PipelineState
 from baton.errors import ApprovalDeniedError, PatchError, PipelineError, StageFailedError
@@ -54,8 +54,9 @@ from baton.pipelines.workflow_steps import (
     stage_results,
     workflow_type,
 )
-from baton.runtime.workflow_approvals import ApprovalRequest, ApprovalTerms, Then
+from baton.runtime.workflow_approvals import ApprovalRequest, ApprovalTerms, Then, stage_arguments
 from baton.runtime.workflow_handlers import RunHandlers
+from baton.runtime.workflow_questions import Asking
 from baton.wire.json_values import Json, find_unwritable
 from baton.wire.records import Record
 
@@ -70,7 +71,8 @@ class Pipeline:
     """A pipeline: the baton, the steps that change it, and the handlers for people and services.
 
     Construct it in the workflow's `@workflow.init`. It registers its own handlers: the queries `baton`,
-    `history`, `status`, `waiting`, `check_patch` and `baton_details`, and the update and signal `decide`.
+    `history`, `status`, `waiting`, `questions`, `check_patch` and `baton_details`, and the update and signal
+    `answer`.
     Control flow stays the workflow's own Python: ifs, loops and gathers.
 
     Attributes:
@@ -211,7 +213,7 @@ class Pipeline:
         """
         spec, encoded_inputs = self._spec_of(stage), encode_inputs(inputs)
         taken = self._stage_params(params)
-        self._handlers.approvals.use([spec.name], taken, encoded_inputs)
+        self._handlers.approved_stages.use([spec.name], stage_arguments(taken, encoded_inputs))
         seq, recorded = await self._steps.begin(spec.name, StepKind.STAGE)
         if recorded is not None:
             await self._ask_about_report(recorded)
@@ -267,7 +269,7 @@ class Pipeline:
         if not names or len(set(names)) < len(names):
             raise ValueError(f"fan_out needs at least one stage, each once; got {names}")
         taken = self._stage_params(params)
-        self._handlers.approvals.use(names, taken, encoded_inputs)
+        self._handlers.approved_stages.use(names, stage_arguments(taken, encoded_inputs))
         name = "+".join(names)[:200]
         seq, recorded = await self._steps.begin(name, StepKind.MERGE)
         if recorded is not None:
@@ -314,10 +316,10 @@ class Pipeline:
         then: Then | None = None,
         answer: type[BaseModel] | None = None,
         **terms: Unpack[ApprovalTerms],
-    ) -> Decided:
+    ) -> Settled:
         """Wait until people approve; no answer by the deadline means no.
 
-        They decide with `baton approve` and `baton deny`, or by the update or signal `decide`. A decision counts
+        They decide with `baton approve` and `baton deny`, or by the update or signal `answer`. A decision counts
         once, for this question and for what was shown: the baton, `asks`, `shows` and `then`. One no is enough.
         The wait survives restarts of workers and servers.
 
@@ -329,7 +331,7 @@ class Pipeline:
                 records, `Exhibit.diff(…)`, `Exhibit.amount(…)`; at most 256 KiB of text.
             then: A stage with its parameters and optional inputs, as they are now, to approve as well: from then on
                 each run of that stage needs an approval of its own, with exactly its arguments.
-            answer: A pydantic model that the approver fills in; `Decided.answer_as` returns it.
+            answer: A pydantic model that the approver fills in; `Settled.answer_as` returns it.
             **terms: `needs`, how many different people have to approve (1); `who` may decide: names, or `"group:leads"`
                 for a group in the workers' file of deciders; `proof`, count only decisions signed with the key of a
                 decider in that file (an unsigned name is unverified); `default`, the decision at the deadline (False,
@@ -345,32 +347,13 @@ class Pipeline:
         """
         request = ApprovalRequest(approval, within, asks, shows, then, answer, **terms)
         seq, recorded = await self._steps.begin(approval, StepKind.APPROVAL)
-        if recorded is not None:
-            decided = Decided.model_validate(recorded.value, strict=False)
-            # The texts of a continued run may name the time; those of a fork must be what the people saw.
-            continued = self._start.continued > 0
-            fault = self._handlers.approvals.restore(decided, request, seq, same_texts=not continued)
-            if fault is not None:
-                await self._recorded.suspend(
-                    f"step {seq} is the approval {approval!r}, and its recorded decision does not "
-                    f"answer what the code asks now: {fault}"
-                )
-        else:
-            handlers = self._handlers
-            question = handlers.approvals.open(request, seq)
-            waiting = handlers.visibility.show_waiting(PipelineStatus.WAITING, approval, workflow.now() + within)
-            try:
-                with waiting, self._steps.record_failure(StepKind.APPROVAL, approval, seq):
-                    decided = await handlers.approvals.wait(question, request, seq)
-                    await self._handoffs.escalation.record_approval(decided, seq, self.task_id)
-            finally:
-                handlers.visibility.resume(None if handlers.approvals.titles() else approval)
-            publish(self.state.record_decision(seq, decided))
-        if not decided.approved:
-            reason = f": {decided.why}" if decided.why else ""
-            raise ApprovalDeniedError(f"{approval!r} was denied by {decided.who}{reason}", decided)
-        self._handlers.approvals.bind(request, decided)
-        return decided
+        settled = await self._answer_to(request.asking(seq), approval, recorded)
+        if not settled.approved:
+            reason = f": {settled.why}" if settled.why else ""
+            raise ApprovalDeniedError(f"{approval!r} was denied by {settled.who}{reason}", settled)
+        if request.stage is not None:
+            self._handlers.approved_stages.add(request.stage, settled, request.arguments)
+        return settled
 
     @step
     async def sleep(self, duration: timedelta, *, name: str = "sleep") -> None:
@@ -501,16 +484,43 @@ class Pipeline:
         """
         return self._recorded.has_step(self._handlers.steps + 1, name)
 
-    async def ask(self, pending: PendingHandoff, within: timedelta) -> HandoffDecision:
-        """Put a handoff into the pipeline's inbox, and wait for a person's decision (`baton inbox`).
+    @step
+    async def ask(self, pending: PendingHandoff, within: timedelta) -> Settled:
+        """Put a handoff into the inbox, and wait until people decide (`baton inbox`).
 
-        A run that continues this one gets the same decision again; nobody is asked twice.
+        Who may decide, and how many must, is in the pipeline's `HandoffTerms`. It is a recorded step, as an approval
+        is, unless the step that sends the handoff asks.
 
         Args:
             pending: The handoff.
             within: How long to wait; after that the handoff counts as abandoned.
         """
-        return await self._handoffs.escalation.ask(pending, within, self.task_id)
+        escalation = self._handoffs.escalation
+        if pending.seq in self._handlers.under_way:
+            name = f"hand off to {pending.receiver}"[:200]
+            return await escalation.ask(escalation.asking(pending, within), name, self.task_id)
+        name = handoff_title(pending)
+        seq, recorded = await self._steps.begin(name, StepKind.APPROVAL)
+        asking = escalation.asking(pending.model_copy(update={"seq": seq}), within)
+        return await self._answer_to(asking, name, recorded)
+
+    async def _answer_to(self, asking: Asking, name: str, recorded: Outcome | None) -> Settled:
+        """Return the answer to a question that is a step: the recorded one, or that of people."""
+        seq = asking.question.seq
+        if recorded is not None:
+            settled = Settled.model_validate(recorded.value, strict=False)
+            # The texts of a continued run may name the time; those of a fork must be what the people saw.
+            fault = self._handlers.board.restore(settled, asking, same_texts=not self._start.continued)
+            if fault is not None:
+                await self._recorded.suspend(
+                    f"step {seq} is the question {name!r}, and its recorded decision does not answer what the code "
+                    f"asks now: {fault}"
+                )
+            return settled
+        with self._steps.record_failure(StepKind.APPROVAL, name, seq):
+            settled = await self._handoffs.escalation.ask(asking, name, self.task_id)
+        publish(self.state.record_decision(seq, settled))
+        return settled
 
     def note(self, text: str) -> None:
         """Add a note for operators, shown in the status and in the run's details."""

@@ -16,10 +16,9 @@ from temporalio import workflow
 
 from baton.budget.workflow import BudgetAccount
 from baton.core.baton import Baton
-from baton.core.decisions import Waiting
 from baton.core.fit import Fit
 from baton.core.history import CANCELED_WITH_RUN, Outcome, StepKind
-from baton.core.messages import PipelineInput, StageResult
+from baton.core.messages import PipelineInput, StageResult, Waiting
 from baton.core.pages import PAGE, write_pages
 from baton.core.past import Heir, SealCheck
 from baton.core.state import PipelineState

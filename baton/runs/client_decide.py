@@ -1,19 +1,22 @@
-"""A person's decision about an approval, sent as an update that the run accepts or refuses."""
+"""A person's answer to what a run asks: an approval, or what becomes of a handoff that waits."""
 
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
 from pydantic import JsonValue
 from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
 
-from baton.core.decisions import Decided, Decision, Waiting
-from baton.core.history import StepKind
 from baton.core.operations import Fact, Operation, Preview
+from baton.core.patching import patch_effect
+from baton.core.pending import FORMS, EditForm, HandoffAction, TopUpForm
+from baton.core.questions import APPROVE, DENY, Answer, Question, Settled
 from baton.errors import PipelineError
 from baton.keys.store_keys import Key
 from baton.runs.client_executions import describe
+from baton.runs.client_handoffs import Message, read_handoffs
 from baton.runs.client_reader import read_run
 from baton.runs.client_record import RunRecord
 from baton.runs.client_waiting import (
@@ -24,27 +27,69 @@ from baton.runs.client_waiting import (
     must_be_open,
     pinned_build,
 )
-from baton.runtime.approvals import NOT_ALLOWED, describe_outcome, late_reply
+from baton.runtime.questions import NOT_ALLOWED, late_reply, parse_form
 from baton.wire.base64url import to_base64url
-from baton.wire.names import DECIDE
+from baton.wire.json_values import Json
+from baton.wire.money import format_usd
+from baton.wire.names import ANSWER
 
-AnswerT = TypeVar("AnswerT")
+ReplyT = TypeVar("ReplyT")
 
 _MAX_TRIES = 5
+_MIN_PREFIX_LENGTH = 8
+_QUESTION_ID = re.compile(r"\d+:[0-9a-f]{16}")
+
+
+async def decide(
+    client: Client, workflow_id: str, answer: Answer, *, key: Key | None = None, run_id: str | None = None
+) -> Settled:
+    """Answer an open question: approve or deny, or decide what becomes of a handoff.
+
+    An answer is to one question and what was shown. If it names no digest, that is read from the run now; and the
+    question may be given by its title or its handoff's id, or not at all if the choice fits only one. Name both, from
+    `RunRecord.questions` or the query `questions`, if the person looked earlier.
+
+    Args:
+        client: A connected client.
+        workflow_id: The pipeline.
+        answer: Which question, what was chosen, who and why.
+        key: The key that signs it, for a question that needs proof of who decides.
+        run_id: Which of its runs; the newest by default.
+
+    Returns:
+        How the question was answered, or how many more people have to agree (`missing`); for a repeated answer the
+        first reply.
+
+    Raises:
+        PipelineError: The answer is refused: the question is not open or was answered otherwise, what is shown has
+            changed, the choice is not allowed, the person may not decide, the data or the signature is invalid; or
+            the run is paused.
+        temporalio.service.RPCError: There is no such run, or no worker answers.
+    """
+    answer = await _complete(client, workflow_id, answer, run_id)
+    if key is not None:
+        answer = sign_answer(answer, key)
+    handle = client.get_workflow_handle(workflow_id, run_id=run_id)
+
+    async def is_pending() -> bool:
+        asked = (await read_run(client, workflow_id, run_id)).questions
+        return (answer.question, answer.digest) in [(question.id, question.digest) for question in asked]
+
+    return await send_decision(handle, ANSWER, answer, Settled, is_pending)
 
 
 async def send_decision(
     handle: WorkflowHandle[Any, Any],
     update: str,
     decision: Any,
-    result_type: type[AnswerT],
+    result_type: type[ReplyT],
     is_pending: Callable[[], Awaitable[bool]],
-) -> AnswerT:
-    """Send a decision as an update, and return the decision that counts; retry while the question is pending."""
+) -> ReplyT:
+    """Send a decision as an update, and return the reply; retry a refusal while the question is pending."""
     tries = 1
     while True:
         try:
-            result: AnswerT = await handle.execute_update(update, decision, result_type=result_type)
+            result: ReplyT = await handle.execute_update(update, decision, result_type=result_type)
         except WorkflowUpdateFailedError as error:
             is_final = getattr(error.cause, "type", None) == NOT_ALLOWED
             if is_final or tries == _MAX_TRIES or not await is_pending():
@@ -54,267 +99,252 @@ async def send_decision(
         tries += 1
 
 
-async def decide(client: Client, workflow_id: str, decision: Decision, *, key: Key | None = None) -> Decided:
-    """Decide about an open approval.
+async def _complete(client: Client, workflow_id: str, answer: Answer, run_id: str | None) -> Answer:
+    """Return an answer with the question's id and the digest, from the run if it lacks them."""
+    if answer.digest is not None and _QUESTION_ID.fullmatch(answer.question or ""):
+        return answer
+    if (await describe(client, workflow_id, run_id)).pause:
+        await must_be_open(client, workflow_id)  # says who paused it
+    run = await read_run(client, workflow_id, run_id)
+    asked = select_questions(run.questions, answer.choice, answer.question)
+    if not asked and (settled := _find_settled(run, answer.choice, answer.question)) is not None:
+        return answer.model_copy(update={"question": settled.question})
+    if len(asked) != 1:
+        return answer  # the run refuses it, and names what is open
+    return answer.model_copy(update={"question": asked[0].id, "digest": answer.digest or asked[0].digest})
 
-    A decision is about one question and what was shown. If it names neither, both are read from the run now. Name
-    them, from `RunRecord.approvals` or the query `waiting`, if the person looked earlier.
+
+def select_questions(questions: Sequence[Question], choice: str, reference: str | None = None) -> list[Question]:
+    """Return the open questions that a choice can be about, and that a reference names.
 
     Args:
-        client: A connected client.
-        workflow_id: The pipeline.
-        decision: Which approval, yes or no, who and why.
-        key: The key that signs it, for an approval that needs proof of who decides.
-
-    Returns:
-        How the approval ended, or how many more people have to approve (`missing`); for a repeated decision the first
-        answer.
-
-    Raises:
-        PipelineError: The decision is refused: the approval is not open or was decided otherwise, its texts have
-            changed, the person may not decide, the answer or the signature is invalid; or the run is paused.
-        temporalio.service.RPCError: There is no such run, or no worker answers.
+        questions: The open questions of a run.
+        choice: The choice: approvals and handoffs have different ones.
+        reference: A question's id, an approval's title, or a handoff's id or its first eight characters or more; all
+            by default.
     """
-    decision = await _complete(client, workflow_id, decision, key)
-    handle = client.get_workflow_handle(workflow_id)
-
-    async def is_pending() -> bool:
-        approvals = (await read_run(client, workflow_id)).approvals
-        return (decision.question, decision.digest) in [(entry.question, entry.digest) for entry in approvals]
-
-    return await send_decision(handle, DECIDE, decision, Decided, is_pending)
-
-
-async def _complete(client: Client, workflow_id: str, decision: Decision, key: Key | None) -> Decision:
-    """Return a decision with the question and the digest that it names, and signed if there is a key."""
-    if decision.question is None or decision.digest is None:
-        if (await describe(client, workflow_id)).pause:
-            await must_be_open(client, workflow_id)  # says who paused it
-        approvals = (await read_run(client, workflow_id)).approvals
-        by_question = {entry.question: entry.digest for entry in approvals if entry.name == decision.approval}
-        question = decision.question or next(iter(by_question), None)
-        update = {"question": question, "digest": decision.digest or by_question.get(question)}
-        decision = decision.model_copy(update=update)
-    return decision if key is None else sign_decision(decision, key)
+    fitting = [question for question in questions if (question.handoff is None) == (choice in (APPROVE, DENY))]
+    if reference is None:
+        return fitting
+    exact = [question for question in fitting if reference in _names(question)]
+    is_prefix = len(reference) >= _MIN_PREFIX_LENGTH
+    return exact or [
+        question
+        for question in fitting
+        if is_prefix and question.handoff and question.handoff.handoff_id.startswith(reference)
+    ]
 
 
-@dataclass(frozen=True)
-class OpenApproval:
-    """An open approval with everything that a person decides on.
+def _names(question: Question) -> tuple[str, str]:
+    return question.id, question.handoff.handoff_id if question.handoff else question.title
 
-    Attributes:
-        waiting: The question and the texts shown, whole; its digest covers these and the baton.
-        baton: The baton, as JSON.
-    """
 
-    waiting: Waiting
-    baton: dict[str, Any]
-
-    def decision(self, *, approved: bool, who: str, why: str, answer: dict[str, Any] | None) -> Decision:
-        """Return a decision on exactly this."""
-        return Decision(
-            approval=self.waiting.name,
-            question=self.waiting.question,
-            digest=self.waiting.digest,
-            approved=approved,
-            who=who,
-            why=why,
-            answer=answer,
-        )
+def _find_settled(run: RunRecord, choice: str, reference: str | None) -> Settled | None:
+    """Return the last answer to questions that a reference names, of those that a choice can be about."""
+    is_approval = choice in (APPROVE, DENY)
+    fitting = [
+        settled
+        for settled in run.answers
+        if (settled.handoff_id is None) == is_approval
+        and reference in (None, settled.question, settled.title if is_approval else settled.handoff_id)
+    ]
+    return fitting[-1] if fitting else None
 
 
 @dataclass(frozen=True)
 class DecidePreview(Preview):
-    """What a decision would be about now.
+    """What an answer would be about now.
 
     Attributes:
         run: The run.
-        open: The approval, while it is open.
-        decided: How it was decided, once it is.
-        has_worker: Whether a worker polls for the run: without one, the server holds the decision until one does.
+        open: The question, while it is open, with whole texts; its digest covers these and the run's baton.
+        settled: How it was answered, once it is.
+        has_worker: Whether a worker polls for the run: without one, the server holds the answer until one does.
+        message: The handoff's message as last sent, if the history has it.
     """
 
     run: RunRecord = field(kw_only=True)
-    open: OpenApproval | None = field(default=None, kw_only=True)
-    decided: Decided | None = field(default=None, kw_only=True)
+    open: Question | None = field(default=None, kw_only=True)
+    settled: Settled | None = field(default=None, kw_only=True)
     has_worker: bool = field(default=True, kw_only=True)
+    message: Message | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
-class Decide(Operation[DecidePreview, Decided | None]):
-    """Approve or deny what a run asks, also while its worker is away or busy.
+class Decide(Operation[DecidePreview, Settled | None]):
+    """Answer what a run asks, also while its worker is away or busy: approve, deny, or settle a handoff that waits.
 
-    The result is how the approval ended, or how many more people have to approve (`missing`); the first answer if the
-    same decision was sent before. It is None if no worker answered in time: the decision is left with the server as a
-    signal, and counts, or becomes a note of the run, when a worker takes it up. A decision that arrives twice counts
+    The result is how the question was answered, or how many more people have to agree (`missing`); the first reply if
+    the same answer was sent before. It is None if no worker answered in time: the answer is left with the server as a
+    signal, and counts, or becomes a note of the run, when a worker takes it up. An answer that arrives twice counts
     once.
 
-    `preview` and `commit` raise `PipelineError` if no such approval is open, or the run has ended or is paused.
-    `commit` raises it also if the decision is refused: another one counted before, which it names; the person may not
-    decide; the answer or the signature is invalid.
+    `preview` and `commit` raise `PipelineError` if no such question is open, it does not allow the choice, a patch
+    does not fit the baton, or the run has ended or is paused. `commit` raises it also if the answer is refused:
+    another one counted before, which it names; the person may not decide; the data or the signature is invalid.
 
     Attributes:
         client: A connected client.
         workflow_id: The pipeline.
-        approved: Yes or no.
-        approval: The approval's title; by default the only one that is open.
-        question: The id of the question, instead of the title. Once it is decided, the preview says how.
-        answer: The filled-in form, with a yes only.
-        key: The key that signs the decision, for an approval that needs proof of who decides.
+        choice: `"approve"` or `"deny"`; about a handoff a `HandoffAction`.
+        question: The question: its id, an approval's title, or a handoff's id or its first eight characters or more;
+            by default the only one that is open and has the choice. Once it is answered, the preview of an id says how.
+        data: What the choice's form asks for: `{"patch": …}` of an edit, `{"micro_usd": …}` of a top-up.
+        key: The key that signs the answer, for a question that needs proof of who decides.
         run_id: The run, which must be the newest; any by default.
         within: How long to wait for a worker's answer, in seconds.
 
     Example:
         ```python
-        operation = Decide(client, "order-1", True, "release manager")
+        operation = Decide(client, "order-1", "approve", "release manager")
         preview = await operation.preview()
-        print(preview.open.waiting.asks)
-        decided = await operation.pinned_to(preview).commit(preview.mark, by="ann", why="tests are green")
+        print(preview.open.asks)
+        settled = await operation.pinned_to(preview).commit(preview.mark, by="ann", why="tests are green")
         ```
     """
 
     client: Client
     workflow_id: str
-    approved: bool
-    approval: str | None = None
+    choice: str
     question: str | None = None
-    answer: dict[str, Any] | None = None
+    data: Mapping[str, Any] | None = None
     key: Key | None = None
     run_id: str | None = None
     within: float = ANSWER_SECONDS
     nothing_done = "nothing was decided"
 
+    @staticmethod
+    def mark_of(question: Question) -> str:
+        """Return the mark of a preview of an open question, such as one in the inbox."""
+        return Preview("", [], _basis(question)).mark
+
     async def preview(self) -> DecidePreview:
-        """Return what the decision would be about."""
-        return await self.preview_in(await read_run(self.client, self.workflow_id))
+        """Return what the answer would be about."""
+        handoffs = await read_handoffs(self.client, self.workflow_id, self.run_id)
+        preview = await self.preview_in(handoffs.run)
+        about = preview.open.handoff.handoff_id if preview.open and preview.open.handoff else None
+        return replace(preview, message=handoffs.messages.get(about or ""))
 
     async def preview_in(self, run: RunRecord) -> DecidePreview:
-        """Return the same of a run that was read."""
-        decided = decided_question(run, self.question) if self.question else None
-        if decided is not None:
-            return _decided_preview(run, decided)
+        """Return the same of a run that was read, without the message."""
+        matches = select_questions(run.questions, self.choice, self.question)
+        settled = None if matches or self.question is None else _find_settled(run, self.choice, self.question)
+        if settled is not None and self.question != settled.title:
+            title = f"{settled.title!r} of {run.workflow_id} is decided"
+            return DecidePreview(title, [Fact(settled.text)], _basis(settled), run=run, settled=settled)
         execution = await must_be_open(self.client, self.workflow_id, self.run_id)
         has_worker = await has_pollers(self.client, execution.task_queue, pinned_build(execution))
         stuck = "" if has_worker else f"; no worker polls task queue {execution.task_queue!r}, so the run waits for one"
-        approval = self._find_open(run, stuck)
-        waiting = approval.waiting
-        title = f"{'Approve' if self.approved else 'Deny'} {waiting.name!r} of {self.workflow_id}"
-        facts = [
-            *([] if self.approved else [Fact("The run fails unless its code handles a denial.", is_loss=True)]),
-            *(Fact(f"{vote.who} has approved.") for vote in waiting.votes),
-            *([] if has_worker else [Fact("No worker polls for this run: the server holds it until one takes it up.")]),
-        ]
-        return DecidePreview(title, facts, _basis(waiting), run=run, open=approval, has_worker=has_worker)
+        question = self._only(run, matches, stuck)
+        facts = [*self._facts(run, question), *(Fact(f"{vote.who}: {vote.choice}.") for vote in question.votes)]
+        if not has_worker:
+            facts.append(Fact("No worker polls for this run: the server holds it until one takes it up."))
+        verb = self.choice.replace("_", " ").capitalize()
+        what = f"the handoff {question.title}" if question.handoff else repr(question.title)
+        title = f"{verb} {what} of {self.workflow_id}"
+        return DecidePreview(title, facts, _basis(question), run=run, open=question, has_worker=has_worker)
 
     def pinned_to(self, preview: DecidePreview) -> Self:
         """Return the operation on the question that was shown."""
         return replace(self, question=str(preview.basis["question"]))
 
-    def _find_open(self, run: RunRecord, stuck: str) -> OpenApproval:
-        approvals = open_approvals_in(run)
-        matches = [
-            approval
-            for approval in approvals
-            if self.question in (None, approval.waiting.question) and self.approval in (None, approval.waiting.name)
-        ]
-        titles = ", ".join(repr(approval.waiting.name) for approval in approvals) or "none"
+    def _only(self, run: RunRecord, matches: Sequence[Question], stuck: str) -> Question:
+        """Return the only question that matches."""
         if len(matches) > 1:
-            raise PipelineError(f"several approvals are open, name one: {titles}")
+            raise PipelineError(f"several are open, name one: {name_questions(matches)}")
         if matches:
             return matches[0]
-        if self.question is not None:
+        if self.question and _QUESTION_ID.fullmatch(self.question):
             raise PipelineError(
                 f"question {self.question} of {self.workflow_id!r} was withdrawn: the run was rolled back, or its code "
-                f"continued without it; open: {titles}"
+                f"continued without it; open: {name_questions(run.questions)}"
             )
-        description = f"no approval {self.approval!r}" if self.approval else "no approval"
-        outcomes = [outcome for outcome in _outcomes(run) if self.approval in (None, outcome.approval)]
-        last = f"; {describe_outcome(outcomes[-1])}" if outcomes else ""
-        raise PipelineError(f"{self.workflow_id!r} has {description} open now; open: {titles}{last}{stuck}")
+        what = "approval" if self.choice in (APPROVE, DENY) else "handoff"
+        described = f"no {what} {self.question!r}" if self.question else f"no {what}"
+        settled = _find_settled(run, self.choice, self.question)
+        last = f"; {settled.text}" if settled else ""
+        raise PipelineError(
+            f"{self.workflow_id!r} has {described} that waits for a person now; open: "
+            f"{name_questions(run.questions)}{last}{stuck}"
+        )
 
-    async def _perform(self, preview: DecidePreview, by: str, why: str) -> Decided | None:
-        decision = self._decision(preview, by, why)
-        if preview.decided is not None:
-            return _reply(preview.decided, decision)
+    def _facts(self, run: RunRecord, question: Question) -> list[Fact]:
+        """Return what the choice means, once it was checked."""
+        if question.choice(self.choice) is None:
+            chosen, allowed = str(self.choice), ", ".join(choice.name for choice in question.choices)
+            raise PipelineError(f"{question.title!r} does not allow {chosen!r}; use {allowed}")
+        if question.handoff is None:
+            return [] if self.choice == APPROVE else [Fact("The run fails unless its code handles a denial.", True)]
+        action = HandoffAction(self.choice)
+        facts = [Fact(f"{action.meaning}.", is_loss=action is HandoffAction.ABANDON)]
+        if (form := FORMS.get(action)) is not None:
+            try:
+                filled = parse_form(form, self._data)
+            except ValueError as error:
+                raise PipelineError(f"the answer does not fit: {error}") from None
+            if isinstance(filled, EditForm):
+                patch_effect(run.baton, filled.patch, run.state.stage_rules())
+            missing = question.handoff.missing_micro_usd
+            if isinstance(filled, TopUpForm) and filled.micro_usd < missing:
+                more = format_usd(missing - filled.micro_usd)
+                facts.append(Fact(f"{more} more is needed, so it waits again.", is_loss=True))
+        return facts
+
+    @property
+    def _data(self) -> Json:
+        return None if self.data is None else dict(self.data)
+
+    async def _perform(self, preview: DecidePreview, by: str, why: str) -> Settled | None:
+        basis = preview.basis
+        id, digest = str(basis["question"]), str(basis["digest"])
+        answer = Answer(choice=self.choice, question=id, digest=digest, who=by, why=why, data=self._data)
+        if self.key is not None:
+            answer = sign_answer(answer, self.key)
+        if preview.settled is not None:
+            return _reply(preview.settled, answer)
         run = preview.run
         if preview.has_worker:
             with contextlib.suppress(NoAnswerError):
-                deciding = decide(self.client, self.workflow_id, decision)
+                deciding = decide(self.client, self.workflow_id, answer)
                 return await answer_of(self.client, self.workflow_id, deciding, within=self.within)
             await must_be_open(self.client, self.workflow_id, run.run_id)
-        await self.client.get_workflow_handle(self.workflow_id, run_id=run.run_id).signal(DECIDE, decision)
+        await self.client.get_workflow_handle(self.workflow_id, run_id=run.run_id).signal(ANSWER, answer)
         return None
 
-    def _decision(self, preview: DecidePreview, by: str, why: str) -> Decision:
-        basis = preview.basis
-        decision = Decision(
-            approval=str(basis["approval"]),
-            question=str(basis["question"]),
-            digest=str(basis["digest"]),
-            approved=self.approved,
-            who=by,
-            why=why,
-            answer=self.answer,
-        )
-        return decision if self.key is None else sign_decision(decision, self.key)
-
     def _changes(self, shown: Mapping[str, Any], preview: DecidePreview) -> list[str]:
-        decided = decided_question(preview.run, shown["question"])
-        if decided is not None:
-            return [describe_outcome(decided)]
+        settled = preview.run.answer_to(str(shown["question"]))
+        if settled is not None:
+            again = "it was decided meanwhile and waits again: " if preview.open and settled.handoff_id else ""
+            return [f"{again}{settled.text}"]
         same = shown["question"] == preview.basis["question"]
         return ["what is asked or shown has changed" if same else "it asks something else now"]
 
 
-def _basis(asked: Waiting | Decided) -> dict[str, JsonValue]:
-    title = asked.name if isinstance(asked, Waiting) else asked.approval
-    return {"approval": title, "question": asked.question or "", "digest": asked.digest or ""}
+def _basis(asked: Question | Settled) -> dict[str, JsonValue]:
+    id = asked.id if isinstance(asked, Question) else asked.question
+    return {"title": asked.title, "question": id, "digest": asked.digest or ""}
 
 
-def _decided_preview(run: RunRecord, decided: Decided) -> DecidePreview:
-    title = f"{decided.approval!r} of {run.workflow_id} is decided"
-    return DecidePreview(title, [Fact(describe_outcome(decided))], _basis(decided), run=run, decided=decided)
-
-
-def _reply(decided: Decided, decision: Decision) -> Decided:
-    """Return the reply to a decision that was counted before; refuse any other, with the one that counts."""
-    reply = late_reply(decided, decision)
+def _reply(settled: Settled, answer: Answer) -> Settled:
+    """Return the reply to an answer that was counted before; refuse any other, with the one that counts."""
+    reply = late_reply(settled, answer)
     if isinstance(reply, str):
         raise PipelineError(reply)
     return reply
 
 
-async def open_approvals_of(client: Client, workflow_id: str) -> list[OpenApproval]:
-    """Return the open approvals of a run with everything that a person decides on, read from its history.
-
-    A decision with `waiting.question` and `waiting.digest` counts only for what is returned here.
-
-    Raises:
-        HistoryError: The workflow is not a pipeline, or its payloads cannot be read.
-        temporalio.service.RPCError: There is no such run.
-    """
-    return open_approvals_in(await read_run(client, workflow_id))
-
-
-def open_approvals_in(run: RunRecord) -> list[OpenApproval]:
-    """Return the open approvals of a run that was read, likewise."""
-    return [OpenApproval(approval, run.baton.to_json_object()) for approval in run.approvals]
+def name_questions(questions: Sequence[Question]) -> str:
+    """Return open questions in one line, for a message."""
+    names = [
+        repr(question.title)
+        if question.handoff is None
+        else f"{question.handoff.handoff_id} (to {question.handoff.receiver!r})"
+        for question in questions
+    ]
+    return ", ".join(names) or "none"
 
 
-def decided_question(run: RunRecord, question: str) -> Decided | None:
-    """Return how a question was answered, by people or by its deadline; None if it was not."""
-    return next((outcome for outcome in _outcomes(run) if outcome.question == question), None)
-
-
-def _outcomes(run: RunRecord) -> list[Decided]:
-    """Return how the approvals of a run were decided, in order."""
-    values = [outcome.value for outcome in run.state.outcomes if outcome.kind is StepKind.APPROVAL]
-    recorded = [Decided.model_validate(value) for value in values if isinstance(value, dict)]
-    by_question = run.replies | {outcome.question: outcome for outcome in recorded}
-    return sorted(by_question.values(), key=lambda outcome: outcome.at)
-
-
-def sign_decision(decision: Decision, key: Key) -> Decision:
-    """Return a decision signed with a decider's key."""
-    unsigned = decision.model_copy(update={"key": key.id, "signature": None})
+def sign_answer(answer: Answer, key: Key) -> Answer:
+    """Return an answer signed with a decider's key."""
+    unsigned = answer.model_copy(update={"key": key.id, "signature": None})
     return unsigned.model_copy(update={"signature": to_base64url(key.private.sign(unsigned.statement))})

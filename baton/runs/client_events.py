@@ -20,12 +20,12 @@ from baton.core.messages import StageInput
 from baton.errors import ConfigurationError, HistoryError
 from baton.handoff.records import Handoff
 from baton.wire.names import (
+    ANSWER,
     HANDOFF_REFUSED,
     MEMO_FIELDS,
     MEMO_OUTCOME,
     MEMO_QUESTIONS,
     MEMO_UNDONE,
-    RESOLVE_HANDOFF,
 )
 from baton.wire.records import Record
 
@@ -147,8 +147,6 @@ def _find_payload(event: HistoryEvent) -> Payload | None:
             payloads = attributes.failure.timeout_failure_info.last_heartbeat_details.payloads[-1:]
         case "activity_task_completed_event_attributes" | "workflow_execution_completed_event_attributes":
             payloads = attributes.result.payloads
-        case "workflow_execution_update_accepted_event_attributes" if is_resolved_handoff(event):
-            payloads = attributes.accepted_request.input.args.payloads
         case "workflow_execution_update_completed_event_attributes":
             payloads = attributes.outcome.success.payloads
         case (
@@ -215,9 +213,9 @@ def is_refusal(event: HistoryEvent) -> bool:
     return event.activity_task_failed_event_attributes.failure.application_failure_info.type == HANDOFF_REFUSED
 
 
-def is_resolved_handoff(event: HistoryEvent) -> bool:
-    """Return whether an update is a person's decision about a pending handoff."""
-    return event.workflow_execution_update_accepted_event_attributes.accepted_request.input.name == RESOLVE_HANDOFF
+def is_answer(event: HistoryEvent) -> bool:
+    """Return whether an accepted update is a person's answer to a question."""
+    return event.workflow_execution_update_accepted_event_attributes.accepted_request.input.name == ANSWER
 
 
 def parse_step_number(text: bytes | None) -> int:

@@ -13,12 +13,10 @@ from temporalio.api.history.v1 import HistoryEvent
 from baton.budget.billing import Bill, billed_before
 from baton.compression.rules import COMPRESS, Compressed
 from baton.core.baton import AnyBaton, Baton
-from baton.core.decisions import Decided
 from baton.core.history import CompensationRecord, Outcome, Spend, StepKind, find_spend, find_top_up
 from baton.core.messages import Missing, PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.core.past import RollBacks
-from baton.core.pending import HandoffDecision
-from baton.core.questions import ASKED, OpenQuestions, Question
+from baton.core.questions import APPROVE, ASKED, DENY, OpenQuestions, Question, Settled
 from baton.core.state import PipelineState
 from baton.core.streaming import Streamed, decode_parts
 from baton.errors import PatchError
@@ -32,6 +30,7 @@ from baton.runs.client_events import (
     failure_text,
     handoff_step,
     innermost_message,
+    is_answer,
     is_missing_resource,
     is_refusal,
     parse_details,
@@ -44,7 +43,7 @@ from baton.runs.client_events import (
 )
 from baton.runs.client_news import Reading
 from baton.runs.client_record import Note, Reset, RunRecord, RunStatus, Step, StepStatus, StepStream
-from baton.wire.names import DECIDE, HANDOFF_CHUNK, MEMO_FIELDS, MEMO_QUESTIONS, ROLLED_BACK, WAIT_FOR_WORKER
+from baton.wire.names import HANDOFF_CHUNK, MEMO_FIELDS, MEMO_QUESTIONS, ROLLED_BACK, WAIT_FOR_WORKER
 
 
 @dataclass(frozen=True)
@@ -97,8 +96,8 @@ class Fold:
         self._child_ends: dict[int, HistoryEvent] = {}
         self._other_activities: dict[int, str] = {}
         self._missing: dict[int, str] = {}
-        self._questions: dict[str, Question] = {}
-        self._decisions: set[int] = set()  # the events that accepted one about an approval
+        self._questions: dict[str, Question] = {}  # the newest about each handoff, and all approvals
+        self._answers: set[int] = set()  # the events that accepted one
         self._timers: dict[int, Timer] = {}
         self._streams: dict[int, StepStream] = {}
         self._attempts: dict[int, int] = {}
@@ -157,7 +156,7 @@ class Fold:
         if run.status is RunStatus.RUNNING:
             run.timers = [*self._timers.values()]
             run.missing = self._missing_now()
-        run.questions = self._open_questions()
+        run.asked = self._open_questions()
         return run
 
     def take_changes(self) -> Changes:
@@ -234,7 +233,8 @@ class Fold:
         self._batons.append(self.run.state.baton)
         if outcome.kind is StepKind.EDIT:
             return
-        step = self._steps.get(outcome.seq) or Step(outcome.seq, outcome.name, outcome.kind)
+        began_in = self._handoff_tasks.get(outcome.seq) if outcome.kind is StepKind.APPROVAL else None
+        step = self._steps.get(outcome.seq) or Step(outcome.seq, outcome.name, outcome.kind, reset_event=began_in)
         step = replace(step, name=outcome.name, kind=outcome.kind, status=status)
         if (failure := outcome.failure) is not None:
             if step.kind is StepKind.STAGE and step.failure and failure.endswith(f": {step.failure}"):
@@ -245,7 +245,7 @@ class Fold:
         if ended is None or step.kind not in (StepKind.CHILD, StepKind.MERGE):
             ended = max((entry.timestamp for entry in outcome.entries), default=None)
         if outcome.kind is StepKind.APPROVAL and isinstance(outcome.value, dict):
-            approved = outcome.value.get("approved") is True
+            approved = {APPROVE: True, DENY: False}.get(str(outcome.value.get("choice")))
         self._put(replace(step, ended=ended, began=step.began or ended, approved=approved))
 
     def _task_started(self, event: HistoryEvent, _: bytes | None) -> None:
@@ -283,7 +283,7 @@ class Fold:
                 if missing := parse_record(Missing, text):
                     self._missing[event.event_id] = missing.text
             case name if name == ASKED and (question := parse_record(Question, text)):
-                self._questions[question.id] = question
+                self._questions[question.subject] = question
             case _:
                 if stage_input := parse_stage_input(text):
                     self._stage_scheduled(event, stage_input)
@@ -404,7 +404,7 @@ class Fold:
         questions = [
             question
             for question in self._questions.values()
-            if (question.id in handoffs if question.handoff else question.seq in approvals)
+            if (question.handoff.handoff_id in handoffs if question.handoff else question.seq in approvals)
         ]
         return sorted(questions, key=lambda question: question.until)
 
@@ -418,8 +418,12 @@ class Fold:
         if MEMO_QUESTIONS in fields:
             published = parse_record(OpenQuestions, text)
             for question in published.questions if published else ():
-                if question.is_whole or question.id not in self._questions:
-                    self._questions[question.id] = question
+                known = self._questions.get(question.subject)
+                if question.is_whole or known is None or known.id != question.id:
+                    self._questions[question.subject] = question
+            if published and (settled := published.settled):
+                self.run.settled.setdefault(settled.question, settled)  # an update's answer has the whole texts
+                self._top_up(event, settled.micro_usd)
             return
         outcome = parse_record(Outcome, text)
         if outcome is None:
@@ -502,19 +506,15 @@ class Fold:
         if name == HANDOFF_CHUNK and text is not None:
             self.run.chunks.append(text)
 
-    def _update_accepted(self, event: HistoryEvent, text: bytes | None) -> None:
-        """Record a person's decision about a handoff, and their top-up."""
-        if event.workflow_execution_update_accepted_event_attributes.accepted_request.input.name == DECIDE:
-            self._decisions.add(event.event_id)
-        if decision := parse_record(HandoffDecision, text):
-            self.run.decided.append((time_of(event), decision))
-            self._top_up(event, decision.micro_usd)
+    def _update_accepted(self, event: HistoryEvent, _: bytes | None) -> None:
+        if is_answer(event):
+            self._answers.add(event.event_id)
 
     def _update_completed(self, event: HistoryEvent, text: bytes | None) -> None:
-        """Record how an approval was decided; its outcome follows in a later workflow task."""
+        """Record how a question was answered; what follows from it comes in a later workflow task."""
         accepted = event.workflow_execution_update_completed_event_attributes.accepted_event_id
-        if accepted in self._decisions and (reply := parse_record(Decided, text)) and not reply.missing:
-            self.run.replies[reply.question] = reply
+        if accepted in self._answers and (reply := parse_record(Settled, text)) and not reply.missing:
+            self.run.settled[reply.question] = reply
 
     def _completed(self, event: HistoryEvent, text: bytes | None) -> None:
         self._close(event, RunStatus.COMPLETED, None)

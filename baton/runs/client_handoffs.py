@@ -7,7 +7,6 @@ from typing import Any
 
 from temporalio.client import Client
 
-from baton.core.pending import PendingHandoff
 from baton.runs.client_events import decode
 from baton.runs.client_executions import history
 from baton.runs.client_reader import RunReader
@@ -28,13 +27,11 @@ class RunHandoffs:
 
     Attributes:
         run: The run.
-        waiting: The handoffs that are waiting for a person, the nearest deadline first.
         messages: The last message of each handoff, by the handoff's id. Seals are not verified: reading a history
             means trusting its server. Light stages leave no messages.
     """
 
     run: RunRecord
-    waiting: list[PendingHandoff] = field(default_factory=list)
     messages: dict[str, Message] = field(default_factory=dict)
 
 
@@ -47,7 +44,7 @@ async def read_handoffs(client: Client, workflow_id: str, run_id: str | None = N
     run = reader.record
     sent = (_parse_message(item.text) for item in decoded if item.event.WhichOneof("attributes") in _SENDING)
     messages = {str(message["handoffId"]): message for message in sent if message is not None}
-    return RunHandoffs(run, [question.handoff for question in run.questions if question.handoff], messages)
+    return RunHandoffs(run, messages)
 
 
 def without_envelope(message: Mapping[str, Any]) -> Message:

@@ -1,4 +1,4 @@
-"""The inbox over all runs: what they ask people, the nearest deadline first, and decisions about handoffs.
+"""The inbox over all runs: what they ask people, the nearest deadline first.
 
 The server's index says which runs ask until when, each run's memo what it asks: neither needs a worker or a query.
 """
@@ -14,13 +14,11 @@ from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton.core.decisions import Waiting
 from baton.core.history import StepKind
 from baton.core.messages import PipelineStatus
-from baton.core.pending import HandoffDecision, PendingHandoff, is_repeated, lost_to, refusal
+from baton.core.pending import PendingHandoff
 from baton.core.questions import OpenQuestions, Question
-from baton.errors import BatonError, HistoryError, PipelineError
-from baton.runs.client_decide import send_decision
+from baton.errors import BatonError, HistoryError
 from baton.runs.client_executions import Execution, describe, list_executions
 from baton.runs.client_list import label_of
 from baton.runs.client_reader import read_run
@@ -33,7 +31,6 @@ from baton.wire.names import (
     ATTRIBUTE_UNTIL,
     MEMO_QUESTIONS,
     NOT_WAITING,
-    RESOLVE_HANDOFF,
 )
 
 PAGE = 100
@@ -92,9 +89,9 @@ class WaitingQuestion:
         return self.question.handoff if self.question else None
 
     @property
-    def approval(self) -> Waiting | None:
-        """The approval that it is, if it is one."""
-        return self.question.approval if self.question else None
+    def approval(self) -> Question | None:
+        """The question, if it is an approval."""
+        return self.question if self.question and self.question.handoff is None else None
 
     @property
     def deadline(self) -> datetime | None:
@@ -114,9 +111,8 @@ class WaitingQuestion:
             "has_worker": self.has_worker,
             "trouble": self.trouble,
             "until": self.deadline.isoformat() if self.deadline else None,
-            "handoff": self.handoff.model_dump(mode="json") if self.handoff else None,
-            "approval": self.approval.model_dump(mode="json") if self.approval else None,
-            "actions": [*question.choices] if question else [],
+            "question": question.model_dump(mode="json") if question else None,
+            "choices": [choice.name for choice in question.choices] if question else [],
         }
 
 
@@ -194,7 +190,7 @@ async def run_inbox(client: Client, workflow_id: str, run_id: str | None = None)
     has_worker = is_served(await describe_queue(client, run.task_queue), pinned_build(run))
     record = await read_run(client, run.id, run.run_id)
     entries = [_entry(run, question) for question in record.questions]
-    answered = {question.partition(":")[0] for question in record.replies}
+    answered = {question.partition(":")[0] for question in record.settled}
     asks = any(
         step.kind is StepKind.APPROVAL and step.status is StepStatus.RUNNING and str(step.seq) not in answered
         for step in record.steps
@@ -202,38 +198,6 @@ async def run_inbox(client: Client, workflow_id: str, run_id: str | None = None)
     if not entries and (asks or record.pending_handoffs):
         entries = [_entry(run, None, "what it asks cannot be read: a newer release of Baton may have written it")]
     return [replace(entry, has_worker=has_worker) for entry in entries]
-
-
-async def resolve_handoff(
-    client: Client, workflow_id: str, decision: HandoffDecision, run_id: str | None = None
-) -> HandoffDecision:
-    """Decide a pending handoff; who and why are recorded.
-
-    Args:
-        client: A connected client.
-        workflow_id: The pipeline.
-        decision: Which handoff, what to do, who and why.
-        run_id: Which of its runs; the newest by default.
-
-    Returns:
-        The decision, or the same one that was sent before.
-
-    Raises:
-        PipelineError: The decision is refused: the handoff is not pending, does not allow the action, or is decided
-            otherwise; then the message says by whom.
-        temporalio.service.RPCError: There is no such run, or no worker answers.
-    """
-    handle = client.get_workflow_handle(workflow_id, run_id=run_id)
-
-    async def is_waiting() -> bool:
-        questions = (await read_run(client, workflow_id, run_id)).questions
-        pending = next((entry.handoff for entry in questions if entry.id == decision.handoff_id), None)
-        return refusal(decision, pending) is None
-
-    decided = await send_decision(handle, RESOLVE_HANDOFF, decision, HandoffDecision, is_waiting)
-    if not is_repeated(decision, decided):
-        raise PipelineError(lost_to(decided))
-    return decided
 
 
 async def _count(client: Client, until: datetime | None = None) -> int:

@@ -14,11 +14,9 @@ from temporalio.converter import DataConverter
 from baton.budget.billing import Bill, billed_before
 from baton.core.artifacts import ArtifactRef
 from baton.core.baton import Baton
-from baton.core.decisions import Decided, Waiting
 from baton.core.history import HistoryEntry, Spend, StepKind, snapshots
 from baton.core.messages import PipelineInput, PipelineResult, PromptPart, StageInput, StageReturn
-from baton.core.pending import HandoffDecision
-from baton.core.questions import Question
+from baton.core.questions import Question, Settled
 from baton.core.state import PipelineState
 from baton.core.streaming import Streamed
 from baton.errors import HistoryError
@@ -170,7 +168,7 @@ class RunRecord:
         state: The baton, its history and outcomes.
         steps: The steps, ordered by number.
         timers: The running timers, the oldest first; none once the run has ended.
-        questions: What it asks people now, whole, the nearest deadline first.
+        asked: What it asks people, as it was published, the nearest deadline first; see `questions`.
         status: The status of the run.
         began: When the run started.
         first_run_id: The first run of the chain that continued as new up to this run.
@@ -202,8 +200,8 @@ class RunRecord:
             conversations and spend that a roll-back abandoned included.
         bills: The charges of this run, one for each event that has one.
         top_ups: Top-ups of its budget, in this run and in children that ended: the event, and millionths of a dollar.
-        replies: How people answered approvals by update, by question, also before the outcome is recorded.
-        decided: People's decisions about pending handoffs, with their times.
+        settled: How questions were answered, by question: those about handoffs, and of approvals those by update,
+            also before the outcome is recorded.
         chunks: The sealed chunks of streamed handoffs that it received by signal, in order.
         streams: The output of its stages that stream.
     """
@@ -215,8 +213,8 @@ class RunRecord:
     state: PipelineState
     steps: list[Step] = field(default_factory=list)
     timers: list[Timer] = field(default_factory=list)
-    questions: list[Question] = field(default_factory=list)
-    replies: dict[str, Decided] = field(default_factory=dict)
+    asked: list[Question] = field(default_factory=list)
+    settled: dict[str, Settled] = field(default_factory=dict)
     status: RunStatus = RunStatus.RUNNING
     began: datetime | None = None
     first_run_id: str | None = None
@@ -245,7 +243,6 @@ class RunRecord:
     billed: Spend = field(default_factory=Spend)
     bills: list[Bill] = field(default_factory=list)
     top_ups: list[tuple[int, int]] = field(default_factory=list)
-    decided: list[tuple[datetime, HandoffDecision]] = field(default_factory=list)
     chunks: list[bytes] = field(default_factory=list)
     streams: list[StepStream] = field(default_factory=list)
 
@@ -337,17 +334,39 @@ class RunRecord:
         return pending_handoffs(self.timers)
 
     @property
-    def approvals(self) -> list[Waiting]:
-        """The open approvals with their whole texts, and the digest that a decision names.
+    def questions(self) -> list[Question]:
+        """The open questions, the nearest deadline first, with the digest that an answer names.
 
         The digest covers the baton; votes on another baton no longer count.
         """
-        approvals = []
-        for approval in (question.approval for question in self.questions if question.approval):
-            current = approval.digest_with(self.baton.digest)
-            votes = approval.votes if approval.digest == current else []
-            approvals.append(approval.model_copy(update={"digest": current, "votes": votes}))
-        return approvals
+        questions = []
+        for question in self.asked:
+            current = question.digest_with(self.baton.digest) if question.is_whole else question.digest
+            votes = question.votes if question.digest == current else []
+            questions.append(question.model_copy(update={"digest": current, "votes": votes}))
+        return questions
+
+    @property
+    def approvals(self) -> list[Question]:
+        """The open questions that are approvals."""
+        return [question for question in self.questions if question.handoff is None]
+
+    @property
+    def answers(self) -> list[Settled]:
+        """How its questions were answered, by people or by the deadline, in order."""
+        values = [outcome.value for outcome in self.state.outcomes if outcome.kind is StepKind.APPROVAL]
+        recorded = [Settled.model_validate(value) for value in values if isinstance(value, dict)]
+        by_question = self.settled | {settled.question: settled for settled in recorded}
+        return sorted(by_question.values(), key=lambda settled: settled.at)
+
+    @property
+    def handoff_decisions(self) -> list[Settled]:
+        """What people decided about handoffs that waited, in order."""
+        return [settled for settled in self.answers if settled.handoff_id is not None]
+
+    def answer_to(self, question: str) -> Settled | None:
+        """Return how a question was answered; None if it was not."""
+        return next((settled for settled in self.answers if settled.question == question), None)
 
     @property
     def history(self) -> list[tuple[HistoryEntry, Baton]]:

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from baton.core.artifacts import find_lost
-from baton.core.decisions import Waiting
 from baton.core.history import StepKind
 from baton.core.people import GROUP_PREFIX, normalize_name
+from baton.core.questions import Question
 from baton.errors import ArtifactNotFoundError
 from baton.runs.client_executions import PAUSED, unpause
 from baton.runs.client_list import SUSPENDED
@@ -48,7 +48,7 @@ class Standing:
     commands: tuple[str, ...] = ()
     needs_you: bool = False
     repair: int | None = None
-    asked: Waiting | None = field(default=None, compare=False)
+    asked: Question | None = field(default=None, compare=False)
 
 
 def standing(run: RunRecord, waits: Waits | None = None, time_format: TimeFormat = format_time) -> Standing:
@@ -117,16 +117,20 @@ def _list_obstacles(run: RunRecord, waits: Waits | None, time_format: TimeFormat
         )
     for text in run.missing:
         yield Standing(SUSPENDED, missing_sentence(text), "a worker that can do its stage", needs_you=True)
+    questions = {asked.handoff.handoff_id: asked for asked in run.questions if asked.handoff}
     for handoff in run.pending_handoffs:
         step = next((step for step in run.steps if step.seq == handoff.seq), None)
         name = f"{handoff.seq} {handoff.receiver}"
         failure = step.failure if step and step.failure else ""
+        asked = questions.get(handoff.handoff_id)
+        whom = _people(asked) if asked and (asked.who or asked.needs > 1) else ""
         detail = failure.removeprefix("its handoff was not accepted").removeprefix(": ") or handoff.why
         yield Standing(
             "PENDING_HANDOFF",
             f"Waits for a person until {time_format(handoff.until)}: the handoff to step {name} needs a decision"
-            f"{f': {detail}' if detail else ''}.",
+            f"{f' by {whom}' if whom else ''}{f': {detail}' if detail else ''}.",
             f"a decision on the handoff to {name}",
+            whom,
             until=handoff.until,
             commands=(f"baton inbox show {target}",),
             needs_you=True,
@@ -148,11 +152,7 @@ def _list_obstacles(run: RunRecord, waits: Waits | None, time_format: TimeFormat
 
 def _approval(run: RunRecord, step: Step, pending: Pending | None, time_format: TimeFormat) -> Standing:
     asked = pending.asked if pending else None
-    whom = ""
-    if asked:
-        people = ", ".join(asked.who) or "anybody"
-        done = f" ({len(asked.votes)} of {asked.needs} approved)" if asked.needs > 1 else ""
-        whom = f"{people}{done}"
+    whom = _people(asked) if asked else ""
     until = f", until {time_format(step.until)}" if step.until else ""
     by = f", by {whom}" if whom else ""
     return Standing(
@@ -167,14 +167,21 @@ def _approval(run: RunRecord, step: Step, pending: Pending | None, time_format: 
     )
 
 
-def decision_commands(workflow_id: str, approval: str, asked: Waiting | None) -> tuple[str, str]:
+def _people(asked: Question) -> str:
+    """Return who decides a question, and how many have."""
+    verb = "agreed" if asked.handoff else "approved"
+    done = f" ({len(asked.votes)} of {asked.needs} {verb})" if asked.needs > 1 else ""
+    return f"{', '.join(asked.who) or 'anybody'}{done}"
+
+
+def decision_commands(workflow_id: str, approval: str, asked: Question | None) -> tuple[str, str]:
     """Return the commands that approve and deny, with `…` where the person fills in a value."""
     target = f"{shlex.quote(workflow_id)} {shlex.quote(approval)}"
-    by, answer = (_identity_option(asked), _answer_options(asked)) if asked else ("", "")
+    by, answer = (identity_option(asked), _answer_options(asked)) if asked else ("", "")
     return f"baton approve {target}{answer}{by} --why '…'", f"baton deny {target}{by} --why '…'"
 
 
-def _identity_option(asked: Waiting) -> str:
+def identity_option(asked: Question) -> str:
     """Return the option that says who decides, if not everybody may."""
     if asked.proof:
         return " --key KEY_FILE"
@@ -186,9 +193,9 @@ def _identity_option(asked: Waiting) -> str:
     return f" --who {shlex.quote(remaining[0] if is_known else '…')}"
 
 
-def _answer_options(asked: Waiting) -> str:
+def _answer_options(asked: Question) -> str:
     """Return an option for each required field of an approval's form; in a quorum the first answer counts."""
-    form, answered = asked.answer or {}, any(vote.answer is not None for vote in asked.votes)
+    form, answered = asked.form or {}, any(vote.data is not None for vote in asked.votes)
     names = form.get("required")
     if answered or not isinstance(names, list):
         return ""

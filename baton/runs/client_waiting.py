@@ -19,8 +19,8 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, Describe
 from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton.core.decisions import Waiting
 from baton.core.history import StepKind
+from baton.core.questions import Question
 from baton.errors import PipelineError
 from baton.runs.client_clock import server_now
 from baton.runs.client_events import failure_text
@@ -93,7 +93,7 @@ class Pending:
     run: str | None = None
     stands: str | None = None
     is_lost: bool = False
-    asked: Waiting | None = None
+    asked: Question | None = None
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
             pending.append(await _pending_child(client, run, step, description))
         else:
             waiting = asked.get(step.seq)
-            asks = waiting.asks if waiting else None
+            asks = waiting.asks or None if waiting else None
             pending.append(Pending(step.seq, step.name, step.kind, step.began, step.until, asks, asked=waiting))
     tries = max(1, description.details.pending_workflow_task.attempt)
     return Waits(pending, description.task_queue, has_worker, tries, build, unchosen, description.pause)

@@ -1,1 +1,1 @@
-"""What the parts of one run share: approvals, handlers, visibility."""
+"""What the parts of one run share: questions, handlers, visibility."""

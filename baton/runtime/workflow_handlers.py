@@ -1,7 +1,7 @@
 """The queries of a running pipeline, its notes, and its roll-backs."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -13,14 +13,12 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 
 from baton.budget.workflow import BudgetAccount
-from baton.core.decisions import Waiting
-from baton.core.messages import Overview, PipelineInput
+from baton.core.messages import Overview, PipelineInput, Waiting
 from baton.core.past import RollBacks, RolledBack
 from baton.core.patching import patch_effect
-from baton.core.pending import PendingHandoff
 from baton.core.state import PipelineState
 from baton.errors import PatchError, StageFailedError
-from baton.runtime.workflow_approvals import Approvals
+from baton.runtime.questions import ApprovedStages
 from baton.runtime.workflow_questions import QuestionBoard
 from baton.runtime.workflow_visibility import Visibility, untyped_handler
 from baton.telemetry.metrics import ROLLBACKS, Metrics
@@ -67,13 +65,12 @@ class RunHandlers:
 
     Attributes:
         under_way: The steps in progress, by number.
-        approvals: The open approvals.
         visibility: The run's search attributes and details in the Temporal UI.
-        board: The open questions to people, in the run's memo.
+        board: The questions to people.
+        approved_stages: The stages that they approved.
         notes: Notes for operators, oldest first.
         steps: How many steps the code has started.
         interventions: Roll-backs and forks that the ledger does not have yet.
-        pending_handoffs: Returns the handoffs that wait for a person.
         roll_backs: Reads the roll-backs of a run that was reset.
         defer_continue_as_new: How many open blocks prevent continue-as-new.
     """
@@ -86,13 +83,12 @@ class RunHandlers:
         self.notes: list[str] = []
         self._roll_backs: list[RolledBack] = []
         self.interventions: list[Intervention] = []
-        self.pending_handoffs: Callable[[], Sequence[PendingHandoff]] = tuple
         self.roll_backs = RollBackReader(self.record_roll_back)
         self.steps = 0
         self.defer_continue_as_new = 0
         self.visibility = Visibility()
-        self.board = QuestionBoard(self.visibility)
-        self.approvals = Approvals(lambda: self._state.baton.digest, self.note, self.board)
+        self.board = QuestionBoard(lambda: self._state.baton.digest, self.note, self.visibility)
+        self.approved_stages = ApprovedStages()
         self.metrics.begin(ROLLBACKS)
         workflow.set_query_handler(QUERY_BATON, untyped_handler(self._on_baton))
         workflow.set_query_handler(QUERY_HISTORY, untyped_handler(self._on_history))
@@ -108,12 +104,17 @@ class RunHandlers:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the run may continue as new: no step in progress, no open approval, no deferring block."""
-        return not self.defer_continue_as_new and not self.under_way and not self.approvals.waiting()
+        """Whether the run may continue as new: no step in progress, no open question, no deferring block."""
+        return not self.defer_continue_as_new and not self.under_way and not self.board.is_asking
 
     def waiting(self) -> list[Waiting]:
-        """Return the steps in progress and the open approvals, in step order."""
-        return sorted([*self.under_way.values(), *self.approvals.waiting()], key=lambda waiting: waiting.seq)
+        """Return the steps in progress, approvals included, in step order."""
+        approvals = [
+            Waiting(kind="approval", name=asked.title, seq=asked.seq, since=asked.since, until=asked.until)
+            for asked in self.board.open_now()
+            if asked.handoff is None
+        ]
+        return sorted([*self.under_way.values(), *approvals], key=lambda waiting: waiting.seq)
 
     def note(self, text: str) -> None:
         """Add a note for operators and log it."""
@@ -157,12 +158,13 @@ class RunHandlers:
         return [entry.model_dump(mode="json") for entry in self._state.entries[since:]]
 
     def _on_status(self) -> Overview:
-        """Status, steps in progress, open approvals, spend, notes."""
+        """Status, steps in progress, open questions, spend, notes."""
         return Overview(
             status=self.visibility.status,
             task_id=self._task_id,
             seq=self.steps,
             waiting_for=self.waiting(),
+            questions=self.board.open_now(),
             spend=self._state.spend,
             billed=self._account.billed(self._state.spend),
             remaining_micro_usd=self._account.budget.remaining_micro_usd if self._account.limited else None,
@@ -172,7 +174,7 @@ class RunHandlers:
         )
 
     def _on_waiting(self) -> list[Waiting]:
-        """The steps in progress, and open approvals with their deadlines."""
+        """The steps in progress, approvals included, with their deadlines."""
         return self.waiting()
 
     def _on_check_patch(self, baton: Any, patch: Any) -> list[str]:
@@ -188,8 +190,7 @@ class RunHandlers:
         return self.visibility.page(
             self._state,
             [*self.under_way.values()],
-            self.approvals.waiting(),
-            self.pending_handoffs(),
+            self.board.open_now(),
             self.notes,
             self._account.budget.own.micro_usd,
         )

@@ -11,20 +11,19 @@ from typing import Any, TypeVar, cast
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
 
-from baton.core.decisions import Waiting
 from baton.core.exhibits import Exhibit
-from baton.core.messages import PipelineStatus
-from baton.core.pending import PendingHandoff
+from baton.core.messages import PipelineStatus, Waiting
+from baton.core.questions import Question
 from baton.core.rendering import render
 from baton.core.state import PipelineState
 from baton.wire.money import to_usd
 from baton.wire.names import (
+    ANSWER,
     ATTRIBUTE_PIPELINE,
     ATTRIBUTE_STAGE,
     ATTRIBUTE_STATUS,
     ATTRIBUTE_TASK,
     ATTRIBUTE_UNTIL,
-    DECIDE,
     NOT_WAITING,
 )
 from baton.wire.text import disarm, single_line
@@ -160,32 +159,27 @@ class Visibility:
         self,
         state: PipelineState,
         under_way: list[Waiting],
-        approvals: list[Waiting],
-        pending: Sequence[PendingHandoff],
+        questions: Sequence[Question],
         notes: list[str],
         micro_usd: int,
     ) -> str:
-        """Return the details: status, approvals, baton, and events to reset to (Temporal UI, "User Metadata")."""
+        """Return the details: status, questions, baton, and events to reset to (Temporal UI, "User Metadata")."""
         names = [f"{step.kind} **{disarm(step.name)}**" for step in under_way]
-        names += [f"approval **{disarm(approval.name)}**" for approval in approvals]
+        names += [f"approval **{disarm(asked.title)}**" for asked in questions if asked.handoff is None]
         rows = [f"**Status:** {self._status.value.lower()} · **waits for:** {', '.join(names) or 'nothing'}", ""]
         rows += [f"**Spent:** {to_usd(micro_usd)} USD", ""] if micro_usd else []
-        for approval in approvals:
-            until = f" (until {approval.until:%Y-%m-%d %H:%M} UTC)" if approval.until else ""
-            question = f"**{disarm(single_line(approval.name))}:** {disarm(single_line(approval.asks or ''))}"
-            rows += [f"{question}{until}", "", *_exhibit_rows(approval.shows)]
-        for handoff in pending:
-            route = f"{disarm(handoff.sender)} to {disarm(handoff.receiver)}"
-            rows += [
-                f"**Handoff from {route}:** {disarm(handoff.why)}: {disarm(single_line(handoff.details))} "
-                f"(until {handoff.until:%Y-%m-%d %H:%M} UTC)",
-                "",
-            ]
+        for asked in questions:
+            what = f"**{disarm(single_line(asked.title))}:**"
+            if (handoff := asked.handoff) is not None:
+                route = f"{disarm(handoff.sender)} to {disarm(handoff.receiver)}"
+                what = f"**Handoff from {route}:** {disarm(handoff.why)}:"
+            text = disarm(single_line(asked.text))
+            rows += [f"{what} {text} (until {asked.until:%Y-%m-%d %H:%M} UTC)", "", *_exhibit_rows(asked.shows)]
+        run = disarm(workflow.info().workflow_id)
         if self._status is PipelineStatus.PENDING_HANDOFF:
-            rows += [f"Decide with `baton inbox show {disarm(workflow.info().workflow_id)}`.", ""]
-        if approvals:
-            run = disarm(workflow.info().workflow_id)
-            rows += [f"`baton show {run}` has the commands that decide; or send the update `{DECIDE}`.", ""]
+            rows += [f"Decide with `baton inbox show {run}`.", ""]
+        if questions:
+            rows += [f"`baton show {run}` has the commands that decide; or send the update `{ANSWER}`.", ""]
         rows += [f"> {disarm(note)}" for note in notes[-3:]]
         baton = disarm(render(state.baton, max_tokens=_MAX_DETAILS_TOKENS))
         rows += ["", baton.replace(":**\n- ", ":**\n\n- "), "### Roll back", ""]

@@ -12,8 +12,8 @@ from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from baton.core.baton import Baton
-from baton.core.decisions import Decision
 from baton.core.messages import PipelineInput, PipelineResult, StageResult
+from baton.core.questions import Answer
 from baton.errors import ApprovalDeniedError, HistoryError, PipelineError
 from baton.pipelines.activity_context import StageContext
 from baton.pipelines.activity_stage import stage
@@ -174,7 +174,7 @@ async def attack_an_approval(worker: Worker, name: str) -> list[str]:
 
 async def _approve(client: Client, workflow_id: str, title: str) -> None:
     """Approve, and return once the pipeline's code has gone on."""
-    yes = Decision(approval=title, approved=True, who="tester", why="an attack")
+    yes = Answer(question=title, choice="approve", who="tester", why="an attack")
     while True:
         with suppress(RPCError, PipelineError, HistoryError):
             await decide(client, workflow_id, yes)

@@ -10,9 +10,9 @@ from pydantic import BaseModel
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError
 
-from baton.core.decisions import Decision, Waiting
 from baton.core.messages import Overview, PipelineStatus
 from baton.core.people import GROUP_PREFIX, normalize_name
+from baton.core.questions import APPROVE, DENY, Answer, Question
 from baton.errors import PipelineError
 from baton.keys.store_keys import Key
 from baton.runs.client_decide import decide
@@ -46,7 +46,7 @@ class Reply:
     key: Key | None = None
 
 
-Replies = bool | Reply | Sequence[bool | Reply] | Callable[[Waiting], bool | Reply | None]
+Replies = bool | Reply | Sequence[bool | Reply] | Callable[[Question], bool | Reply | None]
 """The replies to the approvals of one title.
 
 A bool or a `Reply` is given each time; those of a list are given in turn, one person's each. A function gets the open
@@ -85,9 +85,9 @@ class Replying:
                 overview = await self._overview()
                 if overview.status is PipelineStatus.SUSPENDED:
                     await self._raise_missing()
-                for waiting in overview.waiting_for:
-                    if waiting.kind == "approval" and waiting.name in self._replies:
-                        await self._reply(waiting)
+                for question in overview.questions:
+                    if question.handoff is None and question.title in self._replies:
+                        await self._reply(question)
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _overview(self) -> Overview:
@@ -99,44 +99,44 @@ class Replying:
         if missing:
             raise RepliesError(f"{self._handle.id!r} waits for a part that its worker lacks: {'; '.join(missing)}")
 
-    async def _reply(self, waiting: Waiting) -> None:
-        reply = self._next(waiting)
+    async def _reply(self, question: Question) -> None:
+        reply = self._next(question)
         if reply is None:
             return
         try:
-            await decide(self._client, self._handle.id, _decision_of(reply, waiting), key=reply.key)
+            await decide(self._client, self._handle.id, _answer_of(reply, question), key=reply.key)
         except PipelineError as error:
-            if await self._is_open(waiting):
+            if await self._is_open(question):
                 raise RepliesError(
-                    f"approval {waiting.name!r} refused {reply}: {error}; pass decisions={{title: Reply(…)}} that it "
+                    f"approval {question.title!r} refused {reply}: {error}; pass decisions={{title: Reply(…)}} that it "
                     "takes to run_pipeline"
                 ) from error
         else:
-            self._counted[waiting.name] = self._counted.get(waiting.name, 0) + 1
+            self._counted[question.title] = self._counted.get(question.title, 0) + 1
 
-    async def _is_open(self, waiting: Waiting) -> bool:
+    async def _is_open(self, question: Question) -> bool:
         """Return whether what was decided on is still asked: otherwise the refusal was of a late decision."""
-        current = (await self._overview()).waiting_for
-        return any((entry.question, entry.digest) == (waiting.question, waiting.digest) for entry in current)
+        current = (await self._overview()).questions
+        return any((asked.id, asked.digest) == (question.id, question.digest) for asked in current)
 
-    def _next(self, waiting: Waiting) -> Reply | None:
+    def _next(self, question: Question) -> Reply | None:
         """Return the next reply to an open approval; None if there is none to give now."""
-        given = self._replies[waiting.name]
+        given = self._replies[question.title]
         if isinstance(given, Sequence):
-            counted = self._counted.get(waiting.name, 0)
+            counted = self._counted.get(question.title, 0)
             if counted == len(given):
-                raise RepliesError(f"{_open_state(waiting)}, and all replies of its list were given; add the next")
+                raise RepliesError(f"{_open_state(question)}, and all replies of its list were given; add the next")
             return _as_reply(given[counted])
         if not callable(given):
             reply = _as_reply(given)
-            if reply.who is not None and _has_voted(reply.who, waiting):
-                raise RepliesError(f"{_open_state(waiting)}, and {reply.who} counts once; pass a list of replies")
+            if reply.who is not None and _has_voted(reply.who, question):
+                raise RepliesError(f"{_open_state(question)}, and {reply.who} counts once; pass a list of replies")
             return reply
-        asked = (waiting.question, waiting.digest, len(waiting.votes))
+        asked = (question.id, question.digest, len(question.votes))
         if asked in self._asked:
             return None
         self._asked.add(asked)
-        returned = given(waiting)
+        returned = given(question)
         return None if returned is None else _as_reply(returned)
 
 
@@ -148,32 +148,26 @@ def _as_reply(given: bool | Reply) -> Reply:
     return Reply(given) if isinstance(given, bool) else given
 
 
-def _decision_of(reply: Reply, waiting: Waiting) -> Decision:
-    answer = reply.answer
-    return Decision(
-        approval=waiting.name,
-        question=waiting.question,
-        digest=waiting.digest,
-        approved=reply.approved,
-        who=reply.who or _somebody(waiting),
-        why=reply.why,
-        answer=answer.model_dump(mode="json") if isinstance(answer, BaseModel) else answer,
-    )
+def _answer_of(reply: Reply, question: Question) -> Answer:
+    filled = reply.answer
+    data = filled.model_dump(mode="json") if isinstance(filled, BaseModel) else filled and dict(filled)
+    choice, who = APPROVE if reply.approved else DENY, reply.who or _somebody(question)
+    return question.answer(choice, who=who, why=reply.why, data=data)
 
 
-def _somebody(waiting: Waiting) -> str:
+def _somebody(question: Question) -> str:
     """Return one of those who may decide and have not."""
-    may = [name for name in waiting.who if not name.startswith(GROUP_PREFIX)]
-    testers = (_TESTER if nth == 0 else f"{_TESTER} {nth + 1}" for nth in range(len(waiting.votes) + 1))
-    return next(name for name in (*may, *testers) if not _has_voted(name, waiting))
+    may = [name for name in question.who if not name.startswith(GROUP_PREFIX)]
+    testers = (_TESTER if nth == 0 else f"{_TESTER} {nth + 1}" for nth in range(len(question.votes) + 1))
+    return next(name for name in (*may, *testers) if not _has_voted(name, question))
 
 
-def _has_voted(who: str, waiting: Waiting) -> bool:
-    return normalize_name(who) in {normalize_name(vote.who) for vote in waiting.votes}
+def _has_voted(who: str, question: Question) -> bool:
+    return normalize_name(who) in {normalize_name(vote.who) for vote in question.votes}
 
 
-def _open_state(waiting: Waiting) -> str:
+def _open_state(question: Question) -> str:
     """Return the beginning of a sentence about an approval that is still open."""
-    voted = ", ".join(vote.who for vote in waiting.votes)
-    still = f"{waiting.needs - len(waiting.votes)} more must approve after {voted}" if voted else "nobody has decided"
-    return f"approval {waiting.name!r} is open, {still}"
+    voted = ", ".join(vote.who for vote in question.votes)
+    still = f"{question.needs - len(question.votes)} more must approve after {voted}" if voted else "nobody has decided"
+    return f"approval {question.title!r} is open, {still}"

@@ -25,7 +25,7 @@ from temporalio.testing import TimeSkipper
 from temporalio.worker import Plugin, Replayer, Worker
 
 from baton.artifacts.store import MemoryArtifactStore
-from baton.client import RunRecord, read_run
+from baton.client import RunRecord, StepStatus, read_run
 from baton.core.baton import Baton
 from baton.core.history import StepKind
 from baton.core.messages import PipelineInput, PipelineResult
@@ -322,7 +322,7 @@ def _describe_course(run: RunRecord) -> str:
     steps = [
         f"- step {step.seq} {step.name!r} ({step.kind}): {step.status}"
         + (f", {step.failure.splitlines()[0]}" if step.failure else "")
-        + (_UNDECIDED if step.kind is StepKind.APPROVAL and step.approved is None and not step.failure else "")
+        + (_UNDECIDED if step.kind is StepKind.APPROVAL and step.status is not StepStatus.DONE else "")
         for step in run.steps
     ]
     return "\n".join([f"{run.workflow_id!r} {run.status}: {run.failure}", *(steps or ["- no step was started"])])

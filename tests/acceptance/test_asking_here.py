@@ -53,7 +53,7 @@ async def article(p: Pipeline) -> object:
         "editor", within=timedelta(minutes=5), asks="Publish this?", shows={"draft": drafted}, answer=Payment
     )
     decided, worked = await asyncio.gather(asking, work(p))
-    return [decided.answer, decided.why, worked]
+    return [decided.data, decided.why, worked]
 
 
 if __name__ == "__main__":

@@ -310,7 +310,7 @@ class TestDeciding:
             await watching.wait()
 
         assert set(started) == {"workflow_id", "run_id"}
-        assert (decided["approved"], decided["who"], decided["via"]) == (False, "ann", "update")
+        assert (decided["choice"], decided["who"], decided["via"]) == ("deny", "ann", "update")
         assert "'release manager' was denied by ann: not today" in ended["text"]
         assert watching.returncode == 1
         assert "Failed: ApprovalDeniedError" in await at_work("show", "denied")

@@ -17,20 +17,19 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateFailedError
 
-from baton.client import read_run
-from baton.core.decisions import Decision
+from baton.client import Answer, read_run
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
-from baton.wire.names import DECIDE, QUERY_STATUS
+from baton.wire.names import ANSWER, QUERY_STATUS
 from tests.acceptance.errands import STAGES, STAY, Errand
 from tests.support import GOAL, LIMIT, Handle, answer_to, approve, event, undated, until, until_waiting
 from tests.support.processes import working
 from tests.support.tampering import JSON_PLAIN, signal_raw
 
 ROOT = Path(__file__).parents[2]
-YES = Decision(approval="release manager", approved=True, who="ann", why="it is tested")
+YES = Answer(question="release manager", choice="approve", who="ann", why="it is tested")
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +111,7 @@ class TestKilledWorkers:
         handle = await errand(client, queue, ask=True)
         async with process(server.address, queue):
             yes = await answer_to(handle)
-        await handle.signal(DECIDE, yes)
+        await handle.signal(ANSWER, yes)
         async with process(server.address, queue):
             assert await ended(client, handle) == await undisturbed(client, ask=True)
 
@@ -146,7 +145,7 @@ class TestRestartedServer:
             yes = await answer_to(handle)
             await kill(second)
             async with DevServer(options):
-                await handle.signal(DECIDE, yes)
+                await handle.signal(ANSWER, yes)
                 assert await ended(client, handle) == expected
 
 
@@ -177,7 +176,7 @@ class TestGarbage:
         """They are recorded or dropped, and change neither history nor result."""
         async with pipeline_worker(client, [Errand], STAGES) as worker:
             handle = await errand(client, worker.task_queue, ask=True)
-            for name in (DECIDE, "rolled_back", "nobody"):
+            for name in (ANSWER, "rolled_back", "nobody"):
                 for payloads in GARBAGE:
                     await signal_raw(client, handle, name, *payloads)
             await until_waiting(handle, "release manager")
@@ -192,10 +191,10 @@ class TestGarbage:
             handle = await errand(client, worker.task_queue, ask=True)
             await until_waiting(handle, "release manager")
             updates: list[tuple[str, list[Any]]] = [
-                (DECIDE, []),
-                (DECIDE, [1, 2]),
-                (DECIDE, ["yes"]),
-                (DECIDE, [b"\xff"]),
+                (ANSWER, []),
+                (ANSWER, [1, 2]),
+                (ANSWER, ["yes"]),
+                (ANSWER, [b"\xff"]),
                 ("nobody", [{}]),
             ]
             for name, args in updates:

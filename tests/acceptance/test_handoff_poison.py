@@ -12,14 +12,14 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from baton.client import Question, Settled
 from baton.codec.conversion import RECORD, SEALED
 from baton.core.messages import PipelineStatus, StageReturn
-from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.core.verdict import Code
 from baton.devserver import DevServer
 from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker
-from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF
+from baton.wire.names import ANSWER, QUERY_QUESTIONS
 from tests.acceptance.disturbing import errand, whole
 from tests.acceptance.handoff_errands import (
     STAGES,
@@ -113,13 +113,11 @@ class TestPoison:
             async with pipeline_worker(keyless, [Relayed], [], task_queue=queue) as worker:
                 handle = await errand(worker, tmp_path, stages.task_queue)
                 await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
-                [pending] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
-                assert (pending.reason, journal(tmp_path)) == (Code.SIGNATURE_INVALID, [])
+                [question] = await handle.query(QUERY_QUESTIONS, result_type=list[Question])
+                assert (question.handoff.reason, journal(tmp_path)) == (Code.SIGNATURE_INVALID, [])
             async with pipeline_worker(guarded, [Relayed], [], task_queue=queue):
-                decision = HandoffDecision(
-                    handoff_id=pending.handoff_id, action=HandoffAction.REQUEUE, who="ann", why="it has keys now"
-                )
-                await handle.execute_update(RESOLVE_HANDOFF, decision, result_type=HandoffDecision)
+                answer = question.answer("requeue", who="ann", why="it has keys now")
+                await handle.execute_update(ANSWER, answer, result_type=Settled)
                 await whole(guarded, handle, tmp_path)
 
 

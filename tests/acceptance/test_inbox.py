@@ -15,15 +15,14 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import PipelineInput
-from baton.client import read_run
+from baton.client import PendingHandoff, Question, read_run
 from baton.core.budget import Budget
 from baton.core.messages import PipelineStatus
-from baton.core.pending import PendingHandoff
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker
-from baton.wire.names import QUERY_INBOX
+from baton.wire.names import QUERY_QUESTIONS
 from tests.acceptance.operating import Operator
 from tests.handoff import handoff_pipelines, handoff_stages
 from tests.handoff.handoff_pipelines import Forgets, FourAgents, Spends
@@ -70,8 +69,8 @@ async def pending(worker: Worker, pipeline: Callable[..., Any], count: int = 1, 
 
 async def waiting(handle: Handle) -> list[PendingHandoff]:
     """Return the pending handoffs of a run."""
-    pending_handoffs: list[PendingHandoff] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
-    return pending_handoffs
+    questions = await handle.query(QUERY_QUESTIONS, result_type=list[Question])
+    return [question.handoff for question in questions if question.handoff]
 
 
 async def poisoned(worker: Worker) -> Handle:
@@ -111,8 +110,12 @@ class TestList:
         by_name = await operator.json("inbox", "list", "--limit", "1000")
 
         assert one in by_name
-        assert (one["kind"], one["handoff"]["reason"], one["has_worker"]) == ("handoff", "SAFETY_VIOLATION", True)
-        assert one["actions"] == ["release", "requeue", "edit", "abandon"]
+        assert (one["kind"], one["question"]["handoff"]["reason"], one["has_worker"]) == (
+            "handoff",
+            "SAFETY_VIOLATION",
+            True,
+        )
+        assert one["choices"] == ["release", "requeue", "edit", "abandon"]
         [header] = [line for line in page.splitlines() if line.startswith("run ")]
         assert header.split() == ["run", "step", "since", "deadline", "from", "→", "to,", "why"]
         [line] = [line for line in page.splitlines() if line.startswith(handle.id)]
@@ -126,22 +129,24 @@ class TestList:
         assert "No such command" in await operator.refused("inbox", "lst", code=2)
 
     async def test_it_needs_no_worker(self, operator: Operator, client: Client) -> None:
-        """All is shown; that a decision was not answered is not taken for a proof that it does not count."""
+        """All is shown, and what is decided counts once a worker takes it up."""
         async with pipeline_worker(client, ALL_PIPELINES, ALL_STAGES) as short:
             handle = await poisoned(short)
             [one] = await waiting(handle)
         entry = await listed(operator, handle)
         page = await operator("inbox")
         output = await operator("inbox", "show", handle.id)
-        refused = await operator.refused("inbox", "release", handle.id, "--yes", "--why", "a quoted mail")
+        left = await operator.refused("inbox", "release", handle.id, "--yes", "--why", "a quoted mail", code=4)
 
         actions = ["release", "requeue", "edit", "abandon"]
-        assert (entry["actions"], entry["handoff"]["reason"]) == (actions, "SAFETY_VIOLATION")
+        assert (entry["choices"], entry["question"]["handoff"]["reason"]) == (actions, "SAFETY_VIOLATION")
         assert handle.id in page
         assert one.handoff_id in output
-        assert "may still count" in refused
-        assert short.task_queue in refused
-        await handle.terminate()
+        assert "the server holds the decision" in " ".join(left.split())
+        async with pipeline_worker(client, ALL_PIPELINES, ALL_STAGES, task_queue=short.task_queue):
+            await handle.result()
+        [settled] = (await read_run(client, handle.id)).handoff_decisions
+        assert (settled.choice, settled.why, settled.via) == ("release", "a quoted mail", "signal")
 
 
 class TestElsewhere:
@@ -164,7 +169,7 @@ class TestElsewhere:
         assert [
             (pending_handoff["seq"], pending_handoff["handoff_id"]) for pending_handoff in response["pending_handoffs"]
         ] == [(3, one.handoff_id)]
-        deadlines = [item["until"] for item in (listed_as["handoff"], response["pending_handoffs"][0])]
+        deadlines = [item["until"] for item in (listed_as["question"], response["pending_handoffs"][0])]
         of_the_run, of_its_timer = map(datetime.fromisoformat, deadlines)  # which starts when the task is completed
         assert abs(of_its_timer - of_the_run) < timedelta(minutes=1)
         assert (handle.id, "PENDING_HANDOFF") in [(run["workflow_id"], run["status"]) for run in by_status]
@@ -187,7 +192,7 @@ class TestShow:
         assert "top-up" not in page
         assert response["message"]["handoffId"] == one.handoff_id
         assert response["baton"]["current_state"] == ["12 clauses extracted"]
-        assert response["handoff"]["findings"][0]["code"] == "SAFETY_VIOLATION"
+        assert response["question"]["handoff"]["findings"][0]["code"] == "SAFETY_VIOLATION"
         await handle.terminate()
 
     async def test_several_pending_handoffs_are_listed(self, operator: Operator, worker: Worker) -> None:
@@ -203,7 +208,7 @@ class TestShow:
         assert "HANDOFF" in unclear
         assert [id for id in both if id not in unknown] == []
         assert "no handoff 'f47ac10b'" in unknown
-        assert first["handoff"]["handoff_id"] == both[0]
+        assert first["question"]["handoff"]["handoff_id"] == both[0]
         await handle.terminate()
 
     async def test_a_run_without_pending_handoffs_is_rejected(self, operator: Operator, worker: Worker) -> None:
@@ -265,7 +270,7 @@ class TestDecide:
         handle = await poisoned(worker)
         response = await operator.json("inbox", "release", handle.id, "--yes", "--why", "a quoted mail", "--who", "bob")
 
-        assert (response["action"], response["who"], response["why"]) == ("release", "bob", "a quoted mail")
+        assert (response["choice"], response["who"], response["why"]) == ("release", "bob", "a quoted mail")
         await handle.result()
 
     async def test_a_requeue_is_validated_again(self, operator: Operator, worker: Worker) -> None:
@@ -273,7 +278,7 @@ class TestDecide:
         handle = await poisoned(worker)
         line = await operator("inbox", "requeue", handle.id, "--yes", "--why", "the scan was updated")
 
-        assert line == "requeued the handoff analyse → score by ann: the scan was updated\n"
+        assert re.fullmatch(r"requeued analyse → score by ann at .*: the scan was updated\n", line)
         while [wait.attempts for wait in await waiting(handle)] != [2]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # a query is no event that could be awaited
         await handle.terminate()
@@ -287,7 +292,7 @@ class TestDecide:
             "inbox", "edit", handle.id, "--yes", "--patch", f"@{patch}", "--why", "the scope was missing"
         )
 
-        assert output.startswith("edited the handoff forgetful → scoped by ann")
+        assert output.startswith("edited forgetful → scoped by ann at ")
         assert (await handle.result()).baton["current_state"] == ["Worked in annex/*"]
         run = await read_run(worker.client, handle.id)
         assert [(entry.by, entry.why) for entry, _ in run.history if entry.by] == [("ann", "the scope was missing")]
@@ -301,7 +306,7 @@ class TestDecide:
         )
 
         assert "--usd 5.00" in page
-        assert response["micro_usd"] == 30_000
+        assert response["data"] == {"micro_usd": 30_000}
         assert (await handle.result()).spend.micro_usd == 230_000
 
     async def test_abandoning_fails_the_stage(self, operator: Operator, worker: Worker) -> None:
@@ -309,7 +314,7 @@ class TestDecide:
         handle = await poisoned(worker)
         line = await operator("inbox", "abandon", handle.id, "--yes", "--why", "an attack")
 
-        assert line == "abandoned the handoff analyse → score by ann: an attack\n"
+        assert re.fullmatch(r"abandoned analyse → score by ann at .*: an attack\n", line)
         assert "abandoned by ann: an attack" in await failure(handle)
 
     async def test_on_a_terminal_it_asks_for_confirmation(self, operator: Operator, worker: Worker) -> None:
@@ -379,7 +384,7 @@ class TestDecide:
         code, screen = await answering(operator, "y", *words, meanwhile=requeue())
 
         assert code == 1
-        assert "was decided meanwhile" in " ".join(OUR_OWN.sub("", screen).split())
+        assert "was requeued by ann at" in " ".join(OUR_OWN.sub("", screen).split())
         assert [wait.attempts for wait in await waiting(handle)] == [2]
         await handle.terminate()
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from temporalio.client import Client
 
 from baton import PipelineInput, PipelineResult
-from baton.client import read_run, roll_back, run_inbox
-from baton.core.pending import PendingHandoff
+from baton.client import PendingHandoff, read_run, roll_back, run_inbox
 from baton.core.verdict import Code
 from baton.devserver import DevServer, DevServerOptions
 from baton.ledger.chain import ChainHead, Verdict

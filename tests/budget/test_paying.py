@@ -15,10 +15,9 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import OnExhaustion, PipelineInput, Summariser, WorkerParts
-from baton.client import RunRecord, fork, read_run, resolve_handoff, roll_back, run_inbox
+from baton.client import Answer, HandoffAction, RunRecord, Settled, decide, fork, read_run, roll_back, run_inbox
 from baton.core.budget import Budget
 from baton.core.messages import PipelineStatus
-from baton.core.pending import HandoffAction, HandoffDecision
 from baton.devserver import DevServer
 from baton.errors import PipelineError
 from baton.handoff.store_safeguards import Safeguards
@@ -136,10 +135,9 @@ async def test_a_worker_without_keys_asks_for_money(server: DevServer, worker: W
         await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
         [waiting] = await run_inbox(worker.client, handle.id)
         assert waiting.handoff is not None
-        top_up = HandoffDecision(
-            handoff_id=waiting.handoff.handoff_id, action=HandoffAction.TOP_UP, who="ann", micro_usd=5_000
-        )
-        await resolve_handoff(worker.client, handle.id, top_up)
+        data = {"micro_usd": 5_000}
+        top_up = Answer(question=waiting.handoff.handoff_id, choice="top_up", who="ann", data=data)
+        await decide(worker.client, handle.id, top_up)
         assert told(await ended(worker, handle)) == 2_000
     await assert_replays(handle, PIPELINES)
 
@@ -163,15 +161,11 @@ async def test_a_childs_top_up_is_credited_to_its_parent(worker: Worker, end: li
     assert waiting.handoff is not None
 
     top_ups = [
-        HandoffDecision(
-            handoff_id=waiting.handoff.handoff_id, action=HandoffAction.TOP_UP, who=who, micro_usd=micro_usd
-        )
+        Answer(question=waiting.handoff.handoff_id, choice=HandoffAction.TOP_UP, who=who, data={"micro_usd": micro_usd})
         for who, micro_usd in (("ann", 5_000), ("bob", 6_000), ("eve", 7_000))
     ]
-    answers = await asyncio.gather(
-        *(resolve_handoff(worker.client, id, top_up) for top_up in top_ups), return_exceptions=True
-    )
-    [counts] = [reply for reply in answers if isinstance(reply, HandoffDecision)]
+    answers = await asyncio.gather(*(decide(worker.client, id, top_up) for top_up in top_ups), return_exceptions=True)
+    [counts] = [reply for reply in answers if isinstance(reply, Settled)]
     run = await ended(worker, handle)
 
     assert [isinstance(reply, PipelineError) for reply in answers if reply is not counts] == [True, True]
@@ -421,10 +415,9 @@ async def test_what_people_added_stays_added(worker: Worker) -> None:
     await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
     [asked] = [item.handoff for item in await run_inbox(client, handle.id)]
     assert asked is not None
-    top_up = HandoffDecision(
-        handoff_id=asked.handoff_id, action=HandoffAction.TOP_UP, who="ann", why="worth it", micro_usd=20_000
-    )
-    await resolve_handoff(client, handle.id, top_up)
+    data = {"micro_usd": 20_000}
+    top_up = Answer(question=asked.handoff_id, choice="top_up", who="ann", why="worth it", data=data)
+    await decide(client, handle.id, top_up)
     await handle.result()
 
     for to, paid_by_now in (("1", 8_000), ("2", 11_000), ("4", 12_000)):

@@ -11,10 +11,11 @@ from rich.console import Console, RenderableType
 from baton import Budget, Exhibit
 from baton.cli.output import stack
 from baton.cli.show import approval_rows, baton_rows, heading, output_rows, repair_hints, waits_card
-from baton.client import Pending, RunRecord, RunStatus, Step, StepStatus, Waiting, Waits, standing
+from baton.client import Pending, Question, RunRecord, RunStatus, Step, StepStatus, Waits, standing
 from baton.core.baton import Baton
 from baton.core.history import Spend, StepKind
 from baton.core.messages import PipelineInput, PipelineResult
+from baton.core.questions import approval_choices
 from baton.core.state import PipelineState
 from baton.runs.client_events import Timer
 from baton.runs.client_waiting import Build, Unchosen
@@ -194,11 +195,18 @@ class TestOutput:
 
 def test_the_question_is_separate_from_the_exhibits() -> None:
     """It cannot be read as the last line of an exhibit."""
-    step = Waiting(
-        kind="approval", name="boss", seq=3, since=BEGAN, asks="Send it?", shows=[Exhibit.of("Dear Acme", "letter")]
+    asked = Question(
+        id="3:a",
+        seq=3,
+        title="boss",
+        since=BEGAN,
+        until=BEGAN,
+        asks="Send it?",
+        shows=[Exhibit.of("Dear Acme", "letter")],
+        choices=approval_choices(None),
     )
 
-    assert [shown(row) for row in approval_rows("r-1", step)] == [
+    assert [shown(row) for row in approval_rows("r-1", asked)] == [
         ["letter:"],
         ["│ Dear Acme"],
         ["the question:"],

@@ -11,14 +11,15 @@ from rich.console import Console, RenderableType
 from typer.testing import CliRunner, Result
 
 from baton.cli.app import make_app
-from baton.cli.inbox_pages import decision_line, handoff_page, inbox_table, reason_label
+from baton.cli.decide import render_outcome
+from baton.cli.inbox_pages import handoff_page, inbox_table, reason_label
 from baton.cli.options import GlobalOptions
 from baton.cli.output import format_time
 from baton.cli.session import Session
-from baton.client import Question, WaitingQuestion, text_at
-from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.client import PendingHandoff, Question, Settled, WaitingQuestion, text_at
+from baton.core.questions import handoff_choices, handoff_title
 from baton.core.verdict import Code, Disposition, Finding
-from baton.runs.client_settle import select_handoffs
+from baton.runs.client_decide import select_questions
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[red]x[/red]\nrun-2  9  forged → line"
@@ -34,15 +35,24 @@ def pending(**members: Any) -> PendingHandoff:
         "reason": Code.SAFETY_VIOLATION,
         "fate": Disposition.DEAD_LETTER,
         "details": "Injection pattern detected in context",
-        "since": NOW - timedelta(hours=3),
-        "until": NOW + timedelta(days=7),
     }
     return PendingHandoff(**{**usual, **members})
 
 
+def question(handoff: PendingHandoff) -> Question:
+    return Question(
+        id="2:a",
+        seq=handoff.seq,
+        title=handoff_title(handoff),
+        since=NOW - timedelta(hours=3),
+        until=NOW + timedelta(days=7),
+        choices=handoff_choices(handoff),
+        handoff=handoff,
+    )
+
+
 def of_run(handoff: PendingHandoff | None, **members: Any) -> WaitingQuestion:
-    question = Question(handoff=handoff) if handoff else None
-    return WaitingQuestion("run-1", "r", "Delivery", "t", question, **members)
+    return WaitingQuestion("run-1", "r", "Delivery", "t", question(handoff) if handoff else None, **members)
 
 
 def shown(row: RenderableType, columns: int = 100) -> str:
@@ -124,7 +134,7 @@ class TestGroup:
 
 
 class TestChosen:
-    BOTH = (pending(), pending(handoff_id=IDS[1]))
+    BOTH = (question(pending()), question(pending(handoff_id=IDS[1])))
 
     @pytest.mark.parametrize(
         ("named", "expected"),
@@ -138,7 +148,8 @@ class TestChosen:
     )
     def test_an_id_or_a_prefix_selects_one(self, named: str | None, expected: list[str]) -> None:
         """A very short prefix could match by chance."""
-        assert [handoff.handoff_id for handoff in select_handoffs(self.BOTH, named)] == expected
+        selected = select_questions(self.BOTH, "abandon", named)
+        assert [asked.handoff and asked.handoff.handoff_id for asked in selected] == expected
 
 
 class TestReason:
@@ -172,13 +183,15 @@ class TestPages:
         """In every member that another agent may have written."""
         finding = Finding(code=Code.SAFETY_VIOLATION, text=HOSTILE, at="/currentState/note", rule=HOSTILE)
         handoff = pending(sender=HOSTILE, receiver=HOSTILE, details=HOSTILE, findings=[finding])
-        decided = HandoffDecision(handoff_id=IDS[0], action=HandoffAction.RELEASE, who="ann", why=HOSTILE)
+        decided = Settled(
+            question="2:a", title="x", choice="release", who="ann", why=HOSTILE, at=NOW, digest="", via="update"
+        )
         message = {"currentState": {"note": HOSTILE}}
         pages = (
             shown(inbox_table([of_run(handoff)], NOW)),
-            shown(handoff_page(of_run(handoff), handoff, message, {})),
-            shown(handoff_page(of_run(handoff), handoff, None, message)),
-            shown(decision_line(handoff, decided)),
+            shown(handoff_page(of_run(handoff), question(handoff), message, {})),
+            shown(handoff_page(of_run(handoff), question(handoff), None, message)),
+            shown(render_outcome(decided)),
         )
 
         for page in pages:
@@ -198,7 +211,7 @@ class TestPages:
         handoff = pending()
         [_, line] = shown(inbox_table([of_run(handoff)], NOW)).splitlines()
 
-        until = format_time(handoff.until, NOW)
+        until = format_time(question(handoff).until, NOW)
         cells = [cell.strip() for cell in line.split("  ") if cell]
         assert cells == ["run-1", "2", "3 h ago", until, "extract → score, SAFETY_VIOLATION"]
 
@@ -214,6 +227,6 @@ class TestPages:
         """A command that is cut cannot be copied."""
         page, letter = io.StringIO(), pending()
         console = Console(file=page, width=40, color_system=None, force_terminal=terminal)
-        Session(GlobalOptions(), out=console).show(handoff_page(of_run(letter), letter, None, {}))
+        Session(GlobalOptions(), out=console).show(handoff_page(of_run(letter), question(letter), None, {}))
 
         assert f"    baton inbox edit run-1 {IDS[0][:8]} --patch @fix.json --why '…'" in page.getvalue().splitlines()

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from rich.console import Console
 
-from baton import Decided
+from baton import Settled
 from baton.cli.history import history_as_json, history_table
 from baton.cli.watch import news_lines
 from baton.client import News, NewsKind, RunRecord, Step, StepStatus
@@ -26,10 +26,10 @@ def decided_run() -> RunRecord:
     start, state = PipelineInput(goal="Add login"), PipelineState(Baton(goal="Add login"))
     run = RunRecord("w", "run-1", "Delivery", start, state, began=AT)
     for seq, title, approved in ((1, "legal", True), (2, "security", False)):
-        decided = Decided(
-            approval=title,
+        decided = Settled(
+            title=title,
             question=f"{seq}:x",
-            approved=approved,
+            choice="approve" if approved else "deny",
             who="ann",
             why="seen",
             at=AT,

@@ -183,7 +183,7 @@ async def release(p: Pipeline) -> object:
         answer=Sizes,
         who=["ann", "group:release"],
     )
-    return decided.answer
+    return decided.data
 
 
 @pipeline

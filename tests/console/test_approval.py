@@ -10,7 +10,7 @@ import pytest
 from temporalio.worker import Worker
 
 from baton import Pipeline, pipeline
-from baton.client import open_approvals_of
+from baton.client import read_run
 from baton.console.content import MAX_CHARACTERS
 from baton.console.pages_inbox import approval_path
 from baton.core.exhibits import MAX_EXHIBIT_BYTES
@@ -36,8 +36,8 @@ async def page(browser: Browser, worker: Worker) -> str:
     async with pipeline_worker(worker.client, [shows], [collect]) as own:
         handle = await started(own, shows, "shows all")
         await until_waiting(handle, "it's all here")
-        [one] = await open_approvals_of(own.client, handle.id)
-        path = approval_path(handle.id, one.waiting.question or "")
+        [one] = (await read_run(own.client, handle.id)).approvals
+        path = approval_path(handle.id, one.id)
         answer = await browser.get(path)
         for address in re.findall(r'(?:href|src)="(/approval/exhibit[^"]*)"', answer.text):
             saved[address] = await browser.get(html.unescape(address))

@@ -15,7 +15,7 @@ from temporalio.worker import Worker
 
 from baton import BatonPlugin, WorkerParts
 from baton.artifacts.store import ArtifactStore
-from baton.client import open_approvals_of
+from baton.client import read_run
 from baton.console.content import make_content, markdown, text_content, value_content, visible
 from baton.console.pages_inbox import approval_path
 from baton.console.report import report
@@ -189,8 +189,8 @@ async def test_no_page_executes_or_breaks_on_hostile_text(
         assert answer.status_code == 200, answer.text
         page = _assert_harmless(answer.text)
         assert page.counts["main"] == page.counts["h1"] == 1
-    [asked] = await open_approvals_of(plain.client, id)
-    answer = await browser.get(approval_path(id, asked.waiting.question or ""))
+    [asked] = (await read_run(plain.client, id)).approvals
+    answer = await browser.get(approval_path(id, asked.id))
     assert answer.status_code == 200
     _assert_harmless(answer.text, scripts=2)
     [exhibit, *_] = re.findall(r'href="(/approval/exhibit[^"]*)"', answer.text)

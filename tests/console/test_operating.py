@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 
 from baton import Pipeline, pipeline
-from baton.client import Decide, HandoffAction, RunFilter, Settle, list_runs, open_approvals_of, read_run
+from baton.client import Decide, HandoffAction, RunFilter, list_runs, read_run
 from baton.console.app import console_app
 from baton.console.pages_inbox import approval_path, handoff_path
 from baton.console.security import Access, Links, Role
@@ -20,7 +20,7 @@ from baton.core.messages import PipelineStatus
 from baton.testing import pipeline_worker
 from tests.console.conftest import Browser, started, token_in
 from tests.console.console_pipelines import tick
-from tests.handoff.question_pipelines import asks_about_a_handoff
+from tests.handoff.question_pipelines import REFUSED, asks_about_a_handoff
 from tests.support import approve, until, until_waiting
 
 RUN = "operated on"
@@ -48,8 +48,8 @@ async def question(client: Client) -> AsyncIterator[str]:
     async with pipeline_worker(client, [operated], [tick]) as worker:
         handle: Any = await started(worker, operated, RUN)
         await until_waiting(handle, "budget")
-        [waiting] = await open_approvals_of(client, RUN)
-        yield waiting.waiting.question or ""
+        [asked] = (await read_run(client, RUN)).approvals
+        yield asked.id
         await handle.terminate()
 
 
@@ -162,12 +162,14 @@ async def test_the_second_is_told_whose_decision_counts(browser: Browser, client
         for workflow_id, other in (("decided first", "carol"), ("decided twice", "")):
             handle: Any = await started(worker, operated, workflow_id)
             await until_waiting(handle, "budget")
-            preview = await Decide(client, workflow_id, True).preview()
+            preview = await Decide(client, workflow_id, "approve").preview()
             question = str(preview.basis["question"])
             path = approval_path(workflow_id, question)
             shown = (await browser.get(path)).text
             if other:
-                await Decide(client, workflow_id, True, question=question).commit(preview.mark, by=other, why="quicker")
+                await Decide(client, workflow_id, "approve", question=question).commit(
+                    preview.mark, by=other, why="quicker"
+                )
             fields = {"csrf": token_in(shown), "mark": mark_in(shown), "why": "a test", "approved": "yes"}
             answers = [(await browser.post(path, fields)).text for _ in range(2)]
             await handle.result()
@@ -183,11 +185,11 @@ async def test_a_handoff_is_settled_once(browser: Browser, client: Client) -> No
         for workflow_id, other in (("settled first", "carol"), ("settled twice", "")):
             handle: Any = await started(worker, asks_about_a_handoff, workflow_id)
             await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
-            preview = await Settle(client, workflow_id, HandoffAction.REQUEUE).preview()
-            path = handoff_path(workflow_id, str(preview.basis["handoff"]))
+            preview = await Decide(client, workflow_id, HandoffAction.REQUEUE).preview()
+            path = handoff_path(workflow_id, REFUSED)
             shown = (await browser.get(path)).text
             if other:
-                operation = Settle(client, workflow_id, HandoffAction.REQUEUE)
+                operation = Decide(client, workflow_id, HandoffAction.REQUEUE)
                 await operation.commit(preview.mark, by=other, why="quicker")
             fields = {"csrf": token_in(shown), "mark": mark_in(shown), "why": "a test", "action": "requeue"}
             for _ in range(2):

@@ -10,12 +10,11 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.client import RunRecord, decide, fork, read_run
+from baton.client import Answer, RunRecord, decide, fork, read_run
 from baton.console.pages_run import has_ended, run_mark
 from baton.console.rendering import Change, changes
 from baton.console.report import report
 from baton.console.sources import Sources
-from baton.core.decisions import Decision
 from baton.ledger.store_evidence import verify_bundle
 from tests.console.conftest import Browser, started
 from tests.console.console_pipelines import NOTES, checks, failing, long, release
@@ -267,7 +266,7 @@ class TestLive:
         first = await anext(followed(""))
         decision = (await answer_to(handle)).model_copy(update={"answer": {"percent": 10}, "who": "ann"})
         later = followed(first.cursor)
-        await decide(worker.client, handle.id, Decision.model_validate(decision.model_dump()))
+        await decide(worker.client, handle.id, Answer.model_validate(decision.model_dump()))
         await handle.result()
         kinds = [change.kind async for change in later]
 

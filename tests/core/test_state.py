@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from pydantic import model_validator
 
 from baton.core.baton import AnyBaton, Baton
-from baton.core.decisions import Decided
 from baton.core.history import HistoryEntry, Outcome, Spend, StepKind, snapshots
 from baton.core.messages import PipelineInput, PipelineResult
 from baton.core.pages import PAGE, write_pages
 from baton.core.patching import PatchRules
+from baton.core.questions import Settled
 from baton.core.state import DEFAULT_STRATEGIES, MergeStrategy, PipelineState
 from baton.errors import PatchError, PipelineError
 from tests.core.material import AT, ReviewBaton, good_patches, raw_patches, ref, returned
@@ -230,10 +230,10 @@ class TestOtherSteps:
     def test_an_approval_is_recorded_and_changes_no_field(self) -> None:
         """The history has who decided, when and why."""
         state = state_of()
-        decided = Decided(
-            approval="release",
+        decided = Settled(
+            title="release",
             question="1:x",
-            approved=True,
+            choice="approve",
             who="ann",
             why="green",
             at=AT,
@@ -244,7 +244,7 @@ class TestOtherSteps:
 
         assert state.baton is state.initial
         assert (state.entries[0].stage_id, state.entries[0].by, state.entries[0].why) == ("release", "ann", "green")
-        assert Decided.model_validate(outcome.value, strict=False) == decided
+        assert Settled.model_validate(outcome.value, strict=False) == decided
 
     def test_a_childs_patch_obeys_the_parents_rules(self) -> None:
         """A child is a step like any other (C-6)."""

@@ -15,7 +15,8 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from baton import Baton, ContinueAfter, Pipeline, PipelineInput, PipelineResult
-from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton.core.pending import HandoffAction, PendingHandoff
+from baton.core.questions import Settled
 from baton.core.receivers import ReceiverRequirements
 from baton.errors import ApprovalDeniedError, StageFailedError
 from baton.exchange.records import Acknowledgement, ReceivedHandoff, received_patch
@@ -92,15 +93,14 @@ class AsksAPerson:
         self.pipeline = Pipeline(start)
         self.exchange = Exchange(self.pipeline, agent="legal", ask=self.ask)
 
-    async def ask(self, pending: PendingHandoff, within: timedelta) -> HandoffDecision:
+    async def ask(self, pending: PendingHandoff, within: timedelta) -> Settled:
         """Ask by an approval: yes sends it again."""
         try:
             decided = await self.pipeline.approve(f"send {pending.receiver} again", within=within * 10)
         except ApprovalDeniedError as error:
-            return HandoffDecision(
-                handoff_id=pending.handoff_id, action=HandoffAction.ABANDON, who="ann", why=str(error)
-            )
-        return HandoffDecision(handoff_id=pending.handoff_id, action=HandoffAction.REQUEUE, who=decided.who)
+            denied: Settled = error.decided
+            return denied.model_copy(update={"choice": HandoffAction.ABANDON.value, "who": "ann", "why": str(error)})
+        return decided.model_copy(update={"choice": HandoffAction.REQUEUE.value})
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:

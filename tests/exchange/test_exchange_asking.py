@@ -11,9 +11,8 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.worker import Worker
 
 from baton import PipelineInput
-from baton.client import read_run, resolve_handoff
+from baton.client import HandoffAction, PendingHandoff, Question, decide, read_run
 from baton.core.messages import PipelineResult, PipelineStatus
-from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.errors import PipelineError
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.records import Acknowledgement, Reply, message_digest
@@ -34,15 +33,20 @@ from tests.exchange.exchange_pipelines import (
     StreamsIn,
     StreamsOut,
 )
-from tests.handoff.test_inbox import decision, waiting
+from tests.handoff.test_inbox import asked, decision, waiting
 from tests.support import LIMIT, Handle, event, failure, start, until
 
 
-async def unanswered(exchange: Worker, to: str) -> tuple[Handle, PendingHandoff]:
+async def unanswered(exchange: Worker, to: str) -> tuple[Handle, Question]:
     """Start a run whose handoff nobody answers, and return it once a person is asked."""
     handle = await start(exchange, AsksTheInbox.run, to=to, seconds=2)
-    [pending] = await waiting(handle)
-    return handle, pending
+    [question] = await asked(handle)
+    return handle, question
+
+
+def about(question: Question) -> PendingHandoff:
+    assert question.handoff is not None
+    return question.handoff
 
 
 async def decisions(safeguards: Safeguards, task_id: str) -> list[tuple[str, str, str | None, str | None]]:
@@ -61,17 +65,15 @@ class TestUnanswered:
     async def test_a_requeue_sends_the_same_message(self, exchange: Worker, safeguards: Safeguards) -> None:
         """Each requeue is recorded with who and why; the run replays with and without keys."""
         to = f"risk-{uuid.uuid4()}"
-        handle, pending = await unanswered(exchange, to)
-        assert pending.until is not None
-        await resolve_handoff(exchange.client, handle.id, decision(pending, "requeue"))
-        repeated = pending
-        while repeated.since == pending.since:
-            [repeated] = await waiting(handle)
+        handle, question = await unanswered(exchange, to)
+        pending = about(question)
+        await decide(exchange.client, handle.id, decision(pending, "requeue"))
+        repeated = question
+        while repeated.id == question.id:
+            [repeated] = await asked(handle)
         receiver = await start(exchange, Receives.run, id=to)
-        bob = HandoffDecision(
-            handoff_id=repeated.handoff_id, action=HandoffAction.REQUEUE, who="bob", why="it is started now"
-        )
-        await resolve_handoff(exchange.client, handle.id, bob)
+        bob = repeated.answer("requeue", who="bob", why="it is started now")
+        await decide(exchange.client, handle.id, bob)
 
         result = PipelineResult.model_validate(await handle.result())
         assert (await receiver.result()).output[0]["handoff_id"] == pending.handoff_id
@@ -90,7 +92,7 @@ class TestUnanswered:
         handle = await start(exchange, StreamsOut.run, to=to, count=3, seconds=2, asking=True)
         [pending] = await waiting(handle)
         receiver = await start(exchange, StreamsIn.run, id=to)
-        await resolve_handoff(exchange.client, handle.id, decision(pending, "requeue"))
+        await decide(exchange.client, handle.id, decision(pending, "requeue"))
 
         assert (await handle.result()).output["answer"] == "accepted"
         assert (await receiver.result()).output["chunks"] == [1, 2, 3]
@@ -98,13 +100,12 @@ class TestUnanswered:
 
     async def test_an_edit_is_refused(self, exchange: Worker) -> None:
         """The receiver may already have the message, and would reject another one under its id."""
-        handle, pending = await unanswered(exchange, f"risk-{uuid.uuid4()}")
+        handle, question = await unanswered(exchange, f"risk-{uuid.uuid4()}")
+        pending = about(question)
         assert pending.actions == (HandoffAction.REQUEUE, HandoffAction.ABANDON)
         with pytest.raises(PipelineError, match="does not allow 'edit'; use requeue, abandon"):
-            await resolve_handoff(
-                exchange.client, handle.id, decision(pending, "edit", edit={"current_state": ["Other"]})
-            )
-        await resolve_handoff(exchange.client, handle.id, decision(pending, "abandon"))
+            await decide(exchange.client, handle.id, decision(pending, "edit", edit={"current_state": ["Other"]}))
+        await decide(exchange.client, handle.id, decision(pending, "abandon"))
         assert "ann gave it up: I looked at it" in await failure(handle)
 
     async def test_a_late_answer_ends_the_question(self, exchange: Worker, safeguards: Safeguards) -> None:
@@ -147,7 +148,7 @@ class TestUnanswered:
         with sqlite3.connect(str(safeguards.ledger), isolation_level=None) as lock:
             lock.execute("BEGIN EXCLUSIVE")
             deciding = asyncio.create_task(
-                resolve_handoff(exchange.client, handle.id, decision(pending, "abandon")),
+                decide(exchange.client, handle.id, decision(pending, "abandon")),
             )
             await event(handle, EventType.EVENT_TYPE_TIMER_CANCELED)
             await handle.signal(HANDOFF_ANSWER, ack)
@@ -190,7 +191,7 @@ async def test_an_outside_agent_finds_its_handoff_while_a_person_is_asked(
         while (work := await find_work()) is None:
             assert (await handle.describe()).close_time is None
             await asyncio.sleep(0.05)  # the index lags behind, and tells nobody when it has caught up
-        await resolve_handoff(exchange.client, handle.id, decision(pending, "abandon"))
+        await decide(exchange.client, handle.id, decision(pending, "abandon"))
         now = await until(handle, lambda now: len(now.waiting_for) == 1)
         assert now.status is PipelineStatus.WAITING
 

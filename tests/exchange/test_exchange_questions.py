@@ -19,7 +19,7 @@ from baton.exchange.workflow_streams import STREAM, Chunk, whole_digest
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
-from baton.wire.names import DECIDE, HANDOFF, HANDOFF_ANSWER, HANDOFF_CHUNK, QUERY_STATUS
+from baton.wire.names import ANSWER, HANDOFF, HANDOFF_ANSWER, HANDOFF_CHUNK, QUERY_STATUS
 from tests.exchange.exchange_pipelines import EXCHANGES, Accepts, Broadcasts, HandsOff, Receives, StreamsIn, StreamsOut
 from tests.exchange.test_exchange_of_runs import output
 from tests.exchange.test_handing import message
@@ -40,7 +40,7 @@ async def test_a_question_in_the_moment_of_the_last_chunk(exchange: Worker, safe
         decisions = await asyncio.gather(*(answer_to(receiver, "go on") for receiver in receivers))
     for receiver, decision in zip(receivers, decisions, strict=True):
         await event(receiver, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED, 5)
-        await receiver.signal(DECIDE, decision)
+        await receiver.signal(ANSWER, decision)
     queries = [asyncio.create_task(receiver.query(QUERY_STATUS)) for receiver in receivers]
     await asyncio.sleep(0.5)
     async with pipeline_worker(exchange.client, EXCHANGES, stages, task_queue=queue):
@@ -109,7 +109,7 @@ async def test_a_chunk_that_is_opened_while_another_comes(exchange: Worker, safe
         decisions = [await answer_to(receiver, "go on") for receiver in receivers]
     tasks = [sum(event.event_type == began for event in (await it.fetch_history()).events) for it in receivers]
     for receiver, decision in zip(receivers, decisions, strict=True):
-        await receiver.signal(DECIDE, decision)
+        await receiver.signal(ANSWER, decision)
         await receiver.signal(HANDOFF_CHUNK, chunks[2])
     queries = [asyncio.create_task(receiver.query(QUERY_STATUS)) for receiver in receivers]
     await asyncio.sleep(0.5)

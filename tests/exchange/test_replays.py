@@ -16,9 +16,8 @@ from temporalio.worker import Worker
 
 from baton import WorkerParts
 from baton.artifacts.store import MemoryArtifactStore
-from baton.client import read_run, roll_back
+from baton.client import Question, read_run, roll_back
 from baton.core.messages import PipelineResult, PipelineStatus
-from baton.core.pending import PendingHandoff
 from baton.core.verdict import Code
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
@@ -27,7 +26,7 @@ from baton.ledger.records import AuditHeader
 from baton.ledger.store import Ledger
 from baton.plugin import BatonPlugin
 from baton.testing import copy_handoff, pipeline_worker, play_again
-from baton.wire.names import QUERY_INBOX
+from baton.wire.names import QUERY_QUESTIONS
 from tests.exchange.exchange_pipelines import HandsOff
 from tests.exchange.replay_pipelines import ACTED, ActsOn, Expires, PlaysStage, act
 from tests.exchange.test_exchange_of_runs import fresh, output
@@ -123,7 +122,8 @@ class TestExpired:
         await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
 
         now = await overview(handle)
-        [pending] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
+        [question] = await handle.query(QUERY_QUESTIONS, result_type=list[Question])
+        pending = question.handoff
         assert sum("had expired; it is made again" in note for note in now.notes) == 3
         assert (pending.reason, pending.attempts) == (Code.SIGNATURE_INVALID, 4)
         assert handle.first_execution_run_id not in ACTED

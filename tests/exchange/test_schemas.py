@@ -15,7 +15,7 @@ from baton.cli.schema import SCHEMAS, schema_of
 from baton.client import Explanation
 from baton.contract.records import HandoffContract, LeftOut, SessionEvent
 from baton.core import artifacts as artifacts
-from baton.core import baton, decisions, exhibits, history, messages, pending
+from baton.core import baton, exhibits, history, messages, pending, questions
 from baton.core.past import ChildHandoff, Heir, ParentHandoff, RollBacks, RolledBack, SealCheck
 from baton.report.records import HandoffReport
 from baton.wire.records import CompactRecord, Record
@@ -28,8 +28,7 @@ PINNED = (
     "artifact-ref",
     "baton",
     "baton-patch",
-    "decision",
-    "handoff-decision",
+    "answer",
     "handoff-report",
     "pipeline-input",
     "pipeline-result",
@@ -96,9 +95,10 @@ class TestSchema:
         bases |= {messages.Missing, SealCheck}  # within a worker only
         bases |= {Heir, ParentHandoff, messages.ToolLimits}  # in the schema of the input
         bases |= {ChildHandoff}  # in that of the result
+        bases |= {questions.OpenQuestions}  # in the memo
         record_types = {
             kind
-            for module in (artifacts, baton, decisions, exhibits, history, messages, pending)
+            for module in (artifacts, baton, questions, exhibits, history, messages, pending)
             for _, kind in inspect.getmembers(module, inspect.isclass)
             if issubclass(kind, Record)
         }

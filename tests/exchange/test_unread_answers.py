@@ -124,7 +124,7 @@ class TestInbox:
         [entry] = await self.listed(worker.client, handle)
         assert (entry.question, entry.stage) == (None, "score")
         assert "cannot be decoded" in (entry.trouble or "")
-        assert entry.to_json_object()["actions"] == []
+        assert entry.to_json_object()["choices"] == []
         [own] = await run_inbox(worker.client, handle.id)
         assert (own.question, "newer release" in (own.trouble or "")) == (None, True)
         await handle.terminate()

@@ -6,7 +6,6 @@ from typing import Any
 from temporalio import workflow
 
 from baton import Exchange, Outside, Pipeline, PipelineInput, PipelineResult
-from baton.core.questions import Question
 from baton.exchange.external import QUERY_OUTSIDE
 from baton.wire.names import MEMO_QUESTIONS
 
@@ -40,10 +39,11 @@ class InboxOfLater:
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
         self.pipeline = Pipeline(start)
-        self.pipeline._handlers.board.put = self.put  # type: ignore[method-assign]
-        self.pipeline._handlers.board.withdraw = lambda id: None  # type: ignore[method-assign]
+        self.board = self.pipeline._handlers.board
+        self.board._publish = self.publish  # type: ignore[method-assign]
 
-    def put(self, question: Question) -> None:
+    def publish(self, id: str) -> None:
+        [question] = self.board.open_now()
         workflow.upsert_memo({MEMO_QUESTIONS: {"questions": [{**question.model_dump(mode="json"), "urgent": True}]}})
 
     @workflow.run

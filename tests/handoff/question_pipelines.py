@@ -6,13 +6,15 @@ from typing import Any
 
 from temporalio import workflow
 
-from baton import Pipeline, pipeline
+from baton import HandoffTerms, Pipeline, pipeline
 from baton.core.pending import PendingHandoff
 from baton.core.verdict import Disposition
 
 with workflow.unsafe.imports_passed_through():
     from pydantic import BaseModel
 
+REFUSED = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
+"""The handoff about which `asks_about_a_handoff` asks."""
 LONG = "A clause of the contract. " * 400
 
 
@@ -53,33 +55,39 @@ async def asks_about_a_handoff(p: Pipeline) -> object:
     """Ask a person about a handoff that another pipeline refused."""
     within = timedelta(minutes=2)
     pending = PendingHandoff(
-        handoff_id="7c9e6679-7425-40de-944b-e07fc1f90ae7",
-        seq=1,
+        handoff_id=REFUSED,
         sender="legal",
         receiver="finance",
         fate=Disposition.ESCALATE,
         details="refused",
-        since=workflow.now(),
     )
-    return (await p.ask(pending, within)).action.value
+    return (await p.ask(pending, within)).choice
+
+
+@pipeline(handoffs=HandoffTerms(needs=2, who=["ann", "bob", "carol"]))
+async def asks_two_about_a_handoff(p: Pipeline) -> object:
+    """Ask two people about a handoff."""
+    pending = PendingHandoff(
+        handoff_id="h", sender="legal", receiver="finance", fate=Disposition.ESCALATE, details="refused"
+    )
+    settled = await p.ask(pending, timedelta(minutes=2))
+    return [settled.choice, settled.who, settled.via]
 
 
 @pipeline
 async def asks_on_and_on(p: Pipeline) -> object:
-    """Ask about eight handoffs in turn; return how many decisions the next run would get."""
-    for seq in range(1, 9):
+    """Ask about eight handoffs in turn; return what the next run would get of the answers."""
+    for _ in range(8):
         pending = PendingHandoff(
             handoff_id=str(workflow.uuid4()),
-            seq=seq,
             sender="legal",
             receiver="finance",
             fate=Disposition.ESCALATE,
             details="refused",
-            since=workflow.now(),
         )
         await p.ask(pending, timedelta(minutes=2))
     carried: dict[str, Any] = p._handoffs.carried()
-    return [len(carried["told"]), len(carried["decided"])]
+    return sorted(name for name in carried if carried[name])
 
 
-PIPELINES = [asks_two, asks_one, asks_many, asks_about_a_handoff, asks_on_and_on]
+PIPELINES = [asks_two, asks_one, asks_many, asks_about_a_handoff, asks_on_and_on, asks_two_about_a_handoff]

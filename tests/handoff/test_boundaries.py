@@ -10,9 +10,8 @@ from temporalio.worker import Worker
 
 from baton import WorkerParts
 from baton.artifacts.store import MemoryArtifactStore
-from baton.client import AuditRecord, Explanation, read_run
+from baton.client import AuditRecord, Explanation, Question, read_run
 from baton.core.messages import PipelineInput, PipelineStatus
-from baton.core.pending import PendingHandoff
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.external import QUERY_MESSAGE, QUERY_OUTSIDE, OutsideHandoff
@@ -26,7 +25,7 @@ from baton.ledger.store import Ledger
 from baton.outside.client_external import OutsideAgents
 from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker, run_pipeline
-from baton.wire.names import QUERY_EXPLAIN, QUERY_INBOX
+from baton.wire.names import QUERY_EXPLAIN, QUERY_QUESTIONS
 from tests.contract.contract_pipelines import CONTRACT_PIPELINES, CONTRACT_STAGES, SCHEMAS, Reviewed
 from tests.exchange.exchange_pipelines import EXCHANGES, HandsOff, HandsOutside, Receives, ThereAndBack
 from tests.handoff.handoff_pipelines import PIPELINES, FourAgents, Miscounts
@@ -179,7 +178,8 @@ class TestOneHandoff:
         """A task that waits for a person keeps its handoff (S3-17-c)."""
         handle = await to_a_stage(worker, safeguards, hostile=True)
         baton = await handle.query("baton")
-        [pending] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
+        [question] = await handle.query(QUERY_QUESTIONS, result_type=list[Question])
+        pending = question.handoff
 
         message = (await handoffs(worker.client, safeguards, handle))[-1].body
         assert handoff_gate()(message) == []

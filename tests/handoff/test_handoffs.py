@@ -13,10 +13,9 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.worker import Worker
 
 from baton import PipelineInput, PipelineResult
-from baton.client import RunRecord, read_run
+from baton.client import PendingHandoff, Question, RunRecord, Settled, read_run
 from baton.core.budget import Budget
 from baton.core.messages import PipelineStatus, StageReturn
-from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.core.verdict import Code, Disposition
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
@@ -28,7 +27,7 @@ from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker, run_pipeline
 from baton.wire.money import to_micro_usd
-from baton.wire.names import HANDOFF_REFUSED, QUERY_INBOX, RESOLVE_HANDOFF
+from baton.wire.names import ANSWER, HANDOFF_REFUSED, QUERY_QUESTIONS
 from tests.handoff.handoff_pipelines import (
     PIPELINES,
     Breaks,
@@ -62,20 +61,27 @@ async def trace(safeguards: Safeguards, task_id: str, anchors: Sequence[ChainHea
         return await ledger.trace(task_id, verifier=safeguards.keyring.public(), anchors=anchors)
 
 
+async def asked(handle: Handle) -> Question:
+    """Return the question about a handoff, as soon as one is asked."""
+    await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
+    [question] = await handle.query(QUERY_QUESTIONS, result_type=list[Question])
+    assert isinstance(question, Question)
+    return question
+
+
 async def waiting(handle: Handle) -> PendingHandoff:
     """Return the handoff that waits for a person, as soon as one does."""
-    await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
-    handoffs: list[PendingHandoff] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
-    [pending] = handoffs
-    return pending
+    handoff = (await asked(handle)).handoff
+    assert handoff is not None
+    return handoff
 
 
-async def resolve(handle: Handle, pending: PendingHandoff, action: str, **members: Any) -> HandoffDecision:
-    decision = HandoffDecision(
-        handoff_id=pending.handoff_id, action=HandoffAction(action), who="ann", why="I looked at it", **members
-    )
-    answer: HandoffDecision = await handle.execute_update(RESOLVE_HANDOFF, decision, result_type=HandoffDecision)
-    return answer
+async def resolve(handle: Handle, pending: PendingHandoff, action: str, **data: Any) -> Settled:
+    question = await asked(handle)
+    assert question.handoff == pending
+    answer = question.answer(action, who="ann", why="I looked at it", data=data or None)
+    settled: Settled = await handle.execute_update(ANSWER, answer, result_type=Settled)
+    return settled
 
 
 def story(task: Trace) -> list[tuple[str, str, str | None]]:
@@ -335,7 +341,7 @@ class TestBackToSender:
         assert "work_scope" in pending.details
         assert (await handle.query("baton"))["current_state"] == ["Prepared"]
         assert EXECUTED[handle.id, "forgetful"] == 3
-        await resolve(handle, pending, "edit", edit={"work_scope": ["annex/*"]})
+        await resolve(handle, pending, "edit", patch={"work_scope": ["annex/*"]})
         result = PipelineResult.model_validate(await handle.result())
 
         task = await trace(safeguards, result.task_id)
@@ -345,7 +351,7 @@ class TestBackToSender:
             ("decision", "EDIT", "scoped"),
             ("handoff", "ACCEPTED", "scoped"),
         ]
-        assert [record.body for record in task.records if record.fields.kind == "decision"] == [
+        assert [record.body["data"] for record in task.records if record.fields.kind == "decision"] == [
             {"patch": {"work_scope": ["annex/*"]}}
         ]
         assert result.baton["current_state"] == ["Worked in annex/*"]
@@ -409,7 +415,7 @@ class TestDeadLetters:
         assert (answer.verdict.reason, answer.verdict.findings) == (Code.SAFETY_VIOLATION, pending.findings)
         page = metadata.current_details
         assert "dead letter, SAFETY" in page
-        assert f"until {pending.until:%Y-%m-%d}" in page
+        assert f"until {(await asked(handle)).until:%Y-%m-%d}" in page
         assert "baton inbox show" in page
         await resolve(handle, pending, "abandon")
         await failure(handle)

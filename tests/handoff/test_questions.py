@@ -10,38 +10,35 @@ import pytest
 from temporalio.client import Client, Interceptor, OutboundInterceptor, QueryWorkflowInput
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
-from baton import Decision, Exhibit, Overview, PipelineError, PipelineInput
+from baton import Answer, Exhibit, Overview, PipelineError, PipelineInput
 from baton.cli.doctor import check_search_attributes
 from baton.cli.storage_checks import Mark
 from baton.client import (
     Decide,
-    HandoffAction,
-    HandoffDecision,
     PendingHandoff,
     Question,
-    Waiting,
     WaitingQuestion,
     decide,
     inbox,
-    open_approvals_of,
     read_run,
-    resolve_handoff,
     run_inbox,
     standing,
     waits,
 )
-from baton.core.questions import OpenQuestions, summarize_questions
+from baton.core.questions import OpenQuestions, approval_choices, handoff_choices, handoff_title, summarize_questions
 from baton.core.verdict import Code, Disposition, Finding
 from baton.devserver import DevServer, DevServerOptions
+from baton.handoff.relay import HandoffTerms
 from baton.plugin import BatonPlugin
 from baton.runs import client_waiting
 from baton.testing import assert_replays, pipeline_worker
 from baton.wire.names import (
+    ANSWER,
     ATTRIBUTE_PIPELINE,
     ATTRIBUTE_UNTIL,
     MEMO_QUESTIONS,
     NOT_WAITING,
-    QUERY_INBOX,
+    QUERY_QUESTIONS,
     QUERY_STATUS,
     SEARCH_ATTRIBUTES,
 )
@@ -53,6 +50,7 @@ from tests.handoff.question_pipelines import (
     asks_on_and_on,
     asks_one,
     asks_two,
+    asks_two_about_a_handoff,
 )
 from tests.support import GOAL, LIMIT, Handle, start, until_waiting
 
@@ -111,9 +109,13 @@ async def memo_bytes(handle: Handle) -> list[int]:
     ]
 
 
-async def yes(client: Client, handle: Handle, who: str, answer: Any = None) -> Decision:
-    [asked] = await open_approvals_of(client, handle.id)
-    return asked.decision(approved=True, who=who, why="it is tested", answer=answer)
+async def open_questions(client: Client, handle: Handle) -> list[Question]:
+    return (await read_run(client, handle.id)).questions
+
+
+async def yes(client: Client, handle: Handle, who: str, answer: Any = None) -> Answer:
+    [asked] = await open_questions(client, handle)
+    return asked.answer("approve", who=who, why="it is tested", data=answer)
 
 
 class Unqueried(Interceptor):
@@ -139,15 +141,12 @@ class TestWithoutQuery:
             [handoff] = [entry.handoff for entry in await inboxed(quiet, refers) if entry.handoff]
             runs = [await read_run(quiet, handle.id) for handle in (asks, refers)]
             said = [standing(run, await waits(quiet, run)) for run in runs]
-            [approval] = await open_approvals_of(quiet, asks.id)
-            voted = approval.decision(approved=True, who="ann", why="it is tested", answer={"limit": 1})
-            with pytest.raises(PipelineError, match="takes one, with a yes"):
+            voted = await yes(quiet, asks, "ann", {"limit": 1})
+            with pytest.raises(PipelineError, match="takes no data"):
                 await decide(quiet, asks.id, voted)
-            released = HandoffDecision(
-                handoff_id=handoff.handoff_id, action=HandoffAction.RELEASE, who="ann", why="it is tested"
-            )
+            released = Answer(question=handoff.handoff_id, choice="release", who="ann", why="it is tested")
             with pytest.raises(PipelineError, match="release"):
-                await resolve_handoff(quiet, refers.id, released)
+                await decide(quiet, refers.id, released)
             for handle in (asks, refers):
                 await handle.terminate()
 
@@ -161,7 +160,7 @@ class TestWithoutWorker:
         [entry] = await listed(client, handle)
 
         assert entry.approval is not None
-        assert (entry.approval.name, entry.approval.asks, entry.has_worker) == ("release manager", "Publish?", False)
+        assert (entry.approval.title, entry.approval.asks, entry.has_worker) == ("release manager", "Publish?", False)
         assert entry.deadline == entry.approval.until
         assert await run_inbox(client, handle.id) == [entry]
         assert len(await memo_bytes(handle)) == 1, "one event for one question"
@@ -173,19 +172,19 @@ class TestWithoutWorker:
     async def test_two_people_decide_while_the_worker_restarts(self, client: Client, forgotten: None) -> None:
         """The second one sees the first one's vote and answer, and all that is shown, from the history alone."""
         handle, queue = await asking(client, asks_two, "release manager")
-        [anns] = await open_approvals_of(client, handle.id)
-        assert [exhibit.text for exhibit in anns.waiting.shows] == [LONG]
+        [anns] = await open_questions(client, handle)
+        assert [exhibit.text for exhibit in anns.shows] == [LONG]
         async with served(client, queue):
             asked: Overview = await handle.query(QUERY_STATUS, result_type=Overview)
-            assert [waiting.digest for waiting in asked.waiting_for] == [anns.waiting.digest]
+            assert [question.digest for question in asked.questions] == [anns.digest]
             reply = await decide(client, handle.id, await yes(client, handle, "ann", {"limit": 5}))
             assert reply.missing == 1
 
         [entry] = await listed(client, handle)
-        [bobs] = await open_approvals_of(client, handle.id)
+        [bobs] = await open_questions(client, handle)
         assert entry.approval is not None
         assert [vote.who for vote in entry.approval.votes] == ["ann"]
-        assert [(vote.who, vote.answer) for vote in bobs.waiting.votes] == [("ann", {"limit": 5})]
+        assert [(vote.who, vote.data) for vote in bobs.votes] == [("ann", {"limit": 5})]
         assert max(await memo_bytes(handle)) < MAX_MEMO_BYTES
         async with served(client, queue):
             await decide(client, handle.id, await yes(client, handle, "bob", {"limit": 5}))
@@ -197,7 +196,7 @@ class TestWithoutWorker:
         """The server holds it."""
         handle, queue = await asking(client, asks_one, "release manager")
 
-        assert await Decide(client, handle.id, True).commit(by="ann") is None
+        assert await Decide(client, handle.id, "approve").commit(by="ann") is None
         async with served(client, queue):
             assert (await handle.result()).output == ["ann", "signal"]
 
@@ -208,36 +207,61 @@ class TestWithoutWorker:
             [entry] = await listed(client, handle)
 
         assert entry.handoff is not None
-        assert (entry.deadline, entry.stage) == (entry.handoff.until, f"hand off to {entry.handoff.receiver}")
+        assert (entry.deadline, entry.stage) == (entry.question and entry.question.until, "legal → finance")
         await handle.terminate()
 
 
-class TestCarriedDecisions:
-    async def test_only_as_many_are_carried_over_as_fit(self, client: Client) -> None:
-        """Long reasons of many decisions would be larger than the input that the next run may have."""
+class TestCarriedAnswers:
+    async def test_none_is_carried_over(self, client: Client) -> None:
+        """Each is in the outcome of its step, which the next run restores; long reasons would not fit its input."""
         async with served(client) as worker:
             handle = await start(worker, asks_on_and_on)
             for seq in range(1, 9):
-                pending = await pending_of(handle, seq)
-                action, why = HandoffAction.REQUEUE, "x" * 10_000
-                await resolve_handoff(
-                    client,
-                    handle.id,
-                    HandoffDecision(handoff_id=pending.handoff_id, action=action, who="ann", why=why),
-                )
+                question = await question_of(handle, seq)
+                await decide(client, handle.id, question.answer("requeue", who="ann", why="x" * 10_000))
             result = await handle.result()
 
-        assert result.output == [6, 6]
+        assert result.output == []
+        assert [settled.choice for settled in (await read_run(client, handle.id)).answers] == ["requeue"] * 8
 
 
-async def pending_of(handle: Handle, seq: int) -> PendingHandoff:
-    """Return the handoff of a step, once it waits."""
+async def question_of(handle: Handle, seq: int) -> Question:
+    """Return the question of a step, once it is asked."""
     while True:
-        handoffs: list[PendingHandoff] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
-        for pending in handoffs:
-            if pending.seq == seq:
-                return pending
+        questions: list[Question] = await handle.query(QUERY_QUESTIONS, result_type=list[Question])
+        for question in questions:
+            if question.seq == seq:
+                return question
         await asyncio.sleep(0.01)
+
+
+class TestTerms:
+    """A pipeline says who decides about its handoffs, and how many must agree."""
+
+    async def test_two_people_agree_on_what_becomes_of_a_handoff(self, client: Client) -> None:
+        """The rules are those of approvals; also by signal, which a service may use."""
+        async with served(client) as worker:
+            handle = await start(worker, asks_two_about_a_handoff)
+            question = await question_of(handle, 1)
+            with pytest.raises(PipelineError, match="'eve' may not decide"):
+                await decide(client, handle.id, question.answer("requeue", who="eve", why="w"))
+            first = await decide(client, handle.id, question.answer("requeue", who="ann", why="w"))
+            assert first.missing == 1
+            with pytest.raises(PipelineError, match="differs from that of ann, requeue; give the same, or abandon"):
+                await decide(client, handle.id, question.answer("edit", who="bob", data={"patch": {"goal": "x"}}))
+            await handle.signal(ANSWER, question.answer("requeue", who="bob", why="as ann says"))
+
+            assert (await handle.result()).output == ["requeue", "ann, bob", "signal"]
+            await assert_replays(handle, PIPELINES)
+        [settled] = (await read_run(client, handle.id)).handoff_decisions
+        assert [(vote.who, vote.choice) for vote in settled.votes] == [("ann", "requeue"), ("bob", "requeue")]
+
+    def test_who_may_decide_is_checked_at_the_start(self) -> None:
+        """Otherwise the handoff would wait in vain."""
+        with pytest.raises(ValueError, match="2 people have to approve, and only ann may"):
+            HandoffTerms(needs=2, who=["ann"])
+        with pytest.raises(TypeError, match="expected a list"):
+            HandoffTerms(who="ann")
 
 
 class TestManyQuestions:
@@ -247,12 +271,12 @@ class TestManyQuestions:
         handle, queue = await asking(client, asks_many, *titles)
 
         entries = await listed(client, handle)
-        assert [entry.approval and entry.approval.name for entry in entries] == titles[::-1], "by deadline"
+        assert [entry.approval and entry.approval.title for entry in entries] == titles[::-1], "by deadline"
         assert max(await memo_bytes(handle)) < MAX_MEMO_BYTES
-        assert {approval.waiting.asks for approval in await open_approvals_of(client, handle.id)} == {LONG[:800]}
+        assert {approval.asks for approval in await open_questions(client, handle)} == {LONG[:800]}
         async with served(client, queue):
-            for approval in await open_approvals_of(client, handle.id):
-                await decide(client, handle.id, approval.decision(approved=True, who="ann", why="w", answer=None))
+            for approval in await open_questions(client, handle):
+                await decide(client, handle.id, approval.answer("approve", who="ann", why="w"))
                 await read_run(client, handle.id)
             assert (await handle.result()).output == ["ann"] * 8
             await assert_replays(handle, PIPELINES)
@@ -270,11 +294,9 @@ async def crowd() -> AsyncIterator[Client]:
             *(now + timedelta(days=number) for number in range(1, 21)),
         ]
         for number, until in enumerate(deadlines):
-            approval = Waiting(
-                kind="approval", name="lead", seq=1, since=now, until=until, question="1:a", digest=DIGEST
-            )
+            asked = approval(title="lead", since=now, until=until, digest=DIGEST)
             attributes = TypedSearchAttributes([SearchAttributePair(UNTIL, until)])
-            memo = {MEMO_QUESTIONS: OpenQuestions(questions=[Question(approval=approval)])}
+            memo = {MEMO_QUESTIONS: OpenQuestions(questions=[asked])}
             id, queue = f"asks-{number:02}", f"queue-{number % 3}"
             await client.start_workflow("Asks", id=id, task_queue=queue, memo=memo, search_attributes=attributes)
         while (await inbox(client)).total < len(deadlines):  # noqa: ASYNC110 - as above
@@ -345,16 +367,10 @@ class TestMissingAttribute:
         assert (finding.mark, f"{ATTRIBUTE_UNTIL} is to be Datetime" in finding.found) == (Mark.FAIL, True)
 
 
-def approval(**members: Any) -> Question:
-    usual: dict[str, Any] = {
-        "kind": "approval",
-        "name": "lead",
-        "seq": 1,
-        "since": NOW,
-        "until": NOW,
-        "question": "1:a",
-    }
-    return Question(approval=Waiting(**{**usual, **members}))
+def approval(form: dict[str, Any] | None = None, **members: Any) -> Question:
+    choices = [choice.model_copy(update={"form": form}) for choice in approval_choices(None)]
+    usual: dict[str, Any] = {"id": "1:a", "title": "lead", "seq": 1, "since": NOW, "until": NOW, "choices": choices}
+    return Question(**{**usual, **members})
 
 
 def handoff(**members: Any) -> Question:
@@ -365,10 +381,9 @@ def handoff(**members: Any) -> Question:
         "receiver": "score",
         "fate": Disposition.DEAD_LETTER,
         "details": "why",
-        "since": NOW,
-        "until": NOW,
     }
-    return Question(handoff=PendingHandoff(**{**usual, **members}))
+    about = PendingHandoff(**{**usual, **members})
+    return approval(title=handoff_title(about), handoff=about, choices=handoff_choices(about))
 
 
 class TestSummarize:
@@ -379,9 +394,9 @@ class TestSummarize:
         [
             approval(),
             approval(asks=WIDE * 2_000),
-            approval(name=WIDE * 200, asks=WIDE * 2_000, who=[WIDE * 200] * 100, needs=3),
+            approval(title=WIDE * 200, asks=WIDE * 2_000, who=[WIDE * 200] * 100, needs=3),
             approval(shows=[Exhibit(title=WIDE * 200, text="t" * 9_000, length=9_000, digest=DIGEST)] * 20),
-            approval(answer={"required": ["n" * 900] * 50, "properties": {}}),
+            approval({"required": ["n" * 900] * 50, "properties": {}}),
             handoff(details="d" * 20_000),
             handoff(
                 sender="s" * 900,
@@ -395,12 +410,13 @@ class TestSummarize:
         summary = summarize_questions([question])
         assert len(summary.model_dump_json().encode()) < MAX_MEMO_BYTES - 200  # encryption adds something
         [found] = summary.questions
-        assert (found.id, found.until, found.choices) == (question.id, question.until, question.choices)
+        assert (found.id, found.until) == (question.id, question.until)
+        assert [choice.name for choice in found.choices] == [choice.name for choice in question.choices]
         assert found.is_whole == (found == question)
 
     def test_the_newest_is_among_many(self) -> None:
         """So each question is in the history when it opens."""
-        questions = [approval(question=f"1:{number}", asks="a" * 500) for number in range(50)]
+        questions = [approval(id=f"1:{number}", asks="a" * 500) for number in range(50)]
         summary = summarize_questions(questions, "1:49")
         assert summary.questions[0].id == "1:49"
         assert len(summary.questions) + summary.more == 50

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.core.decisions import Decision
+from baton.client import Answer
 from baton.keys.store_keyring import Key, Keyring, Purpose
 from baton.keys.store_keys import Deciders, KeyringError, PublicKey, PublicKeys, PublicKeysError, decider_entry
 from baton.wire.base64url import to_base64url
@@ -103,7 +103,7 @@ def test_a_group_that_the_file_lacks_has_no_members(tmp_path: Path) -> None:
     deciders = Deciders.from_file(file)
 
     def refusal(who: str, *allowed: str) -> str | None:
-        return deciders.refusal(Decision(approval="budget", approved=True, who=who), [*allowed], proof=False)
+        return deciders.refusal(Answer(choice="approve", who=who), "budget", [*allowed], proof=False)
 
     assert refusal("ann", "group:board") == "the workers' file of deciders has no group 'board'"
     assert refusal("eve", "group:leads", "bob") == "'eve' may not decide about 'budget'; group:leads, bob may"

@@ -33,5 +33,5 @@ async def asked(p: Pipeline) -> object:
         except ApprovalDeniedError:
             told.append("denied")
         else:
-            told.append(decided.who + (f": {decided.answer_as(Headline).headline}" if decided.answer else ""))
+            told.append(decided.who + (f": {decided.answer_as(Headline).headline}" if decided.data else ""))
     return told

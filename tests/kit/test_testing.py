@@ -8,7 +8,7 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
 from temporalio.worker import Worker
 
-from baton.client import RunStatus, Waiting, read_run
+from baton.client import Question, RunStatus, read_run
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServerOptions
 from baton.testing import Reply, assert_replays, connected, local_server, pipeline_worker, run_pipeline
@@ -77,7 +77,7 @@ class TestRunPipeline:
         assert "'release manager' (approval): failed; nobody decided: pass decisions=" in last
 
 
-def _form_is_shown(approval: Waiting) -> Reply | None:
+def _form_is_shown(approval: Question) -> Reply | None:
     """Reply to the second vote only, from what is shown."""
     return Reply(True, Headline(headline=approval.shows[0].text), who=f"reader {len(approval.votes)}")
 

@@ -13,8 +13,8 @@ from temporalio.worker import Worker
 
 from baton import Baton, BatonPatch, PipelineInput, StageContext, WorkerParts, stage
 from baton.artifacts.store import MemoryArtifactStore
+from baton.client import Answer
 from baton.client import decide as approve
-from baton.core.decisions import Decision
 from baton.core.verdict import Code
 from baton.devserver import DevServer
 from baton.handoff.sealed import SealError
@@ -193,6 +193,6 @@ class TestTime:
             assert await baton_time.fast_forward(handle, timedelta(hours=47))
             await until_waiting(handle, "release manager")
             await approve(
-                baton_client, handle.id, Decision(approval="release manager", approved=True, who="ann", why="tested")
+                baton_client, handle.id, Answer(question="release manager", choice="approve", who="ann", why="tested")
             )
             await handle.result()

@@ -74,22 +74,12 @@ class AsksItself:
 
     async def ask(self, why: str) -> str:
         """Ask about a handoff that another pipeline rejected."""
-        now = workflow.now()
         within = timedelta(minutes=2)
         decision = await self.pipeline.ask(
-            PendingHandoff(
-                handoff_id=REFUSED,
-                seq=1,
-                sender="legal",
-                receiver="risk",
-                fate=Disposition.ESCALATE,
-                details=why,
-                since=now,
-                until=now + within,
-            ),
+            PendingHandoff(handoff_id=REFUSED, sender="legal", receiver="risk", fate=Disposition.ESCALATE, details=why),
             within,
         )
-        return f"{decision.who}: {decision.action.value}"
+        return f"{decision.who}: {decision.choice}"
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:

@@ -10,16 +10,16 @@ import pytest
 from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.worker import Worker
 
-from baton import Baton, BatonPlugin, Decision, PipelineInput, Safeguards, WorkerParts, open_store
-from baton.client import Ledger, LedgerOptions, decide, decided_question, open_approvals_of, read_run
+from baton import BatonPlugin, PipelineInput, Safeguards, WorkerParts, open_store
+from baton.client import Ledger, LedgerOptions, decide, read_run
 from baton.devserver import DevServer
 from baton.errors import PipelineError
 from baton.keys.store_keyring import read_file
 from baton.ledger.records import Kind
-from baton.runs.client_decide import sign_decision
-from baton.runtime import workflow_approvals
+from baton.runs.client_decide import sign_answer
+from baton.runtime import workflow_questions
 from baton.testing import assert_replays, pipeline_worker
-from baton.wire.names import DECIDE, QUERY_DETAILS
+from baton.wire.names import ANSWER, QUERY_DETAILS
 from tests.acceptance.operating import Operator
 from tests.pipelines.asking_pipelines import ASKING, Pays, Publishes
 from tests.pipelines.asking_stages import KEYS, STAGES
@@ -97,10 +97,10 @@ class TestShown:
         assert "Publish?" in listed
         rows = await office.operator.json("inbox", "list")
         [row] = [each for each in rows if each["workflow_id"] == handle.id]
-        asked = row["approval"]
-        assert (row["kind"], asked["name"], asked["asks"]) == ("approval", "release manager", "Publish?")
+        asked = row["question"]
+        assert (row["kind"], asked["title"], asked["asks"]) == ("approval", "release manager", "Publish?")
         stderr = await office.operator.refused("inbox", "show", handle.id)
-        assert f"It waits for approval 'release manager': `baton show {handle.id} --asked` shows it" in stderr
+        assert f"open: 'release manager'; `baton show {handle.id} --asked` shows approvals" in stderr
         assert "there is nothing to explain" in await office.operator.refused("explain", handle.id, code=1)
         await handle.terminate()
 
@@ -108,20 +108,17 @@ class TestShown:
         """The digest is of exactly these texts; after the decision the history has the answer."""
         handle, client = await office.start(Publishes, length=9_000), office.worker.client
         await until_waiting(handle, "release manager")
-        [shown] = await open_approvals_of(client, handle.id)
-        waiting = shown.waiting
-        assert waiting.shows[0].text.endswith("END")
-        assert waiting.digest == waiting.digest_with(Baton.model_validate(shown.baton).digest)
-        assert decided_question(await read_run(client, handle.id), waiting.question or "") is None
+        before = await read_run(client, handle.id)
+        [question] = before.questions
+        assert question.shows[0].text.endswith("END")
+        assert question.digest == question.digest_with(before.baton.digest)
+        assert before.answer_to(question.id) is None
 
-        yes = Decision(
-            approval=waiting.name, question=waiting.question, digest=waiting.digest, approved=True, who="ann", why="ok"
-        )
-        decided = await decide(client, handle.id, yes)
+        settled = await decide(client, handle.id, question.answer("approve", who="ann", why="ok"))
         await handle.result()
         run = await read_run(client, handle.id)
-        assert decided_question(run, decided.question) == decided
-        assert decided_question(run, "1:other") is None
+        assert run.answer_to(question.id) == settled
+        assert run.answer_to("1:other") is None
 
     async def test_too_many_exhibits_are_an_error(self, office: Office) -> None:
         """Nobody is asked about what they cannot read in full."""
@@ -134,7 +131,7 @@ class TestAnswer:
         """By `--set`; without a terminal a missing field is an error, and the run names a wrong one."""
         handle = await office.start(Pays)
         now = await until_waiting(handle, "budget")
-        schema: Any = now.waiting_for[0].answer
+        schema: Any = now.questions[0].form
         assert schema["properties"]["amount"]["type"] == "integer"
         assert "lacks amount" in await office.operator.refused("approve", handle.id, *WHY, code=2)
         assert "amount" in await office.operator.refused("approve", handle.id, "--set", "amount=much", *WHY)
@@ -180,9 +177,9 @@ class TestPeople:
         decision = await answer_to(handle, "release manager", yes=True)
         for name in ("group:leads", " GROUP:leads"):
             with pytest.raises(WorkflowUpdateFailedError) as refused:
-                await handle.execute_update(DECIDE, decision.model_copy(update={"who": name}))
+                await handle.execute_update(ANSWER, decision.model_copy(update={"who": name}))
             assert "is the name of a group" in str(refused.value.cause)
-        await handle.signal(DECIDE, decision.model_copy(update={"who": "group:leads"}))
+        await handle.signal(ANSWER, decision.model_copy(update={"who": "group:leads"}))
         await until(handle, lambda now: len(now.notes) == 1)
         await handle.terminate()
 
@@ -190,14 +187,14 @@ class TestPeople:
         self, office: Office, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Anybody who reaches the server can send them; the server rejects a task with 2,001 checks for ever."""
-        monkeypatch.setattr(workflow_approvals, "_MAX_CHECKS", 3)
+        monkeypatch.setattr(workflow_questions, "_MAX_CHECKS", 3)
         client, queue = office.worker.client, f"flooded-{os.urandom(4).hex()}"
         start = PipelineInput(goal=GOAL, params={"who": ["group:leads"]})
         async with pipeline_worker(client, ASKING, STAGES, task_queue=queue):
             handle: Handle = await client.start_workflow(Publishes.run, start, id=queue, task_queue=queue)
             decision = await answer_to(handle, "release manager", yes=False)
         for number in range(20):
-            await handle.signal(DECIDE, decision.model_copy(update={"who": f"eve {number}"}))
+            await handle.signal(ANSWER, decision.model_copy(update={"who": f"eve {number}"}))
         async with pipeline_worker(client, ASKING, STAGES, task_queue=queue):
             await until(handle, lambda now: len(now.notes) == 20)
         assert await most_activities(handle) == 3
@@ -221,7 +218,7 @@ class TestPeople:
         await office.operator("deny", handle.id, "--key", ann, "--why", "not yet", "--yes")
         assert await failure(handle) == "'release manager' was denied by ann: not yet"
         [vote] = await self._votes(office, handle)
-        assert (vote["who"], vote["key"], vote["approved"]) == ("ann", read_file(Path(ann)).keys[0].id, False)
+        assert (vote["who"], vote["key"], vote["choice"]) == ("ann", read_file(Path(ann)).keys[0].id, "deny")
         assert vote["signature"]
 
     async def test_a_signature_covers_the_whole_decision(self, office: Office) -> None:
@@ -232,22 +229,20 @@ class TestPeople:
         no = await answer_to(handle, yes=False)
 
         for forged in (
-            sign_decision(no, key).model_copy(update={"approved": True}),
-            sign_decision(no, key).model_copy(update={"why": "other"}),
-            sign_decision(await answer_to(other), key).model_copy(
-                update={"question": no.question, "digest": no.digest}
-            ),
+            sign_answer(no, key).model_copy(update={"choice": "approve"}),
+            sign_answer(no, key).model_copy(update={"why": "other"}),
+            sign_answer(await answer_to(other), key).model_copy(update={"question": no.question, "digest": no.digest}),
         ):
             with pytest.raises(PipelineError, match="the signature over this decision is not by ann"):
                 await decide(office.worker.client, handle.id, forged)
-            await handle.signal(DECIDE, forged)
+            await handle.signal(ANSWER, forged)
         notes = (await until(handle, lambda now: len(now.notes) == 3)).notes
         assert all("the signature over this decision is not by ann" in note for note in notes)
         assert (await overview(handle)).waiting_for
-        yes = await decide(office.worker.client, handle.id, no.model_copy(update={"approved": True}), key=key)
+        yes = await decide(office.worker.client, handle.id, no.model_copy(update={"choice": "approve"}), key=key)
         assert yes.votes[0].key == key.id
         assert (
-            await decide(office.worker.client, handle.id, sign_decision(no.model_copy(update={"approved": True}), key))
+            await decide(office.worker.client, handle.id, sign_answer(no.model_copy(update={"choice": "approve"}), key))
         ) == yes
         await handle.result()
         await other.terminate()
@@ -255,7 +250,7 @@ class TestPeople:
     async def test_a_late_decision_is_rejected_with_a_hint(self, office: Office) -> None:
         """It says how to ask again."""
         handle = await office.start(Pays)
-        late = (await answer_to(handle, "budget")).model_copy(update={"answer": {"amount": 1}})
+        late = (await answer_to(handle, "budget")).model_copy(update={"data": {"amount": 1}})
         await office.operator("approve", handle.id, "--set", "amount=2", *WHY)
         await until_waiting(handle, "payment")
         with pytest.raises(PipelineError, match=r"later decision changes nothing.* baton rollback RUN --to 1"):

@@ -9,16 +9,15 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
-from baton import Decided
-from baton.client import decide, read_run, roll_back
-from baton.core.decisions import Decision
+from baton import Settled
+from baton.client import Answer, decide, read_run, roll_back
 from baton.core.history import StepKind
 from baton.core.messages import PipelineInput
 from baton.core.people import MAX_REASON_LENGTH
 from baton.errors import PipelineError
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
-from baton.wire.names import DECIDE, RESOLVE_HANDOFF
+from baton.wire.names import ANSWER
 from tests.pipelines.mishaps import AsksTwice, Rounds, Titled
 from tests.pipelines.pipelines import PIPELINES, AsksWhileWorking, Gated
 from tests.pipelines.stages import EXECUTED, GATES, STAGES
@@ -35,7 +34,7 @@ from tests.support import (
     until_waiting,
 )
 
-YES = Decision(approval="release manager", approved=True, who="ann", why="it is tested")
+YES = Answer(question="release manager", choice="approve", who="ann", why="it is tested")
 
 
 class TestDecide:
@@ -50,7 +49,7 @@ class TestDecide:
         entry = run.state.entries[1]
         assert (entry.kind, entry.by, entry.why, entry.patch) == (StepKind.APPROVAL, "ann", "it is tested", {})
         assert entry.timestamp == decided.at
-        assert decided.digest == waiting.waiting_for[0].digest
+        assert decided.digest == waiting.questions[0].digest
         assert result.output == decided.model_dump(mode="json")
 
     async def test_a_no_fails_the_run_with_who_and_why(self, client: Client, worker: Worker) -> None:
@@ -66,7 +65,7 @@ class TestDecide:
     async def test_a_signal_decides_as_well(self, client: Client, worker: Worker) -> None:
         """For senders that cannot wait for a reply."""
         handle = await start(worker, Gated.run)
-        await handle.signal(DECIDE, await answer_to(handle))
+        await handle.signal(ANSWER, await answer_to(handle))
         result = await handle.result()
 
         assert result.output["via"] == "signal"
@@ -80,11 +79,11 @@ class TestDecide:
         first, second = [await decide(client, handle.id, yes) for _ in range(2)]
         assert second == first
 
-        for other in (yes.model_copy(update={"approved": False}), yes.model_copy(update={"who": "bob"})):
+        for other in (yes.model_copy(update={"choice": "deny"}), yes.model_copy(update={"who": "bob"})):
             with pytest.raises(PipelineError, match=f"question {yes.question} was answered: 'security' was approved"):
                 await decide(client, handle.id, other)
         with pytest.raises(PipelineError, match="'security' was approved by ann at "):
-            await decide(client, handle.id, Decision(approval="security", approved=True, who="ann"))
+            await decide(client, handle.id, Answer(question="security", choice="approve", who="ann"))
         await handle.terminate()
 
     async def test_a_decision_counts_for_its_own_question(self, client: Client, worker: Worker) -> None:
@@ -95,26 +94,26 @@ class TestDecide:
         """
         handle = await start(worker, Rounds.run, rounds=4, events=12)
         newest = client.get_workflow_handle(handle.id)
-        earlier: list[Decision] = []
+        earlier: list[Answer] = []
         for number in range(4):
             now = await answer_to(newest, "go on")
             assert now.question not in {answer.question for answer in earlier}
             for place, decision in enumerate(earlier):
-                first = await newest.execute_update(DECIDE, decision, id=f"round {place}", result_type=Decided)
+                first = await newest.execute_update(ANSWER, decision, id=f"round {place}", result_type=Settled)
                 assert first.question == decision.question
-                await newest.signal(DECIDE, decision)
-                denied = decision.model_copy(update={"approved": False})
+                await newest.signal(ANSWER, decision)
+                denied = decision.model_copy(update={"choice": "deny"})
                 with pytest.raises(WorkflowUpdateFailedError):
-                    await newest.execute_update(DECIDE, denied)
-                await newest.signal(DECIDE, denied)
+                    await newest.execute_update(ANSWER, denied)
+                await newest.signal(ANSWER, denied)
             assert (await answer_to(newest, "go on")).question == now.question
             if number == 2:
                 await roll_back(client, handle.id, "5", by="bob", why="wrong plan")
                 newest = client.get_workflow_handle(handle.id)
-                with pytest.raises(PipelineError, match=f"question {now.question} of approval 'go on' is not open"):
+                with pytest.raises(PipelineError, match=f"question '{now.question}' is not open"):
                     await decide(client, handle.id, now)
                 now = await answer_to(newest, "go on")
-            await newest.execute_update(DECIDE, now, id=f"round {number}", result_type=Decided)
+            await newest.execute_update(ANSWER, now, id=f"round {number}", result_type=Settled)
             earlier.append(now)
         assert (await newest.result())["output"] == [answer.question for answer in earlier]
         assert (await newest.describe()).run_id != handle.first_execution_run_id
@@ -125,7 +124,7 @@ class TestDecide:
         await until_waiting(handle, "hold", "security", "legal")
         yes = await answer_to(handle, "security")
         for _ in range(2):
-            await handle.signal(DECIDE, yes)
+            await handle.signal(ANSWER, yes)
         await until_waiting(handle, "hold", "legal")
         await approve(client, handle, "legal")
         GATES[handle.id, "g"].set()
@@ -144,7 +143,7 @@ class TestDecide:
 
         with pytest.raises(PipelineError, match=f"made on {(late.digest or '')[:19]}…, but sha256:"):
             await decide(client, handle.id, late)
-        await handle.signal(DECIDE, late)
+        await handle.signal(ANSWER, late)
         notes = (await until(handle, lambda now: bool(now.notes))).notes
         assert notes[0].startswith("refused a decision of ann: the decision was made on sha256:")
         await approve(client, handle, "security")
@@ -157,8 +156,8 @@ class TestDecide:
         handle = await start(worker, Gated.run)
         await until_waiting(handle, "release manager")
 
-        with pytest.raises(PipelineError, match=r"no approval 'manager' is open; open now: 'release manager' \("):
-            await decide(client, handle.id, Decision(approval="manager", approved=True, who="ann"))
+        with pytest.raises(PipelineError, match=r"question 'manager' is not open; open now: 'release manager' \("):
+            await decide(client, handle.id, Answer(question="manager", choice="approve", who="ann"))
         await handle.terminate()
 
     async def test_two_open_approvals_need_two_titles(self, worker: Worker) -> None:
@@ -196,7 +195,7 @@ class TestWhen:
             id="decided-with-start",
             task_queue=worker.task_queue,
             execution_timeout=LIMIT,
-            start_signal=DECIDE,
+            start_signal=ANSWER,
             start_signal_args=[YES],
         )
         noted = await until(handle, lambda now: bool(now.notes))
@@ -212,7 +211,7 @@ class TestWhen:
         await approve(client, handle)
         await handle.result()
 
-        for sending in (handle.signal(DECIDE, YES), decide(client, handle.id, YES)):
+        for sending in (handle.signal(ANSWER, YES), decide(client, handle.id, YES)):
             with pytest.raises(RPCError) as refused:
                 await sending
             assert refused.value.status is RPCStatusCode.NOT_FOUND
@@ -231,7 +230,7 @@ class TestWhen:
         handle = await start(worker, Gated.run, seconds=0.05, default=True)
 
         result = await handle.result()
-        assert (result.output["approved"], result.output["via"]) == (True, "deadline")
+        assert (result.output["choice"], result.output["via"]) == ("approve", "deadline")
         await assert_reads_back(client, handle)
 
     async def test_the_wait_needs_no_worker(self, client: Client) -> None:
@@ -239,7 +238,7 @@ class TestWhen:
         async with pipeline_worker(client, PIPELINES, STAGES) as first:
             handle = await start(first, Gated.run)
             yes = await answer_to(handle)
-        await handle.signal(DECIDE, yes)
+        await handle.signal(ANSWER, yes)
         async with pipeline_worker(client, PIPELINES, STAGES, task_queue=first.task_queue):
             await handle.result()
             await assert_reads_back(client, handle)
@@ -259,14 +258,14 @@ class TestWhen:
         async with pipeline_worker(client, PIPELINES, STAGES) as first:
             handle = await start(first, AsksWhileWorking.run, gate="g", patch={"constraints": ["No cost"]})
             await until_waiting(handle, "hold", "security", "legal")
-            await handle.signal(DECIDE, "not a decision")
+            await handle.signal(ANSWER, "not a decision")
             await until(handle, lambda now: bool(now.notes))
             GATES[handle.id, "g"].set()
             await until_waiting(handle, "security", "legal")
             security, legal = [await answer_to(handle, title) for title in ("security", "legal")]
         update = asyncio.create_task(decide(client, handle.id, legal))
         await asyncio.sleep(1)  # the server has the update; nothing tells of it
-        await handle.signal(DECIDE, security)
+        await handle.signal(ANSWER, security)
         async with pipeline_worker(client, PIPELINES, STAGES, task_queue=first.task_queue):
             await update
             await handle.result()
@@ -281,10 +280,10 @@ class TestReasons:
         """The sender of an update gets the error, for a signal it becomes a note; the approval stays open."""
         handle = await start(worker, Gated.run)
         await until_waiting(handle, "release manager")
-        no = Decision(approval="release manager", approved=False, who="ann", why="x" * (MAX_REASON_LENGTH + 1))
+        no = Answer(question="release manager", choice="deny", who="ann", why="x" * (MAX_REASON_LENGTH + 1))
 
         if by_signal:
-            await handle.signal(DECIDE, no)
+            await handle.signal(ANSWER, no)
             await until(handle, lambda now: any("10,000 is the most" in note for note in now.notes))
         else:
             with pytest.raises(PipelineError, match="10,000 is the most"):
@@ -305,11 +304,11 @@ class TestNames:
         """With an escaped name, as an error for an update and a note for a signal; the approval stays open."""
         handle = await start(worker, Gated.run)
         await until_waiting(handle, "release manager")
-        no = Decision(approval="release manager", approved=False, who=who, why="no")
+        no = Answer(question="release manager", choice="deny", who=who, why="no")
 
         reason = "a person's name is recorded: give"
         if by_signal:
-            await handle.signal(DECIDE, no)
+            await handle.signal(ANSWER, no)
             now = await until(handle, lambda now: any(reason in note for note in now.notes))
             assert [note.endswith(f"; found {who!a}") for note in now.notes] == [True]
         else:
@@ -325,23 +324,22 @@ class TestNames:
         """With joiners, which words and emojis need."""
         handle = await start(worker, Gated.run)
         await until_waiting(handle, "release manager")
-        yes = Decision(approval="release manager", approved=True, who=who, why="it is tested")
+        yes = Answer(question="release manager", choice="approve", who=who, why="it is tested")
 
         assert (await decide(client, handle.id, yes)).who == who
         await handle.result()
 
 
-GARBAGE: list[Any] = ["yes", 17, None, [], {}, {"approval": "release manager"}, {**YES.model_dump(), "sure": True}]
+GARBAGE: list[Any] = ["yes", 17, None, [], {}, {"choice": "approve"}, {**YES.model_dump(), "sure": True}]
 
 
 class TestGarbage:
-    @pytest.mark.parametrize("update", [DECIDE, RESOLVE_HANDOFF])
-    async def test_null_is_rejected_with_a_reason(self, worker: Worker, update: str) -> None:
+    async def test_null_is_rejected_with_a_reason(self, worker: Worker) -> None:
         """The SDK accepts null for any type."""
         handle = await start(worker, Gated.run)
         await until_waiting(handle, "release manager")
 
         with pytest.raises(WorkflowUpdateFailedError) as refused:
-            await handle.execute_update(update, None)
-        assert str(refused.value.cause).startswith("DecisionRefused: this update takes one decision")
+            await handle.execute_update(ANSWER, None)
+        assert str(refused.value.cause).startswith("AnswerRefused: this update takes one answer")
         await handle.terminate()

@@ -13,10 +13,9 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from baton.client import WaitingQuestion, resolve_handoff, run_inbox
+from baton.client import Answer, PendingHandoff, Question, Settled, WaitingQuestion, decide, run_inbox
 from baton.core.budget import Budget
 from baton.core.messages import PipelineInput
-from baton.core.pending import HandoffDecision
 from baton.devserver import DevServer
 from baton.errors import PipelineError
 from baton.handoff.store_safeguards import Safeguards
@@ -26,7 +25,7 @@ from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
 from baton.wire.money import MAX_USD, MICRO_PER_USD
 from baton.wire.names import QUERY_BATON
-from tests.handoff.test_inbox import abandon, decision, waiting
+from tests.handoff.test_inbox import abandon, asked, decision, waiting
 from tests.pipelines.deciding_pipelines import PIPELINES, AsksItself, GoesOnDecided, SpendsInBranches, TaintedBranches
 from tests.pipelines.deciding_stages import STAGES
 from tests.support import GOAL, LIMIT, Handle, approve, start, until
@@ -48,9 +47,9 @@ def served(client: Client, queue: str) -> Any:
     return pipeline_worker(client, PIPELINES, STAGES, task_queue=queue)
 
 
-async def together(client: Client, queue: str, handle: Handle, *decisions: HandoffDecision) -> list[Any]:
+async def together(client: Client, queue: str, handle: Handle, *decisions: Answer) -> list[Any]:
     """Send decisions while there is no worker, then start one; return the replies."""
-    tasks = [asyncio.create_task(resolve_handoff(client, handle.id, decision)) for decision in decisions]
+    tasks = [asyncio.create_task(decide(client, handle.id, decision)) for decision in decisions]
     await asyncio.sleep(1)  # for all of them to be at the server; nobody tells when they are
     async with served(client, queue):
         return await asyncio.gather(*tasks, return_exceptions=True)
@@ -62,6 +61,11 @@ async def inboxed(client: Client, handle: Handle) -> WaitingQuestion:
         for pending in await run_inbox(client, handle.id):
             return pending
         await asyncio.sleep(0.02)
+
+
+def about(question: Question) -> PendingHandoff:
+    assert question.handoff is not None
+    return question.handoff
 
 
 async def in_branches(client: Client, queue: str, budget: int) -> Handle:
@@ -77,12 +81,14 @@ async def test_two_equal_simultaneous_decisions_count_once(client: Client) -> No
     queue = f"deciding-{uuid4()}"
     async with served(client, queue) as short:
         handle = await start(short, TaintedBranches.run)
-        first, second = await waiting(handle, 2)
-    release = decision(first, "release", since=first.since)
-    assert await together(client, queue, handle, release, release) == [release, release]
+        first, second = await asked(handle, 2)
+    release = decision(first, "release")
+    one, other = await together(client, queue, handle, release, release)
+    assert one == other
+    assert (one.question, one.choice) == (first.id, "release")
 
     async with served(client, queue):
-        await resolve_handoff(client, handle.id, decision(second, "release"))
+        await decide(client, handle.id, decision(about(second), "release"))
         await handle.result()
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin())
 
@@ -92,19 +98,19 @@ async def test_the_slower_of_two_people_learns_the_decision(client: Client) -> N
     queue = f"deciding-{uuid4()}"
     async with served(client, queue) as short:
         handle = await start(short, TaintedBranches.run)
-        first, second = await waiting(handle, 2)
+        first, second = await asked(handle, 2)
     both = [decision(first, action, who=who) for who, action in (("ann", "release"), ("bob", "abandon"))]
     replies = await together(client, queue, handle, *both)
 
-    [counts] = [reply for reply in replies if isinstance(reply, HandoffDecision)]
+    [counts] = [reply for reply in replies if isinstance(reply, Settled)]
     [refused] = [reply for reply in replies if isinstance(reply, PipelineError)]
-    message = f"{counts.who} has already decided handoff {first.handoff_id!r}: {counts.action.value}"
+    message = f"question {first.id} was answered: {counts.title!r} was {counts.verb} by {counts.who}"
     assert str(refused).startswith(message)
     async with served(client, queue):
         with pytest.raises(PipelineError, match=message):
-            await resolve_handoff(client, handle.id, decision(first, "requeue", who="eve"))
+            await decide(client, handle.id, decision(first, "requeue", who="eve"))
         if counts.who == "ann":
-            await abandon(client, handle, second)
+            await abandon(client, handle, about(second))
         else:
             await handle.terminate()
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin())
@@ -120,12 +126,12 @@ async def test_pending_top_ups_count_towards_the_limit(client: Client, safeguard
     both = [decision(one, "top_up", micro_usd=much, who=who) for one, who in zip(pending, ("ann", "bob"), strict=True)]
     replies = await together(client, queue, handle, *both)
 
-    [counts] = [reply for reply in replies if isinstance(reply, HandoffDecision)]
+    [counts] = [reply for reply in replies if isinstance(reply, Settled)]
     [refused] = [reply for reply in replies if isinstance(reply, PipelineError)]
     assert "a handoff can state 1000000000 at most" in str(refused)
     async with served(client, queue):
         [other] = await waiting(handle, 1)
-        await resolve_handoff(client, handle.id, decision(other, "requeue"))
+        await decide(client, handle.id, decision(other, "requeue"))
         result = await handle.result()
     assert (result.topped_up_micro_usd, result.spend.micro_usd) == (counts.micro_usd, 380_000)
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin())
@@ -143,9 +149,9 @@ async def test_an_edit_is_checked_against_a_pending_edit(client: Client) -> None
     ]
     replies = await together(client, queue, handle, *both)
 
-    [counts] = [reply for reply in replies if isinstance(reply, HandoffDecision)]
+    [counts] = [reply for reply in replies if isinstance(reply, Settled)]
     [refused] = [reply for reply in replies if isinstance(reply, PipelineError)]
-    assert "constraints" in str(refused) or f"{counts.who} is already editing" in str(refused)
+    assert "look at it again" in str(refused), "also if the first edit is in effect: then the baton is another"
     async with served(client, queue):
         await waiting(handle, 2)
         assert (await handle.query(QUERY_BATON))["constraints"] == [counts.who]
@@ -153,19 +159,20 @@ async def test_an_edit_is_checked_against_a_pending_edit(client: Client) -> None
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin())
 
 
-async def test_a_continued_run_knows_earlier_decisions(client: Client, worker: Worker) -> None:
-    """A sender without a reply, or a slower person, learns what counts."""
+async def test_a_continued_run_refuses_answers_to_earlier_questions(client: Client, worker: Worker) -> None:
+    """Their handoffs are finished, so nothing is carried over; the answer counts for no other question."""
     handle = await start(worker, GoesOnDecided.run)
-    [pending] = await waiting(handle)
-    release = decision(pending, "release", since=pending.since)
-    assert await resolve_handoff(client, handle.id, release) == release
+    [question] = await asked(handle)
+    release = decision(question, "release")
+    first = await decide(client, handle.id, release)
+    assert (first.who, first.choice) == ("ann", "release")
     newest = client.get_workflow_handle(handle.id)
     await until(newest, lambda now: any(step.kind == "approval" for step in now.waiting_for))
     assert (await newest.describe()).run_id != handle.result_run_id
 
-    assert await resolve_handoff(client, handle.id, release) == release
-    with pytest.raises(PipelineError, match=f"ann has already decided handoff {pending.handoff_id!r}: release"):
-        await resolve_handoff(client, handle.id, decision(pending, "abandon", who="bob"))
+    for late in (release, decision(question, "abandon", who="bob")):
+        with pytest.raises(PipelineError, match=f"question '{question.id}' is not open"):
+            await decide(client, handle.id, late)
     await approve(client, newest)
     await newest.result()
 
@@ -173,24 +180,24 @@ async def test_a_continued_run_knows_earlier_decisions(client: Client, worker: W
 async def test_several_people_may_top_up(client: Client, worker: Worker, safeguards: Safeguards) -> None:
     """All top-ups are recorded; repeated and late ones add nothing."""
     handle = await in_branches(client, worker.task_queue, 100_000)
-    pending = await waiting(handle, 2)
+    pending = await asked(handle, 2)
     tops = [
-        decision(handoff, "top_up", micro_usd=amount, who=who, since=handoff.since)
-        for handoff, who, amount in zip(pending, ("ann", "bob"), (200_000, 150_000), strict=True)
+        decision(question, "top_up", micro_usd=amount, who=who)
+        for question, who, amount in zip(pending, ("ann", "bob"), (200_000, 150_000), strict=True)
     ]
-    await asyncio.gather(*(resolve_handoff(client, handle.id, top_up) for top_up in [*tops, *tops]))
+    await asyncio.gather(*(decide(client, handle.id, top_up) for top_up in [*tops, *tops]))
     result = await handle.result()
 
     assert (result.topped_up_micro_usd, result.spend.micro_usd) == (350_000, 380_000)
     async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
         trace = await ledger.trace(result.task_id, verifier=safeguards.keyring.public())
         cost = await ledger.task_cost(result.task_id)
-    decided = sorted((record.fields.actor, record.body) for record in trace.records if record.fields.kind == "decision")
-    assert decided == [("ann", {"microUsd": 200_000}), ("bob", {"microUsd": 150_000})]
+    decided = [(record.fields.actor, record.body) for record in trace.records if record.fields.kind == "decision"]
+    assert sorted((who, body["data"]["micro_usd"]) for who, body in decided) == [("ann", 200_000), ("bob", 150_000)]
     assert cost.micro_usd == result.spend.micro_usd
     for one in tops:
         with pytest.raises(RPCError, match="workflow execution already completed"):
-            await resolve_handoff(client, handle.id, one)
+            await decide(client, handle.id, one)
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin())
 
 
@@ -200,11 +207,11 @@ async def test_questions_of_the_code_are_not_repeated_in_a_continued_run(
     """The code runs again and gets the same decision; each is recorded once."""
     handle = await start(worker, AsksItself.run)
     newest = client.get_workflow_handle(handle.id)
-    for who, steps in (("ann", 1), ("bob", 3)):
+    for who, steps in (("ann", 2), ("bob", 5)):
         await until(newest, lambda now, steps=steps: now.seq == steps)  # type: ignore[misc]
         handoff = (await inboxed(client, handle)).handoff
         assert handoff is not None
-        await resolve_handoff(client, handle.id, decision(handoff, "requeue", who=who))
+        await decide(client, handle.id, decision(handoff, "requeue", who=who))
     result = await newest.result()
 
     assert result["output"] == ["ann: requeue", "bob: requeue"]
@@ -219,7 +226,7 @@ async def test_a_decision_is_in_the_history_before_the_ledger(client: Client, wo
     """Otherwise the ledger might have a decision that the run never got."""
     handle = await in_branches(client, worker.task_queue, 260_000)
     [pending] = await waiting(handle)
-    await resolve_handoff(client, handle.id, decision(pending, "top_up", micro_usd=120_000))
+    await decide(client, handle.id, decision(pending, "top_up", micro_usd=120_000))
     await handle.result()
 
     events = [event async for event in handle.fetch_history_events()]
@@ -255,8 +262,8 @@ async def test_a_run_that_is_queried_during_decisions_replays(
         over = asyncio.Event()
         asking = [asyncio.create_task(asks(handle, over)) for _ in range(3)]
         for _ in range(8):
-            [asked] = await waiting(handle)
-            await resolve_handoff(client, handle.id, decision(asked, "top_up", micro_usd=15_000, since=asked.since))
+            [question] = await asked(handle)
+            await decide(client, handle.id, decision(question, "top_up", micro_usd=15_000))
         await handle.result()
         over.set()
         await asyncio.gather(*asking)

@@ -15,14 +15,14 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from baton import Overview
+from baton.client import Question
 from baton.codec.conversion import RECORD, SEALED
-from baton.core.decisions import Decision
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays
-from baton.wire.names import DECIDE, HANDOFF, HANDOFF_ANSWER, QUERY_STATUS, QUERY_WAITING
+from baton.wire.names import ANSWER, HANDOFF, HANDOFF_ANSWER, QUERY_QUESTIONS, QUERY_STATUS
 from tests.exchange.exchange_pipelines import HandsOff
 from tests.exchange.test_exchange_of_runs import output
 from tests.patience import IN_TIME
@@ -97,12 +97,9 @@ async def test_concurrent_commands_have_a_replayable_order(server: DevServer, sa
             with suppress(
                 RPCError, WorkflowQueryFailedError, WorkflowUpdateFailedError
             ):  # somebody else was faster, or the time is up
-                for waiting in await run.query(QUERY_WAITING):
-                    if waiting["kind"] != "approval":
-                        continue
-                    seen = {"question": waiting["question"], "digest": waiting["digest"]}
-                    yes = Decision(approval=waiting["name"], approved=True, who="ann", why="it is well", **seen)
-                    await (run.signal(DECIDE, yes) if chance.random() < 0.5 else run.execute_update(DECIDE, yes))
+                for question in await run.query(QUERY_QUESTIONS, result_type=list[Question]):
+                    yes = question.answer("approve", who="ann", why="it is well")
+                    await (run.signal(ANSWER, yes) if chance.random() < 0.5 else run.execute_update(ANSWER, yes))
 
     async def one_run() -> list[Handle]:
         receiver = await start(worker, WorksAndReceives.run, times=6, senders=senders)

@@ -11,7 +11,7 @@ from baton.client import StepStatus, fork, read_run
 from baton.core.history import Spend
 from baton.core.messages import PipelineResult
 from baton.testing import assert_replays, pipeline_worker
-from baton.wire.names import DECIDE
+from baton.wire.names import ANSWER
 from tests.pipelines.line_pipelines import Buys, Catches, Lines, Pays
 from tests.pipelines.line_stages import STAGES
 from tests.support import answer_to, start, until
@@ -25,9 +25,9 @@ async def test_a_simultaneous_update_and_signal_are_restored_in_order(client: Cl
         await until(handle, lambda now: {"first", "second"} <= {step.name for step in now.waiting_for})
         first, second = [await answer_to(handle, title) for title in ("first", "second")]
     async with asyncio.TaskGroup() as group:  # with nobody at work, so that both come in one task
-        group.create_task(handle.execute_update(DECIDE, first))
+        group.create_task(handle.execute_update(ANSWER, first))
         await asyncio.sleep(0.3)
-        await handle.signal(DECIDE, second)
+        await handle.signal(ANSWER, second)
         async with pipeline_worker(client, [Lines], STAGES, task_queue=queue):
             result = await handle.result()
             forked = await fork(client, handle.id, "gamma", by="ann", why="once more")

@@ -8,7 +8,7 @@ from baton.client import RunStatus, read_run
 from baton.core.history import Spend
 from baton.core.messages import PipelineInput, PipelineStatus
 from baton.testing import pipeline_worker, run_pipeline
-from baton.wire.names import QUERY_BATON, QUERY_HISTORY, QUERY_STATUS, QUERY_WAITING
+from baton.wire.names import QUERY_BATON, QUERY_HISTORY, QUERY_QUESTIONS, QUERY_STATUS, QUERY_WAITING
 from tests.pipelines.pipelines import PIPELINES, Gated, Linear, Together
 from tests.pipelines.stages import EXECUTED, STAGES
 from tests.support import GOAL, assert_reads_back, names, start, undated, until_waiting
@@ -90,7 +90,8 @@ class TestQueries:
         assert await handle.query(QUERY_HISTORY, 1) == []
         assert (overview.status, overview.seq) == (PipelineStatus.WAITING, 2)
         [waiting] = await handle.query(QUERY_WAITING)
-        assert (waiting["kind"], waiting["name"], waiting["asks"]) == ("approval", "release manager", "Ship it?")
+        [question] = await handle.query(QUERY_QUESTIONS)
+        assert (waiting["kind"], waiting["name"], question["asks"]) == ("approval", "release manager", "Ship it?")
         await assert_reads_back(client, handle)
 
     async def test_running_stages_are_shown(self, worker: Worker) -> None:

@@ -11,14 +11,14 @@ from temporalio.worker import Worker
 from baton.errors import PipelineError
 from baton.runs.client_decide import send_decision
 from baton.testing import pipeline_worker
-from tests.pipelines.refusing import DecidesAsBefore, Refuses
+from tests.pipelines.refusing import Refuses
 from tests.support import LIMIT
 
 
 @pytest.fixture(scope="module")
 async def worker(client: Client) -> AsyncIterator[Worker]:
     """Return a worker of the rejecting workflow."""
-    async with pipeline_worker(client, [Refuses, DecidesAsBefore], []) as it:
+    async with pipeline_worker(client, [Refuses], []) as it:
         yield it
 
 

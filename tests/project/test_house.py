@@ -376,7 +376,7 @@ PUBLIC = (
     "baton.worker",
     "baton.local",
 )
-MAX_INTERNAL_NAMES = 352
+MAX_INTERNAL_NAMES = 348
 # Folders of tests that are about a room of another name.
 ROOM_OF = {"kit": "testing", "ledger_postgres": "ledger"}
 

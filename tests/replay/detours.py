@@ -7,13 +7,12 @@ from typing import Any
 from temporalio.client import WorkflowFailureError
 from temporalio.worker import Worker
 
-from baton.client import resolve_handoff
+from baton.client import HandoffAction, Question, decide
 from baton.core.budget import Budget
 from baton.core.messages import PipelineInput, PipelineStatus
-from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.handoff.store_safeguards import Safeguards
 from baton.outside.client_external import OutsideAgents
-from baton.wire.names import QUERY_INBOX
+from baton.wire.names import QUERY_QUESTIONS
 from tests.budget.paying_pipelines import Takes
 from tests.exchange.exchange_pipelines import (
     Accepts,
@@ -123,7 +122,7 @@ async def run_broadcast(worker: Worker, id: str) -> Handle:
 async def run_asked(worker: Worker, id: str) -> Handle:
     """Return a run whose handoff got no answer until a person had it sent again."""
     handle = await start(worker, AsksTheInbox.run, id=id, to=f"{id}-to", seconds=5)
-    await _read_pending(handle)
+    await _read_question(handle)
     await start(worker, Receives.run, id=f"{id}-to")
     await _decide(worker, handle, HandoffAction.REQUEUE)
     return await _until_done(handle)
@@ -179,21 +178,21 @@ async def _until_ended(handle: Handle) -> None:
         return
 
 
-async def _read_pending(handle: Handle, after: PendingHandoff | None = None) -> PendingHandoff:
-    """Return the pending handoff once there is one, and a later question than ``after``."""
+async def _read_question(handle: Handle, after: Question | None = None) -> Question:
+    """Return the question about a handoff once there is one, and a later one than ``after``."""
     while True:
         await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
-        inbox: list[PendingHandoff] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
-        if inbox and (after is None or inbox[0].since != after.since):
-            return inbox[0]
+        asked: list[Question] = await handle.query(QUERY_QUESTIONS, result_type=list[Question])
+        if asked and (after is None or asked[0].id != after.id):
+            return asked[0]
         await asyncio.sleep(0.05)
 
 
 async def _decide(
-    worker: Worker, handle: Handle, action: HandoffAction, *, after: PendingHandoff | None = None, **further: Any
-) -> PendingHandoff:
-    """Decide as Ann about the pending handoff, and return it."""
-    pending = await _read_pending(handle, after)
-    decision = HandoffDecision(handoff_id=pending.handoff_id, action=action, who="ann", why="looked at", **further)
-    await resolve_handoff(worker.client, handle.id, decision)
-    return pending
+    worker: Worker, handle: Handle, choice: HandoffAction, *, after: Question | None = None, **data: Any
+) -> Question:
+    """Decide as Ann about the pending handoff, and return the question."""
+    question = await _read_question(handle, after)
+    answer = question.answer(choice, who="ann", why="looked at", data=data or None)
+    await decide(worker.client, handle.id, answer)
+    return question

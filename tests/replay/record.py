@@ -21,15 +21,14 @@ from temporalio.worker import Worker
 
 from baton import WorkerParts
 from baton.artifacts.store import MemoryArtifactStore
-from baton.client import fork, roll_back
+from baton.client import Question, fork, roll_back
 from baton.core.budget import Budget
 from baton.core.messages import PipelineInput, PipelineStatus
-from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.testing import local_server, pipeline_worker, run_pipeline
-from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF
+from baton.wire.names import ANSWER, QUERY_QUESTIONS
 from tests.budget.paying_pipelines import Takes
 from tests.budget.paying_stages import STAGES as PAYING_STAGES
 from tests.contract.contract_pipelines import CONTRACT_PIPELINES, CONTRACT_STAGES, SCHEMAS, Reviewed
@@ -120,9 +119,8 @@ async def run_released(worker: Worker, id: str) -> Handle:
     """Return a run in which a person released a dead letter."""
     handle = await start(worker, handed.FourAgents.run, id=id, poisoned=True)
     await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
-    inbox: list[PendingHandoff] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
-    decision = HandoffDecision(handoff_id=inbox[0].handoff_id, action=HandoffAction.RELEASE, who="ann", why="quoted")
-    await handle.execute_update(RESOLVE_HANDOFF, decision)
+    [question] = await handle.query(QUERY_QUESTIONS, result_type=list[Question])
+    await handle.execute_update(ANSWER, question.answer("release", who="ann", why="quoted"))
     await handle.result()
     return handle
 
@@ -136,11 +134,9 @@ async def run_topped_up(worker: Worker, id: str) -> Handle:
         task_queue=worker.task_queue,
     )
     await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
-    inbox: list[PendingHandoff] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
-    decision = HandoffDecision(
-        handoff_id=inbox[0].handoff_id, action=HandoffAction.TOP_UP, who="ann", why="worth it", micro_usd=30_000
-    )
-    await handle.execute_update(RESOLVE_HANDOFF, decision)
+    [question] = await handle.query(QUERY_QUESTIONS, result_type=list[Question])
+    top_up = question.answer("top_up", who="ann", why="worth it", data={"micro_usd": 30_000})
+    await handle.execute_update(ANSWER, top_up)
     await handle.result()
     return handle
 

@@ -20,10 +20,8 @@ from baton.client import (
     Decide,
     Fork,
     HandoffAction,
-    NoAnswerError,
     RollBack,
     RunStatus,
-    Settle,
     Start,
     read_run,
 )
@@ -307,32 +305,32 @@ class TestDecide:
     async def test_does_what_was_shown_once(self, client: Client, worker: Worker) -> None:
         """Sent again, after the run has gone on, it gets the first answer."""
         handle = await ordered(worker)
-        operation = Decide(client, handle.id, True)
+        operation = Decide(client, handle.id, "approve")
         shown = await operation.preview()
         operation = operation.pinned_to(shown)
 
         first = await operation.commit(shown.mark, by="ann", why="cheap")
 
-        assert (first and (first.approval, first.approved, first.who, first.missing)) == ("manager", True, "ann", 0)
+        assert (first and (first.title, first.choice, first.who, first.missing)) == ("manager", "approve", "ann", 0)
         await until_waiting(handle, "clerk")
         assert await operation.commit(shown.mark, by="Ann", why="cheap") == first
         await handle.terminate()
 
-    @pytest.mark.parametrize("yes", [True, False])
+    @pytest.mark.parametrize("choice", ["approve", "deny"])
     @pytest.mark.parametrize("ended", [True, False])
     async def test_the_second_learns_whose_decision_counts(
-        self, client: Client, worker: Worker, *, yes: bool, ended: bool
+        self, client: Client, worker: Worker, *, choice: str, ended: bool
     ) -> None:
         """Also if both say yes, and however far the run has come."""
         handle = await ordered(worker, short=ended)
-        shown = await Decide(client, handle.id, yes, "manager").preview()
+        shown = await Decide(client, handle.id, choice, "manager").preview()
         await approve(client, handle, "manager")
         if ended:
             await handle.result()
 
         for operation in (
-            Decide(client, handle.id, yes).pinned_to(shown),
-            *([] if ended else [Decide(client, handle.id, yes, "manager")]),
+            Decide(client, handle.id, choice).pinned_to(shown),
+            *([] if ended else [Decide(client, handle.id, choice, "manager")]),
         ):
             with pytest.raises(PipelineError, match="'manager' was approved by ann at"):
                 await operation.commit(shown.mark, by="bob", why="cheap")
@@ -343,7 +341,7 @@ class TestDecide:
     async def test_does_nothing_if_it_asks_something_else(self, client: Client, worker: Worker) -> None:
         """The run was rolled back, and asks under the same title."""
         handle = await ordered(worker)
-        operation = Decide(client, handle.id, True, "manager")
+        operation = Decide(client, handle.id, "approve", "manager")
         shown = await operation.preview()
         await RollBack(client, handle.id, "plan").commit(by="carol", why="wrong plan")
         newest = client.get_workflow_handle(handle.id)
@@ -360,7 +358,7 @@ class TestDecide:
         queue = f"busy-{uuid4()}"
         async with pipeline_worker(client, [order, part], [plan, pay], task_queue=queue) as worker:
             handle = await ordered(worker, short=True)
-            anns, bobs = Decide(client, handle.id, True, within=0.5), Decide(client, handle.id, False, within=0.5)
+            anns, bobs = Decide(client, handle.id, "approve", within=0.5), Decide(client, handle.id, "deny", within=0.5)
             shown = [await operation.preview() for operation in (anns, bobs)]
 
         assert await anns.commit(shown[0].mark, by="ann", why="cheap") is None
@@ -375,14 +373,14 @@ class TestDecide:
     async def test_what_cannot_be_recorded_is_refused_without_a_worker(self, client: Client, by: str, why: str) -> None:
         """Before anything is asked or sent."""
         with pytest.raises(PipelineError, match=r"a person's name is recorded|shorten it"):
-            await Decide(client, "nobody", True).commit(by=by, why=why)
+            await Decide(client, "nobody", "approve").commit(by=by, why=why)
 
 
 class TestSettle:
     async def test_does_what_was_shown_once(self, client: Client, worker: Worker) -> None:
         """Sent again after the end, it gets the first answer; another person's is refused, and told whose counts."""
         handle = await holding(worker)
-        operation = Settle(client, handle.id, HandoffAction.ABANDON)
+        operation = Decide(client, handle.id, HandoffAction.ABANDON)
         shown = await operation.preview()
         operation = operation.pinned_to(shown)
 
@@ -390,38 +388,44 @@ class TestSettle:
 
         await handle.result()
         assert [(fact.text, fact.is_loss) for fact in shown.facts] == [(f"{HandoffAction.ABANDON.meaning}.", True)]
-        assert (first.decision.who, first.decision.since) == ("ann", shown.pending and shown.pending.since)
-        assert (await operation.commit(shown.mark, by="ann", why="late")).decision == first.decision
+        assert first is not None
+        assert (first.who, first.question) == ("ann", shown.open and shown.open.id)
+        assert await operation.commit(shown.mark, by="ann", why="late") == first
         for action in (HandoffAction.ABANDON, HandoffAction.REQUEUE):
-            late = Settle(client, handle.id, action).pinned_to(shown)
-            with pytest.raises(PipelineError, match=r"ann has already decided .*: abandon; look at the run"):
+            late = Decide(client, handle.id, action).pinned_to(shown)
+            with pytest.raises(PipelineError, match=r"was abandoned by ann at .*; a later decision changes nothing"):
                 await late.commit(shown.mark, by="bob", why="late")
 
-    async def test_a_worker_that_became_busy_is_said(self, client: Client) -> None:
-        """While the person read."""
+    async def test_a_worker_that_became_busy_takes_it_up_later(self, client: Client) -> None:
+        """The decision is left with the server, as one about an approval is."""
         async with pipeline_worker(client, [asks_about_a_handoff], []) as worker:
             handle = await holding(worker)
-            operation = Settle(client, handle.id, HandoffAction.ABANDON, within=0.5)
+            operation = Decide(client, handle.id, HandoffAction.ABANDON, within=0.5)
             shown = await operation.preview()
 
-        with pytest.raises(NoAnswerError, match="it is busy, or has just ended"):
-            await operation.commit(shown.mark, by="ann", why="late")
-        await handle.terminate()
+        assert await operation.commit(shown.mark, by="ann", why="late") is None
+        async with pipeline_worker(client, [asks_about_a_handoff], [], task_queue=worker.task_queue):
+            await handle.result()
+        [settled] = (await read_run(client, handle.id)).handoff_decisions
+        assert (settled.who, settled.why, settled.via) == ("ann", "late", "signal")
 
     async def test_what_is_not_possible_is_not_even_shown(self, client: Client, worker: Worker) -> None:
         """Nothing was decided."""
         handle = await holding(worker)
         for operation, refusal in (
-            (Settle(client, handle.id, HandoffAction.TOP_UP, micro_usd=1), "does not allow 'top_up'; use requeue,"),
-            (Settle(client, handle.id, HandoffAction.EDIT), "an edit needs a patch"),
-            (Settle(client, handle.id, HandoffAction.EDIT, edit={"goal": None}), "goal"),
-            (Settle(client, handle.id, HandoffAction.REQUEUE, "f47ac10b"), "no handoff 'f47ac10b'"),
+            (
+                Decide(client, handle.id, HandoffAction.TOP_UP, data={"micro_usd": 1}),
+                "does not allow 'top_up'; use requeue,",
+            ),
+            (Decide(client, handle.id, HandoffAction.EDIT), "does not fit: patch: Field required"),
+            (Decide(client, handle.id, HandoffAction.EDIT, data={"patch": {"goal": None}}), "goal"),
+            (Decide(client, handle.id, HandoffAction.REQUEUE, "f47ac10b"), "no handoff 'f47ac10b'"),
         ):
             with pytest.raises(BatonError, match=refusal):
                 await operation.preview()
         with pytest.raises(OutdatedError, match="nothing was decided: what was shown is unknown"):
-            await Settle(client, handle.id, HandoffAction.ABANDON).commit("old", by="ann", why="late")
-        assert (await read_run(client, handle.id)).decided == []
+            await Decide(client, handle.id, HandoffAction.ABANDON).commit("old", by="ann", why="late")
+        assert (await read_run(client, handle.id)).answers == []
         await handle.terminate()
 
 

@@ -11,8 +11,7 @@ from temporalio.client import Client
 from baton import WorkerParts
 from baton.artifacts.store import MemoryArtifactStore
 from baton.cli.show import waits_card
-from baton.client import Pause, Unpause, decide, fork, inbox, read_run, roll_back, run_inbox, standing
-from baton.core.decisions import Decision
+from baton.client import Answer, Pause, Unpause, decide, fork, inbox, read_run, roll_back, run_inbox, standing
 from baton.devserver import DevServer, DevServerOptions
 from baton.errors import OutdatedError, PipelineError
 from baton.handoff.store_safeguards import Safeguards
@@ -64,7 +63,7 @@ async def test_a_paused_run_is_read_like_any_other(client: Client, tmp_path: Pat
             with pytest.raises(PipelineError, match="is paused: nothing can be asked"):
                 await agents.find(handle.id, "reviewer", "none")
         with pytest.raises(PipelineError, match=r"was paused by ann: .*; nothing was decided"):
-            await decide(client, handle.id, Decision(approval="release manager", approved=True, who="ann"))
+            await decide(client, handle.id, Answer(question="release manager", choice="approve", who="ann"))
         fork_handle = await fork(client, handle.id, "2", by="ann", why="try")
         rollback = await roll_back(client, handle.id, "1", by="ann", why="again")
         await until_waiting(client.get_workflow_handle(handle.id), "release manager")

@@ -7,14 +7,13 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.worker import Worker
 
-from baton.client import RolledBackRun, RunStatus, decide, follow, fork, read_run, roll_back
-from baton.core.decisions import Decision
+from baton.client import Answer, RolledBackRun, RunStatus, decide, follow, fork, read_run, roll_back
 from baton.core.messages import PipelineInput
 from baton.errors import HistoryError, PipelineError
 from baton.runs.client_fork import forked_input
 from baton.runs.client_record import RunRecord
 from baton.testing import run_pipeline
-from baton.wire.names import DECIDE
+from baton.wire.names import ANSWER
 from tests.pipelines.pipelines import FansOut, Gated, Linear, Long, Parent, Together
 from tests.pipelines.stages import EXECUTED, GATES
 from tests.support import (
@@ -57,7 +56,7 @@ class TestForgedSignals:
             {"approval": "release manager", "approved": True, "who": "ceo", "digest": "sha256:other"},
             {"approval": "nobody asks this", "approved": True, "who": "ceo"},
         ):
-            await handle.signal(DECIDE, decision)
+            await handle.signal(ANSWER, decision)
         await handle.signal("rolled_back", forged)
         await handle.signal("nobody", "x")
         run = await read_run(client, handle.id)
@@ -154,7 +153,7 @@ class TestLiveRuns:
             if decision_by == "update":
                 await approve(client, handle)
             else:
-                await handle.signal(DECIDE, await answer_to(handle))
+                await handle.signal(ANSWER, await answer_to(handle))
             await handle.result()
 
             _, rerun = await roll_back_to(client, handle, "plan")
@@ -303,7 +302,7 @@ class TestRefused:
         """A decision on the abandoned run's baton is refused if the baton has changed."""
         handle = await start(worker, Gated.run)
         await until_waiting(handle, "release manager")
-        stale = Decision(approval="release manager", approved=True, who="ann", digest="sha256:" + "0" * 64)
+        stale = Answer(question="release manager", choice="approve", who="ann", digest="sha256:" + "0" * 64)
 
         _, rerun = await roll_back_to(client, handle, "plan")
         await until_waiting(rerun, "release manager")

@@ -156,7 +156,7 @@ class TestApproval:
         first = await decide(sealing, handle.id, old)
         assert await decide(sealing, handle.id, old) == first
         with pytest.raises(PipelineError, match="changes nothing"):
-            await decide(sealing, handle.id, old.model_copy(update={"approved": False}))
+            await decide(sealing, handle.id, old.model_copy(update={"choice": "deny"}))
         await approve(sealing, rerun, "later")
         assert await output(rerun) == "it is tested"
 

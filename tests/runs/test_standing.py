@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from baton.client import Waiting, decision_commands
+from baton.client import Choice, Question, decision_commands
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,8 @@ from baton.client import Waiting, decision_commands
 def test_a_form_of_any_kind_has_a_command(properties: Any, option: str) -> None:
     """Whoever may start runs writes a form; a malformed one must not break somebody's list."""
     form = {"properties": properties, "required": ["why"], "$defs": {"List": {"type": "array"}}}
-    asked = Waiting(kind="approval", name="pay", seq=1, since=datetime(2026, 1, 1, tzinfo=UTC), answer=form)
+    at, choices = datetime(2026, 1, 1, tzinfo=UTC), [Choice(name="approve", form=form), Choice(name="deny", alone=True)]
+    asked = Question(id="1:a", title="pay", seq=1, since=at, until=at, choices=choices)
 
     approve, deny = decision_commands("run", "pay", asked)
 

@@ -159,7 +159,7 @@ class TestSuspended:
         async with pipeline_worker(client, [Gated], STAGES, task_queue=queue) as worker:
             handle = await start(worker, Gated.run, id=queue, task_timeout=timedelta(seconds=1))
             await until_waiting(handle, "release manager")
-        decide = Decide(client, queue, approved=True, within=0.1)
+        decide = Decide(client, queue, "approve", within=0.1)
         async with pipeline_worker(client, [GateMoved], STAGES, task_queue=queue):
             assert (await read_run(client, handle.id)).suspended is None
             assert await decide.commit(by="ann", why="tests are green") is None

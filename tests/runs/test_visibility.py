@@ -12,7 +12,7 @@ from temporalio.worker import Worker
 from baton.client import read_run
 from baton.core.messages import PipelineInput
 from baton.testing import run_pipeline
-from baton.wire.names import DECIDE
+from baton.wire.names import ANSWER
 from tests.pipelines.pipelines import Announced, Gated, Linear, Parent
 from tests.support import GOAL, Handle, approve, failure, start, until, until_waiting
 
@@ -163,8 +163,8 @@ class TestPage:
         handle = await start(worker, Gated.run)
         await until_waiting(handle, "release manager")
         hostile = "ann\n\n# Approved\n\x1b]0;title\x07"
-        await handle.signal(DECIDE, {"approval": "another", "approved": True, "who": hostile})
-        await handle.signal(DECIDE, {"approval": hostile + "w" * 10_000, "approved": True, "who": "ann"})
+        await handle.signal(ANSWER, {"question": "another", "choice": "approve", "who": hostile})
+        await handle.signal(ANSWER, {"question": hostile + "w" * 10_000, "choice": "approve", "who": "ann"})
         notes = (await until(handle, lambda now: len(now.notes) == 2)).notes
 
         assert notes[0].endswith(r"found 'ann\n\n# Approved\n\x1b]0;title\x07'")

@@ -24,11 +24,11 @@ import baton
 from baton import (
     ArtifactRef,
     BatonPatch,
-    Decided,
     HandoffTerms,
     MergeStrategy,
     Outcome,
     PatchRules,
+    Settled,
     apply_patch,
     fence,
     merge_patch,
@@ -100,7 +100,7 @@ def run_pipeline() -> dict[str, Any]:
     state.record_stage(plan_result, AT, base=state.initial)
     state.record_fan_out(2, "plan+test", [plan_result, test_result], AT)
     state.record_decision(
-        3, Decided(approval="x", question="3:x", approved=True, who="ann", at=AT, digest="d", via="update")
+        3, Settled(title="x", question="3:x", choice="approve", who="ann", at=AT, digest="d", via="update")
     )
     result = PipelineResult(task_id="t", baton={"goal": "x"}, steps=1)
     state.record_child(4, "child", result, {"decision_log": ["c"]}, AT)
@@ -201,7 +201,7 @@ class Probing:
     @workflow.run
     async def run(self, selected: list[str]) -> dict[str, Any]:
         """Return what each function answered, and a name as this copy of the protocol has it."""
-        return {"DECIDE": names.DECIDE, **{name: PROBES[name]() for name in selected}}
+        return {"ANSWER": names.ANSWER, **{name: PROBES[name]() for name in selected}}
 
 
 @workflow.defn

@@ -54,9 +54,9 @@ class TestProtocol:
 
     async def test_it_was_not_passed_through(self, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
         """Otherwise the guard would not see it: the sandbox has its own copy, unaffected by changes outside."""
-        monkeypatch.setattr(names, "DECIDE", "changed outside")
+        monkeypatch.setattr(names, "ANSWER", "changed outside")
 
-        assert await run_inside(worker, Probing, []) == {"DECIDE": "decide"}
+        assert await run_inside(worker, Probing, []) == {"ANSWER": "answer"}
 
     @pytest.mark.parametrize("module", MODULES)
     def test_its_examples_hold_inside(self, example_results: dict[str, list[str]], module: str) -> None:

@@ -15,13 +15,12 @@ from typing import Any
 from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import TemporalError, TerminatedError
 
-from baton import Decided, Decision
-from baton.client import RunRecord, read_run, roll_back
-from baton.core.decisions import Vote
+from baton import Answer, Settled
+from baton.client import Question, RunRecord, Vote, read_run, roll_back
 from baton.core.history import StepKind
 from baton.devserver import DevServer
 from baton.errors import BatonError
-from baton.wire.names import DECIDE, QUERY_WAITING
+from baton.wire.names import ANSWER, QUERY_QUESTIONS
 from tests.storm.pipelines import QUESTIONS, Questions
 from tests.storm.storm import Handle, Kind, Options, Storm
 from tests.storm.worker import DECIDERS
@@ -32,8 +31,8 @@ _MOST_ROLL_BACKS = 2
 _FORGED = "forged"
 _AT_ONCE = 4
 
-DecisionRecord = tuple[str, str | None, str | None, str, str, bool]
-"""What a decision was made on and says: the run, question, digest, title, who, yes or no."""
+DecisionRecord = tuple[str, str | None, str | None, str, str]
+"""What a decision was made on and says: the run, question, digest, who, what."""
 
 
 class ApprovalStorm(Storm):
@@ -45,7 +44,7 @@ class ApprovalStorm(Storm):
         super().__init__(server, folder, options)
         (folder / DECIDERS).write_text(f"groups = {{ crew = {[*CREW]} }}\n", encoding="utf-8")
         self._decisions: dict[str, DecisionRecord] = {}
-        self._sent: list[tuple[str, Decision]] = []
+        self._sent: list[tuple[str, Answer]] = []
         self._answers: dict[str, set[str]] = {}
         self._asking: set[str] = set()
 
@@ -70,18 +69,13 @@ class ApprovalStorm(Storm):
         handle = self._client.get_workflow_handle(id)
         while True:
             with suppress(TemporalError, BatonError):
-                for waiting in await self._open_questions(handle):
+                for question in await self._open_questions(handle):
                     deciding = []
                     for who in random.sample(CREW, random.choice((1, 1, 2, 3))):
-                        decision = Decision(
-                            approval=waiting["name"],
-                            approved=random.random() < 0.8,
-                            who=who,
-                            why=f"made {len(self._decisions)}",
-                            question=waiting["question"],
-                            digest=waiting["digest"],
-                        )
-                        record = (id, decision.question, decision.digest, decision.approval, who, decision.approved)
+                        yes, no = ("requeue", "abandon") if question.handoff else ("approve", "deny")
+                        choice = yes if random.random() < 0.8 else no
+                        decision = question.answer(choice, who=who, why=f"made {len(self._decisions)}")
+                        record = (id, decision.question, decision.digest, who, choice)
                         self._decisions[decision.why] = record
                         self._sent.append((id, decision))
                         deciding += [self._send(handle, decision) for _ in range(random.choice((1, 1, 2)))]
@@ -97,18 +91,18 @@ class ApprovalStorm(Storm):
             sending = random.sample(old, min(len(old), random.choice((0, 0, 1, 2))))
             self._report.counts["old decisions sent again"] += len(sending)
             with suppress(TemporalError, BatonError):
-                for waiting in await self._open_questions(handle):
-                    forged = [forgery for _ in range(_AT_ONCE) if (forgery := self._forge(id, waiting)) is not None]
+                for question in await self._open_questions(handle):
+                    forged = [forgery for _ in range(_AT_ONCE) if (forgery := self._forge(id, question)) is not None]
                     self._report.counts["forged decisions"] += len(forged)
                     sending += forged
             await asyncio.gather(*(self._send(handle, decision) for decision in sending), return_exceptions=True)
 
-    def _forge(self, id: str, waiting: dict[str, Any]) -> Decision | None:
+    def _forge(self, id: str, asked: Question) -> Answer | None:
         """Return a forged decision on a question; None if it would be valid."""
         if not self._sent:
             return None
         run, decision = random.choice(self._sent)
-        current, earlier = (waiting["question"], waiting["digest"]), (decision.question, decision.digest)
+        current, earlier = (asked.id, asked.digest), (decision.question, decision.digest)
         question, digest = random.choice(
             (
                 (earlier[0], current[1]),
@@ -120,9 +114,9 @@ class ApprovalStorm(Storm):
             )
         )
         who = "mallory" if (question, digest) == current else decision.who
-        if ((question, digest) == current and not waiting["who"]) or (run == id and (question, digest) == earlier):
+        if ((question, digest) == current and not asked.who) or (run == id and (question, digest) == earlier):
             return None
-        members = {"approval": waiting["name"], "why": _FORGED, "question": question, "digest": digest, "who": who}
+        members = {"why": _FORGED, "question": question, "digest": digest, "who": who}
         return decision.model_copy(update=members)
 
     async def _roll_back(self, id: str) -> None:
@@ -135,10 +129,9 @@ class ApprovalStorm(Storm):
                 await roll_back(self._client, id, str(seq), by="dave", why="again")
                 self._report.counts["roll-backs"] += 1
 
-    async def _open_questions(self, handle: Handle) -> list[dict[str, Any]]:
+    async def _open_questions(self, handle: Handle) -> list[Question]:
         """Return a run's open questions."""
-        waiting = await handle.query(QUERY_WAITING, rpc_timeout=_SOON)
-        questions = [wait for wait in waiting if wait["kind"] == "approval"]
+        questions: list[Question] = await handle.query(QUERY_QUESTIONS, result_type=list[Question], rpc_timeout=_SOON)
         (self._asking.add if questions else self._asking.discard)(handle.id)
         return questions
 
@@ -148,14 +141,14 @@ class ApprovalStorm(Storm):
         if self._asking:
             super()._count_fault(f"{fault} while a question was open")
 
-    async def _send(self, handle: Handle, decision: Decision) -> None:
+    async def _send(self, handle: Handle, decision: Answer) -> None:
         """Send a decision by signal or update, and keep an update's answer."""
         self._report.counts["decisions sent"] += 1
         if random.random() < 0.4:
-            await handle.signal(DECIDE, decision)
+            await handle.signal(ANSWER, decision)
             return
         try:
-            answer: Decided = await handle.execute_update(DECIDE, decision, result_type=Decided, rpc_timeout=_SOON)
+            answer: Settled = await handle.execute_update(ANSWER, decision, result_type=Settled, rpc_timeout=_SOON)
         except WorkflowUpdateFailedError:
             self._report.counts["decisions refused"] += 1
             return
@@ -166,25 +159,25 @@ class ApprovalStorm(Storm):
         """Note each answer that does not rest on valid decisions on its question."""
         for outcome in read.state.outcomes:
             if outcome.kind is StepKind.APPROVAL and outcome.failure is None and not outcome.canceled:
-                decided = Decided.model_validate(outcome.value, strict=False)
+                decided = Settled.model_validate(outcome.value, strict=False)
                 self._report.counts[f"answers by {decided.via}"] += 1
                 run = f"{read.workflow_id} {read.run_id}"
                 kind.violations += [f"{run}: {fault}" for fault in self._faults(read, decided)]
 
-    def _faults(self, read: RunRecord, decided: Decided) -> list[str]:
+    def _faults(self, read: RunRecord, decided: Settled) -> list[str]:
         """Return the faults of an answer."""
         if decided.via == "deadline":
-            early = decided.approval != "deadline"
+            early = decided.title != "deadline"
             return [f"{decided} was answered by a deadline"] if early else []
-        votes: list[Vote | Decided] = [*decided.votes] or [decided]
+        votes: list[Vote | Settled] = [*decided.votes] or [decided]
         faults = []
         for vote in votes:
-            expected = (read.workflow_id, decided.question, decided.digest, decided.approval, vote.who, vote.approved)
+            expected = (read.workflow_id, decided.question, decided.digest, vote.who, vote.choice)
             if self._decisions.get(vote.why) != expected:
                 faults.append(f"{decided} rests on {vote}, which was made on {self._decisions.get(vote.why)}")
         if len({vote.who for vote in votes}) < len(votes):
             faults.append(f"{decided} counts somebody twice")
-        if decided.approved and len(votes) != QUESTIONS[decided.approval]:
+        if decided.choice in ("approve", "requeue") and len(votes) != QUESTIONS[decided.title]:
             faults.append(f"{decided} rests on {len(votes)} people")
         return faults
 

@@ -23,7 +23,9 @@ from baton import (
     StageFailedError,
     Streams,
 )
+from baton.core.pending import PendingHandoff
 from baton.core.receivers import ReceiverRequirements
+from baton.core.verdict import Disposition
 
 with workflow.unsafe.imports_passed_through():
     from tests.storm.stages import breaks, build, check, plan, scoped, undo
@@ -36,8 +38,8 @@ class _Storm:
 
     events = 3_200
 
-    def _attach(self, start: PipelineInput, agent: str) -> None:
-        terms = HandoffTerms(within=LONG)
+    def _attach(self, start: PipelineInput, agent: str, **terms_of_people: Any) -> None:
+        terms = HandoffTerms(within=LONG, **terms_of_people)
         self.pipeline = Pipeline(start, continue_after=ContinueAfter(events=self.events), handoffs=terms)
         self.exchange = Exchange(self.pipeline, agent=agent)
 
@@ -260,19 +262,26 @@ class Undoes(_Storm):
         return self.pipeline.result()
 
 
-QUESTIONS = {"release": 2, "legal": 1, "deadline": 1}
+ARCHIVED = PendingHandoff(
+    handoff_id="archived", sender="questions", receiver="archive", fate=Disposition.ESCALATE, details="refused"
+)
+"""The handoff about which `Questions` asks."""
+QUESTIONS = {"release": 2, "legal": 1, "deadline": 1, "questions → archive": 2}
 """How many people each question of `Questions` needs."""
 
 
 @workflow.defn
 class Questions(_Storm):
-    """Asks under the same titles again and again, while a stage changes the baton; it continues as new."""
+    """Asks under the same titles and about the same handoff again and again, while a stage changes the baton.
+
+    It continues as new.
+    """
 
     events = 60
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
-        self._attach(start, "questions")
+        self._attach(start, "questions", needs=QUESTIONS["questions → archive"], who=["group:crew"])
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
@@ -282,6 +291,7 @@ class Questions(_Storm):
             await asyncio.gather(
                 self._ask("release", within=LONG, who=["group:crew"], asks=f"Release {number}?"),
                 self._ask("legal", within=LONG, shows=[f"Terms {number}"]),
+                self.pipeline.ask(ARCHIVED, LONG),
                 self.pipeline.stage(build),
             )
             await self.pipeline.stage(check)

@@ -17,19 +17,17 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.exceptions import TemporalError
 from temporalio.worker import Replayer
 
-from baton import BatonPlugin, Decision, PipelineInput, Safeguards
-from baton.client import RunRecord, read_run
-from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
+from baton import BatonPlugin, PipelineInput, Safeguards
+from baton.client import Question, RunRecord, decide, read_run
 from baton.devserver import DevServer
 from baton.errors import BatonError
 from baton.outside.client_external import OutsideAgents
-from baton.runs.client_inbox import resolve_handoff
-from baton.wire.names import DECIDE, QUERY_BATON, QUERY_HISTORY, QUERY_INBOX, QUERY_STATUS, QUERY_WAITING
+from baton.wire.names import ANSWER, QUERY_BATON, QUERY_HISTORY, QUERY_QUESTIONS, QUERY_STATUS, QUERY_WAITING
 from tests.storm.pipelines import KINDS, PIPELINES
 from tests.storm.worker import QUEUE
 
 Handle = WorkflowHandle[Any, Any]
-_QUERIES = (QUERY_STATUS, QUERY_BATON, QUERY_HISTORY, QUERY_WAITING, QUERY_INBOX)
+_QUERIES = (QUERY_STATUS, QUERY_BATON, QUERY_HISTORY, QUERY_WAITING, QUERY_QUESTIONS)
 _SOON = timedelta(seconds=6)
 
 
@@ -243,16 +241,14 @@ class Storm:
         handle = self._client.get_workflow_handle(id)
         while True:
             with suppress(TemporalError, BatonError):
-                for waiting in await handle.query(QUERY_WAITING, rpc_timeout=_SOON):
-                    if waiting["kind"] != "approval":
-                        continue
-                    seen = {"question": waiting["question"], "digest": waiting["digest"]}
-                    decision = Decision(approval=waiting["name"], approved=True, who="ann", why="it is calm", **seen)
+                asked = await handle.query(QUERY_QUESTIONS, result_type=list[Question], rpc_timeout=_SOON)
+                for question in asked:
+                    decision = question.answer("approve", who="ann", why="it is calm")
                     for _ in range(random.choice((1, 1, 2))):
                         if random.random() < 0.5:
-                            await handle.signal(DECIDE, decision)
+                            await handle.signal(ANSWER, decision)
                         else:
-                            await handle.execute_update(DECIDE, decision, rpc_timeout=_SOON)
+                            await handle.execute_update(ANSWER, decision, rpc_timeout=_SOON)
             await asyncio.sleep(0.2)
 
     async def _edit(self, id: str) -> None:
@@ -260,16 +256,11 @@ class Storm:
         handle = self._client.get_workflow_handle(id)
         while True:
             with suppress(TemporalError, BatonError):
-                pending = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff], rpc_timeout=_SOON)
-                for handoff in pending:
-                    decision = HandoffDecision(
-                        handoff_id=handoff.handoff_id,
-                        action=HandoffAction.EDIT,
-                        who="ann",
-                        why="it needs a scope",
-                        edit={"work_scope": ["src/*"]},
-                    )
-                    await resolve_handoff(self._client, id, decision)
+                asked = await handle.query(QUERY_QUESTIONS, result_type=list[Question], rpc_timeout=_SOON)
+                for question in asked:
+                    data = {"patch": {"work_scope": ["src/*"]}}
+                    edit = question.answer("edit", who="ann", why="it needs a scope", data=data)
+                    await decide(self._client, id, edit)
             await asyncio.sleep(0.2)
 
     async def _review(self, id: str) -> None:

@@ -15,9 +15,8 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
-from baton import Decided, HistoryEntry, Overview
-from baton.client import RunRecord, RunStatus, decide, read_run
-from baton.core.decisions import Decision
+from baton import HistoryEntry, Overview, Settled
+from baton.client import Answer, RunRecord, RunStatus, decide, read_run
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
@@ -61,18 +60,16 @@ async def start(
     )
 
 
-async def approve(client: Client, handle: Handle, approval: str = "release manager", *, yes: bool = True) -> Decided:
+async def approve(client: Client, handle: Handle, approval: str = "release manager", *, yes: bool = True) -> Settled:
     """Decide as Ann, once the approval is open."""
-    await until(handle, lambda now: approval in [wait.name for wait in now.waiting_for])
-    return await decide(client, handle.id, Decision(approval=approval, approved=yes, who="ann", why="it is tested"))
+    return await decide(client, handle.id, await answer_to(handle, approval, yes=yes))
 
 
-async def answer_to(handle: Handle, approval: str = "release manager", *, yes: bool = True) -> Decision:
-    """Return Ann's decision about what an approval asks now, once it is open; for those who send it themselves."""
-    now = await until(handle, lambda now: approval in [wait.name for wait in now.waiting_for])
-    [asked] = [wait for wait in now.waiting_for if wait.name == approval]
-    why, digest = "it is tested", asked.digest
-    return Decision(approval=approval, question=asked.question, approved=yes, who="ann", why=why, digest=digest)
+async def answer_to(handle: Handle, approval: str = "release manager", *, yes: bool = True) -> Answer:
+    """Return Ann's answer to what an approval asks now, once it is open; for those who send it themselves."""
+    now = await until(handle, lambda now: approval in [asked.title for asked in now.questions])
+    [asked] = [asked for asked in now.questions if asked.title == approval]
+    return asked.answer("approve" if yes else "deny", who="ann", why="it is tested")
 
 
 async def failure(handle: Handle) -> str:

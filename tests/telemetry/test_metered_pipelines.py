@@ -11,8 +11,8 @@ from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 from temporalio.worker import Worker
 
 from baton import PipelineInput
+from baton.client import Question, Settled
 from baton.core.messages import PipelineStatus
-from baton.core.pending import HandoffAction, HandoffDecision, PendingHandoff
 from baton.devserver import DevServer
 from baton.exchange.external import QUERY_OUTSIDE, OutsideHandoff
 from baton.handoff.store_safeguards import Safeguards
@@ -20,7 +20,7 @@ from baton.outside.client_external import HandoffRef, OutsideAgents
 from baton.plugin import BatonPlugin
 from baton.telemetry.metrics import BUCKETS, HANDOFFS, ROLLBACKS
 from baton.testing import pipeline_worker, run_pipeline
-from baton.wire.names import QUERY_INBOX, RESOLVE_HANDOFF
+from baton.wire.names import ANSWER, QUERY_QUESTIONS
 from tests.contract.contract_pipelines import CONTRACT_STAGES, Briefly
 from tests.exchange.exchange_pipelines import HandsOutside, Receives
 from tests.handoff.handoff_pipelines import PIPELINES, Breaks, FourAgents, Pays, Talks
@@ -55,9 +55,8 @@ async def metered(server: DevServer, folder: Path, port: int) -> AsyncIterator[t
 async def abandoned(handle: Handle) -> None:
     """Give up the handoff that waits for a person, as soon as one does, and wait for the end."""
     await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
-    [pending] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
-    decision = HandoffDecision(handoff_id=pending.handoff_id, action=HandoffAction.ABANDON, who="ann", why="enough")
-    await handle.execute_update(RESOLVE_HANDOFF, decision, result_type=HandoffDecision)
+    [question] = await handle.query(QUERY_QUESTIONS, result_type=list[Question])
+    await handle.execute_update(ANSWER, question.answer("abandon", who="ann", why="enough"), result_type=Settled)
     await failure(handle)
 
 

@@ -8,10 +8,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from baton import BatonPatch
+from baton.client import Answer
 from baton.contract.records import HandoffContract
-from baton.core.decisions import Decision
 from baton.core.messages import PipelineInput, PipelineResult, StageInput, StageReturn
-from baton.core.pending import HandoffDecision
 from baton.exchange.external import AgentAction
 from baton.exchange.records import Acknowledgement
 from baton.exchange.workflow_streams import Chunk
@@ -23,10 +22,9 @@ WIRE_RECORDS: tuple[type[BaseModel], ...] = (
     Acknowledgement,
     BatonPatch,
     Chunk,
-    Decision,
+    Answer,
     Handoff,
     HandoffContract,
-    HandoffDecision,
     HandoffReport,
     AgentAction,
     PipelineInput,

@@ -57,7 +57,7 @@ async def asks(p: Pipeline) -> object:
         needs=params.get("needs", 1),
         who=params.get("who", []),
     )
-    return {"answer": decided.answer, "who": decided.who, "why": decided.why}
+    return {"answer": decided.data, "who": decided.who, "why": decided.why}
 
 
 @pipeline

@@ -6,12 +6,12 @@ import pytest
 from temporalio.client import WorkflowFailureError
 from temporalio.worker import Worker
 
-from baton.client import PendingHandoff, decide, read_run
+from baton.client import Question, decide, read_run
 from baton.console.pages_inbox import approval_path, handoff_path
 from baton.console.security import Role
 from baton.core.budget import Budget
 from baton.core.messages import PipelineStatus
-from baton.wire.names import QUERY_INBOX
+from baton.wire.names import QUERY_QUESTIONS
 from tests.console.browser.conftest import Office, Person, begun
 from tests.console.browser.desk_pipelines import asks, confirms
 from tests.handoff.handoff_pipelines import Breaks, Forgets, FourAgents, Spends
@@ -21,14 +21,14 @@ from tests.support import answer_to, until, until_waiting
 async def asked(handle: Any, name: str) -> str:
     """Return the path of the page of an approval, once it is open."""
     now = await until_waiting(handle, name)
-    return approval_path(handle.id, now.waiting_for[0].question or "")
+    return approval_path(handle.id, now.questions[0].id)
 
 
 async def held(handle: Any) -> str:
     """Return the path of the page of the run's only handoff that waits, once it does."""
     await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
-    [one] = await handle.query(QUERY_INBOX, result_type=list[PendingHandoff])
-    return handoff_path(handle.id, one.handoff_id)
+    [one] = await handle.query(QUERY_QUESTIONS, result_type=list[Question])
+    return handoff_path(handle.id, one.handoff.handoff_id)
 
 
 async def fill(person: Person, **fields: str) -> None:
@@ -173,7 +173,7 @@ class TestApprovals:
         answers = [await ann.page.request.post(f"{ann.base}{path}", data=sent, headers=headers) for _ in range(2)]
         assert [answer.status for answer in answers] == [200, 200]
         now = await until_waiting(handle, "publication")
-        assert [vote.who for vote in now.waiting_for[0].votes] == ["ann"]
+        assert [vote.who for vote in now.questions[0].votes] == ["ann"]
         no = (await answer_to(handle, "publication", yes=False)).model_copy(update={"who": "carol"})
         await decide(desk_worker.client, handle.id, no)
         await ann.sees("Denied")
@@ -297,7 +297,7 @@ class TestHandoffs:
         await ann.shot("12-released")
         await handle.result()
         run = await read_run(desk_worker.client, handle.id)
-        assert [(told.who, told.action.value, told.why) for _, told in run.decided] == [
+        assert [(told.who, told.choice, told.why) for told in run.handoff_decisions] == [
             ("ann", "release", "a quotation")
         ]
 

@@ -19,7 +19,7 @@ from tests.support import until, until_waiting
 async def votes(worker: Worker, handle: Any) -> list[str]:
     """Return who has approved the only approval that is open."""
     now = await until_waiting(worker.client.get_workflow_handle(handle.id), "publication")
-    return [vote.who for vote in now.waiting_for[0].votes]
+    return [vote.who for vote in now.questions[0].votes]
 
 
 class TestNetwork:
@@ -127,8 +127,8 @@ class TestServer:
             async with DevServer(options):
                 await ann.sees("You have approved; 1 more must approve.")
                 await ann.shot("27-server-back")
-                now = await until(handle, lambda now: bool(now.waiting_for and now.waiting_for[0].votes))
-                assert [vote.who for vote in now.waiting_for[0].votes] == ["ann"]
+                now = await until(handle, lambda now: bool(now.questions and now.questions[0].votes))
+                assert [vote.who for vote in now.questions[0].votes] == ["ann"]
                 run = await read_run(client, handle.id)
                 assert run.failure is None
                 await handle.terminate()

@@ -113,7 +113,7 @@ async def test_29_hostile_text_is_text(office: Office, desk_worker: Worker, quie
     params: dict[str, Any] = {"text": everything, "asks": everything[:1_900], "title": "".join(HOSTILE)}
     handle = await begun(desk_worker, asks, 'hostile-"><script>window.owned=1</script>', everything, params=params)
     now = await until_waiting(handle, params["title"][:150])
-    question = now.waiting_for[0].question
+    question = now.questions[0].id
     path = await asked(handle, params["title"][:150])
     for name, page in {
         "inbox": "/inbox",
@@ -159,7 +159,7 @@ async def test_30_axe_finds_no_violation_on_other_pages(
         "artifact": run_path(handle.id, None, "/artifact", artifact="findings"),
         "compare": run_path(handle.id, None, "/compare", a=1, b=3),
         "audit": f"/audit?task={run.task_id}&id={handle.id}",
-        "approval": approval_path(handle.id, waits.waiting_for[0].question or ""),
+        "approval": approval_path(handle.id, waits.questions[0].id),
         "personal": run_path(knows.id, None, "/personal"),
     }.items():
         await ann.open(path)

@@ -16,7 +16,6 @@ from activities.delivery.stages import STAGES
 from baton import PipelineInput, PipelineResult, WorkerParts
 from baton.artifacts.store import ArtifactStore
 from baton.client import decide, read_run, roll_back
-from baton.core.decisions import Decision
 from baton.core.history import StepKind
 from baton.plugin import BatonPlugin
 from baton.runs.client_explanation import explain
@@ -71,18 +70,11 @@ async def asked(worker: Worker, handle: Handle, answer: bool | None, who: str = 
         raise AssertionError(f"nobody is asked: {ends.result()}")
     ends.cancel()
     now = await waits
-    [waiting] = now.waiting_for
+    [question] = now.questions
     if answer is not None:
-        decision = Decision(
-            approval=waiting.name,
-            approved=answer,
-            who=who,
-            why="as I see it",
-            question=waiting.question,
-            digest=waiting.digest,
-        )
+        decision = question.answer("approve" if answer else "deny", who=who, why="as I see it")
         await decide(worker.client, handle.id, decision)
-    return str(waiting.asks)
+    return question.asks
 
 
 async def seen(condition: Callable[[], object]) -> None:

@@ -1,0 +1,448 @@
+"""The rules of questions to people: which answer counts for which question, without a clock or I/O.
+
+Each answer names one question and the digest of everything shown. It counts once, and for nothing else.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from baton.core.patching import same_json
+from baton.core.people import GROUP_PREFIX, name_refusal, normalize_name, reason_refusal
+from baton.core.questions import Answer, Question, Settled, Vote
+from baton.errors import ApprovalDeniedError
+from baton.wire.json_values import Json, find_excess
+from baton.wire.records import CompactRecord
+from baton.wire.text import describe_faults
+
+CHECK_ANSWER = "baton.check_answer"
+"""The activity that checks whether a person may decide, and their signature."""
+NOT_ALLOWED = "AnswerNotAllowed"
+"""The error type for an answer that a worker checked and rejected; retrying does not help."""
+NULL_ANSWER = "this update takes one answer, an object with question, choice, who, why and digest; found null"
+"""Why a null answer is refused; the SDK accepts null for any type."""
+MAX_ASKS_LENGTH = 2_000
+"""The most characters of an approval's question."""
+MAX_DECIDERS = 100
+"""The most entries of `who`, and the largest quorum."""
+_MAX_FORM_LENGTH = 16 * 1024
+_MAX_WHO_LENGTH = 200
+_DEADLINE = "deadline"
+_VOTE_FIELDS = ("who", "choice", "why", "at", "via", "data")
+_ANSWER_FIELDS, _PROOF_FIELDS = ("who", "choice", "why", "data"), ("key", "signature")
+
+Forms = Mapping[str, type[BaseModel]]
+"""The forms of a question's choices, by the choice's name."""
+Effect = Callable[[str, Any], str | None]
+"""Returns why a choice with its filled-in form cannot be done now, or None."""
+
+
+def no_effect(choice: str, form: Any) -> str | None:
+    """Return that nothing prevents a choice."""
+    return None
+
+
+class AnswerCheck(CompactRecord):
+    """An answer for a worker to check against its file of deciders.
+
+    Attributes:
+        answer: The answer.
+        title: The question's title.
+        who: Who may decide, names and groups; anybody if empty.
+        proof: Whether the answer must be signed.
+    """
+
+    answer: Answer
+    title: str
+    who: list[str]
+    proof: bool
+
+
+@dataclass
+class _Entry:
+    """An open question and its votes so far."""
+
+    question: Question
+    forms: Forms
+    effect: Effect
+    votes: list[tuple[str, Vote]] = field(default_factory=list)  # each with the digest it was made on
+    settled: Settled | None = None
+
+    def whole(self, baton: str) -> Question:
+        """Return its current state; votes on another baton no longer count."""
+        digest = self.question.digest_with(baton)
+        votes = [vote for vote_digest, vote in self.votes if vote_digest == digest]
+        return self.question.model_copy(update={"digest": digest, "votes": votes})
+
+
+class Questions:
+    """The questions of a run: open ones with their votes, closed ones with how they were answered."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, _Entry] = {}
+        self._closed: dict[str, Settled] = {}
+
+    def open(self, question: Question, forms: Forms | None = None, effect: Effect = no_effect) -> None:
+        """Open a question.
+
+        Args:
+            question: The question.
+            forms: The forms of its choices.
+            effect: Returns why a choice cannot be done now.
+
+        Raises:
+            ValueError: Another approval with this title is open, or a part of the question is too large.
+        """
+        titles = [entry.question.title for entry in self._open.values() if entry.question.handoff is None]
+        if question.handoff is None and question.title in titles:
+            raise ValueError(f"an approval {question.title!r} is already open; give the second one another title")
+        if len(question.asks) > MAX_ASKS_LENGTH:
+            raise ValueError(
+                f"asks has {len(question.asks):,} characters, at most {MAX_ASKS_LENGTH:,} fit; move the rest to shows"
+            )
+        check_deciders(question.who, question.needs)
+        if len(json.dumps([choice.form for choice in question.choices])) > _MAX_FORM_LENGTH:
+            raise ValueError(f"the JSON Schema of answer has more than {_MAX_FORM_LENGTH:,} characters; ask for less")
+        self._open[question.id] = _Entry(question, forms or {}, effect)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a question is not withdrawn yet."""
+        return bool(self._open)
+
+    def open_now(self, baton: str) -> list[Question]:
+        """Return the questions without an answer, each with its current digest and the votes that still count."""
+        return [entry.whole(baton).excerpt for entry in self._open.values() if entry.settled is None]
+
+    def under_way(self) -> list[Settled]:
+        """Return the answers that the run does not have put into effect yet."""
+        return [entry.settled for entry in self._open.values() if entry.settled is not None]
+
+    def withdraw(self, id: str) -> None:
+        """Close a question and keep its answer, if any."""
+        closed = self._open.pop(id)
+        if closed.settled is not None:
+            self.close(closed.settled)
+
+    def close(self, settled: Settled) -> None:
+        """Keep the answer to a question, also one of an earlier run."""
+        self._closed[settled.question] = settled
+
+    def settled(self, id: str) -> Settled | None:
+        """Return how a question was answered, or None."""
+        entry = self._open.get(id)
+        return entry.settled if entry is not None else self._closed.get(id)
+
+    def reply(self, answer: Answer, baton: str) -> Settled | None:
+        """Return the earlier reply to the same answer, if it counted."""
+        id = answer.question or ""
+        final, entry = self.settled(id), self._open.get(id)
+        if entry is not None:
+            current = entry.question.digest_with(baton)
+            votes = [vote for vote in entry.votes if final is not None or vote[0] == current]
+            needs, title = entry.question.needs, entry.question.title
+        elif final is not None:
+            votes = [(final.digest, vote) for vote in _votes_of(final)]
+            needs, title = len(votes), final.title
+        else:
+            return None
+        for place, (digest, vote) in enumerate(votes, start=1):
+            if digest == answer.digest and _is_same(vote, answer):
+                if final is not None and place == len(votes) and final.via == vote.via:
+                    return final
+                return _settled(id, title, digest, vote, missing=max(needs - place, 1))
+        return None
+
+    def refusal(self, answer: Answer, baton: str) -> str | None:
+        """Return why an answer does not count, or None; one that was already counted is not refused."""
+        if self.reply(answer, baton) is not None:
+            return None
+        if refusal := reason_refusal(answer.why):
+            return refusal
+        settled = self.settled(answer.question or "")
+        if settled is not None:
+            return f"question {settled.question} was answered: {settled.text}; {_late_hint(settled)}"
+        entry = self._open.get(answer.question or "")
+        if entry is None:
+            return self._not_open(answer)
+        question = entry.whole(baton)
+        if answer.digest != question.digest:
+            basis = "nothing that was shown" if answer.digest is None else f"{answer.digest[:19]}…"
+            return (
+                f"the decision was made on {basis}, but {(question.digest or '')[:19]}… is shown now; look at it "
+                "again and decide on that"
+            )
+        return (
+            _no_choice(question, answer)
+            or name_refusal(answer.who)
+            or _not_allowed(question, answer)
+            or _second_vote(question, answer)
+            or _wrong_data(entry, question, answer)
+        )
+
+    def check(self, answer: Answer, baton: str) -> AnswerCheck | None:
+        """Return what a worker has to check before an answer counts, or None."""
+        entry = self._open.get(answer.question or "")
+        if entry is None or self.reply(answer, baton) is not None:
+            return None
+        question = entry.question
+        may_decide = not question.who or _is_named(answer.who, question.who)
+        if may_decide and not question.proof and answer.signature is None:
+            return None
+        return AnswerCheck(answer=answer, title=question.title, who=question.who, proof=question.proof)
+
+    def count(self, answer: Answer, at: datetime, via: str, baton: str) -> Settled:
+        """Count a valid answer and return the reply; a repeated one has no effect."""
+        earlier = self.reply(answer, baton)
+        if earlier is not None:
+            return earlier
+        entry = self._open[answer.question or ""]
+        question = entry.whole(baton)
+        digest, choice = question.digest or "", question.choice(answer.choice)
+        # A key without a signature proves nothing.
+        names = (*_ANSWER_FIELDS, *_PROOF_FIELDS) if answer.signature else _ANSWER_FIELDS
+        vote = Vote(at=at, via=via, **{name: getattr(answer, name) for name in names})
+        votes = [*question.votes, vote]
+        entry.votes = [(digest, each) for each in votes]
+        is_alone = choice is not None and choice.alone
+        if not is_alone and len(votes) < question.needs:
+            return _settled(question.id, question.title, digest, vote, missing=question.needs - len(votes))
+        recorded = votes if len(votes) > 1 or question.needs > 1 or vote.signature else []
+        who = vote.who if is_alone else _join_names(votes)
+        entry.settled = self._end(question, vote, who=who, votes=recorded)
+        return entry.settled
+
+    def expire(self, id: str, default: str, within: timedelta, at: datetime, baton: str) -> Settled:
+        """Answer a question by its deadline, unless a person did in the same workflow task."""
+        entry = self._open[id]
+        if entry.settled is None:
+            question = entry.whole(baton)
+            votes = f"; {len(question.votes)} of {question.needs} had agreed" if question.needs > 1 else ""
+            why = f"no decision within {within}{votes}"
+            vote = Vote(who=_DEADLINE, choice=default, why=why, at=at, via=_DEADLINE)
+            entry.settled = self._end(question, vote, votes=question.votes)
+        return entry.settled
+
+    def whole(self, id: str, baton: str) -> Question:
+        """Return the current state of an open question, with whole texts; votes on another baton no longer count."""
+        return self._open[id].whole(baton)
+
+    def shown_text(self, id: str, place: int) -> str:
+        """Return the full text of an exhibit of an open question, counted from 1; empty if there is none."""
+        entry = self._open.get(id)
+        return entry.question.shows[place - 1].text if entry and 0 < place <= len(entry.question.shows) else ""
+
+    def _end(self, question: Question, vote: Vote, **members: Any) -> Settled:
+        asked = {"asked": question.asked, "terms": question.terms}
+        handoff_id = question.handoff.handoff_id if question.handoff else None
+        return _settled(question.id, question.title, question.digest, vote, handoff_id=handoff_id, **asked, **members)
+
+    def _not_open(self, answer: Answer) -> str:
+        """Return the refusal of an answer to a question that is not open."""
+        open_now = ", ".join(f"{entry.question.title!r} (question {id})" for id, entry in self._open.items())
+        named = "the decision names no question" if answer.question is None else ""
+        return f"{named or f'question {answer.question!a:.80} is not open'}; open now: {open_now or 'none'}"
+
+
+class ApprovedStages:
+    """The stages that people approved with exact arguments: from then on, each run needs an approval of its own."""
+
+    def __init__(self) -> None:
+        self._unused: dict[str, list[tuple[Settled, dict[str, Any]]]] = {}  # by stage, the oldest first
+        self._newest: dict[str, Settled] = {}
+
+    def add(self, stage: str, settled: Settled, arguments: dict[str, Any]) -> None:
+        """Let a stage run once with the approved arguments."""
+        self._unused.setdefault(stage, []).append((settled, arguments))
+        self._newest[stage] = settled
+
+    def use(self, stages: Sequence[str], arguments: dict[str, Any]) -> None:
+        """Use up the oldest fitting approval of each approved stage.
+
+        Raises:
+            ApprovalDeniedError: A stage has no fitting approval; none was used up.
+        """
+        queues = [(self._unused[stage], self._find(stage, arguments)) for stage in stages if stage in self._unused]
+        for queue, place in queues:
+            del queue[place]
+
+    def _find(self, stage: str, arguments: dict[str, Any]) -> int:
+        unused = self._unused[stage]
+        for place, (_, approved) in enumerate(unused):
+            if same_json(approved, arguments):
+                return place
+        if not unused:
+            raise ApprovalDeniedError(
+                f"stage {stage!r} was approved, and has run as often as it was: an approval covers one run; ask again",
+                self._newest[stage],
+            )
+        titles = ", ".join(repr(settled.title) for settled, _ in unused)
+        raise ApprovalDeniedError(
+            f"{titles} approved stage {stage!r} with other params or inputs; pass those of `then`, or ask again",
+            unused[0][0],
+        )
+
+
+def check_deciders(who: Sequence[str], needs: int) -> None:
+    """Check who may decide and how many must.
+
+    Raises:
+        ValueError: There are too many, a name is empty, or fewer may decide than have to.
+    """
+    if max(len(who), needs) > MAX_DECIDERS or needs < 1:
+        raise ValueError(f"who has at most {MAX_DECIDERS} entries, and needs is 1 to {MAX_DECIDERS}")
+    if not all(name.removeprefix(GROUP_PREFIX).strip() for name in who):
+        raise ValueError(f"who holds an empty name: {[*who]}")
+    names = [name for name in who if not name.startswith(GROUP_PREFIX)]
+    if names and len(names) == len(who) and len({*map(normalize_name, names)}) < needs:
+        raise ValueError(f"{needs} people have to approve, and only {', '.join(names)} may")
+
+
+def restored_fault(settled: Settled, now: Question, default: str, *, same_texts: bool) -> str | None:
+    """Return why a recorded answer does not answer the question that the code asks now, or None.
+
+    Args:
+        settled: The recorded answer.
+        now: The question.
+        default: What counts at its deadline.
+        same_texts: Whether all that is shown must be the same, and not only who decides and how.
+    """
+    if settled.title != now.title:
+        return f"it was made about {settled.title!r}"
+    if settled.terms != now.terms:
+        return "who may decide, how many must, the proof or the form has changed"
+    if same_texts and settled.asked != now.asked:
+        return "what is asked or shown has changed"
+    if settled.via == _DEADLINE:
+        return None if settled.choice == default else "the decision at the deadline is another one now"
+    choice, votes = now.choice(settled.choice), _votes_of(settled)
+    if choice is None:
+        return f"{settled.choice!r} is no choice any more"
+    if now.proof and not all(vote.key and vote.signature for vote in votes):
+        return "not every vote is signed"
+    has_group = any(name.startswith(GROUP_PREFIX) for name in now.who)
+    if now.who and not has_group and not all(_is_named(vote.who, now.who) for vote in votes):
+        return "somebody who may not decide voted"
+    agreeing = [vote for vote in votes if vote.choice == settled.choice]
+    people = {normalize_name(vote.who) for vote in agreeing}
+    if not choice.alone and (len(people) < now.needs or len(agreeing) < len(votes)):
+        return f"{len(people)} of {now.needs} people agreed"
+    return None
+
+
+def _is_same(vote: Vote, answer: Answer) -> bool:
+    same = (vote.choice, normalize_name(vote.who), vote.data) == (
+        answer.choice,
+        normalize_name(answer.who),
+        answer.data,
+    )
+    return same and vote.signature == answer.signature
+
+
+def _votes_of(settled: Settled) -> list[Vote]:
+    """Return the votes behind an answer; none if the deadline decided."""
+    if settled.votes or settled.via == _DEADLINE:
+        return settled.votes
+    return [Vote(**{name: getattr(settled, name) for name in _VOTE_FIELDS})]
+
+
+def _settled(question: str, title: str, digest: str | None, vote: Vote, **further: Any) -> Settled:
+    """Return how a question was answered, or with `missing` the reply to one of several."""
+    members = {name: getattr(vote, name) for name in _VOTE_FIELDS}
+    return Settled(question=question, title=title, digest=digest or "", **{**members, **further})
+
+
+def _no_choice(question: Question, answer: Answer) -> str | None:
+    if question.choice(answer.choice) is not None:
+        return None
+    allowed = ", ".join(choice.name for choice in question.choices)
+    return f"question {question.id} about {question.title!r} does not allow {answer.choice!r}; use {allowed}"
+
+
+def _not_allowed(question: Question, answer: Answer) -> str | None:
+    """Return why a person may not decide, as far as known without the file of deciders."""
+    if question.proof and not (answer.key and answer.signature):
+        return (
+            f"{question.title!r} needs a signed decision; sign it with your key: `--key FILE` "
+            "(`baton keys decider NAME FILE` makes one)"
+        )
+    has_group = any(name.startswith(GROUP_PREFIX) for name in question.who)
+    if question.who and not has_group and not _is_named(answer.who, question.who):
+        return (
+            f"{answer.who[:_MAX_WHO_LENGTH]!r} may not decide about {question.title!r}; {', '.join(question.who)} may"
+        )
+    return None
+
+
+def _is_named(who: str, names: list[str]) -> bool:
+    return normalize_name(who) in {*map(normalize_name, names)}
+
+
+def _second_vote(question: Question, answer: Answer) -> str | None:
+    """Return the refusal if the person has already voted, unless they now decide alone."""
+    if not _is_named(answer.who, [vote.who for vote in question.votes]):
+        return None
+    missing = question.needs - len(question.votes)
+    return (
+        f"{answer.who} has answered question {question.id} already, and counts once; {missing} more must agree, or one "
+        f"{_alone(question)}"
+    )
+
+
+def _alone(question: Question) -> str:
+    return next((choice.name for choice in question.choices if choice.alone), "")
+
+
+def _wrong_data(entry: _Entry, question: Question, answer: Answer) -> str | None:
+    """Return why what an answer holds besides its choice is refused, or why the choice cannot be done; or None."""
+    form = entry.forms.get(answer.choice)
+    if form is None and answer.data is not None:
+        return f"{answer.choice!r} about {question.title!r} takes no data"
+    try:
+        filled = None if form is None else parse_form(form, answer.data)
+    except ValueError as error:
+        return f"the answer does not fit: {error}"
+    choice, first = question.choice(answer.choice), question.votes[0] if question.votes else None
+    if first is not None and not (choice and choice.alone):
+        same = answer.choice == first.choice and (form is None or parse_form(form, first.data) == filled)
+        if not same:
+            given = first.choice if first.data is None else f"{first.choice} with {json.dumps(first.data)[:500]}"
+            return f"the answer differs from that of {first.who}, {given}; give the same, or {_alone(question)}"
+    return entry.effect(answer.choice, filled)
+
+
+def parse_form(form: type[BaseModel], data: Json) -> BaseModel:
+    """Return the data of an answer as a record; None counts as an empty form.
+
+    Raises:
+        ValueError: The data does not fit; the message names the fields.
+    """
+    if (limit := find_excess(data)) is not None:
+        raise ValueError(str(limit))
+    try:
+        return form.model_validate_json(json.dumps({} if data is None else data))
+    except ValidationError as error:
+        raise ValueError(describe_faults(error, "answer")) from None
+
+
+def _join_names(votes: list[Vote]) -> str:
+    """Return the names of those who agreed, cut to the length of a name."""
+    names = ", ".join(vote.who for vote in votes)
+    return names if len(names) <= _MAX_WHO_LENGTH else f"{votes[0].who[:100]} and {len(votes) - 1} more"
+
+
+def late_reply(settled: Settled, answer: Answer) -> Settled | str:
+    """Return the reply to an answer to a question that is settled: the first one if it counted, else the refusal."""
+    questions = Questions()
+    questions.close(settled)
+    return questions.reply(answer, "") or questions.refusal(answer, "") or settled
+
+
+def _late_hint(settled: Settled) -> str:
+    """Return what a person can do after a late answer."""
+    step = settled.question.partition(":")[0]
+    return f"a later decision changes nothing. To ask again: baton rollback RUN --to {step} --why '…'"
