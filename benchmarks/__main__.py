@@ -19,17 +19,20 @@ from benchmarks.bounds import worst_checks
 from benchmarks.compare import Effort
 from benchmarks.console import events, memory, pages
 from benchmarks.contracts import compile_cost
+from benchmarks.cost import handoff_cost, worker_cost
 from benchmarks.deploys import deploys
 from benchmarks.exchange import signal_handoffs
+from benchmarks.following import follow_cost
 from benchmarks.history import history
 from benchmarks.inputs import inputs
-from benchmarks.ledger import appends, trace, verification
+from benchmarks.ledger import append_size, appends, trace, verification
+from benchmarks.long_run import long_run
 from benchmarks.measures import embedded_latency, stage_latency, stock_throughput, throughput
 from benchmarks.peers.comparison import PEERS, against, agent_chain, agent_stage
 from benchmarks.projects import new_project
 from benchmarks.protocol import acceptance, protocol_cost, protocol_history, protocol_latency
 from benchmarks.recovery import recovery
-from benchmarks.report import GOALS, Findings, show, summarise, write
+from benchmarks.report import GOALS, Findings, show, summarise, update, write
 from benchmarks.restart import restart
 from benchmarks.rig import Rig
 from benchmarks.scan import scan_corpora, scan_hostile, scan_structure
@@ -58,17 +61,22 @@ MEASURES = (
     Measure(["import_ms"], import_time),
     Measure(["start_to_first_stage_ms"], first_stage),
     Measure(["first_pipeline_s", "new_project_s"], new_project),
-    Measure(["protocol_extra_events", "history_bytes_vs_raw"], protocol_history),
+    Measure(["protocol_extra_events", "history_bytes_vs_raw", "history_bytes_vs_raw_1k"], protocol_history),
     Measure(["protocol_throughput_ratio"], protocol_cost),
     Measure(["protocol_throughput_ratio_stock"], partial(protocol_cost, stock=True)),
     Measure(["protocol_ms_per_handoff"], protocol_latency),
     Measure(["accept_us"], acceptance),
+    Measure(["worker_cpu_vs_raw", "worker_cpu_vs_raw_safe", "worker_cpu_safe_vs_plain"], worker_cost),
+    Measure(["handoff_cpu_ms"], handoff_cost),
+    Measure(["follow_cost"], follow_cost),
+    Measure(["long_run_task_ms_max"], long_run),
     Measure(["signal_accept_p99_ms_c1"], partial(signal_handoffs, concurrency=1)),
     Measure(["signal_accept_p99_ms_c20"], partial(signal_handoffs, concurrency=20)),
     Measure(["recovery_s_median", "recovery_s_max"], recovery),
     Measure(["restart_s_100"], restart),
     Measure(["deploy_lost", "deploy_stuck"], deploys),
     Measure(["trace_ms_1m"], trace),
+    Measure(["append_bytes"], append_size),
     Measure(["ledger_append_per_s"], appends),
     Measure(["ledger_verify_per_s", "ledger_signatures_per_s"], verification),
     Measure(["scan_reject_fpr", "scan_marked_recall", "scan_ms_per_kb"], scan_corpora),
@@ -129,6 +137,7 @@ def main(arguments: Sequence[str]) -> int:
         help="watch the console's memory so long (default: %(default)s)",
     )
     parser.add_argument("--quick", action="store_true", help="see that everything runs; the figures mean nothing")
+    parser.add_argument("--update", action="store_true", help="put the figures of --only into results.json")
     parser.add_argument("--output", type=Path, help="write the figures here (default: results.json, if complete)")
     given = parser.parse_args(arguments)
     output = given.output or (RESULTS if not given.only and not given.quick else None)
@@ -142,8 +151,11 @@ def main(arguments: Sequence[str]) -> int:
         traceback.print_exc()
         return 1
     summarise(values, console)
-    if output is not None:
-        write(values, shlex.join(["python", "-m", "benchmarks", *arguments]), output)
+    command = shlex.join(["python", "-m", "benchmarks", *arguments])
+    if given.update and given.only and not given.quick:
+        update(values, command, RESULTS)
+    elif output is not None:
+        write(values, command, output)
     console.print(f"{time.monotonic() - started:.0f} s")
     return 0
 

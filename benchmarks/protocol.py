@@ -6,7 +6,7 @@ before the stage runs, and what the stage returns is put on record as well. The 
 
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -30,7 +30,7 @@ from benchmarks.measures import LATENCY_COLUMNS, SPEED_COLUMNS, column, latency_
 from benchmarks.peers.job import State
 from benchmarks.report import Findings
 from benchmarks.rig import Crew, Rig
-from benchmarks.samples import STAGES, large, patch
+from benchmarks.samples import STAGES, large, patch, small
 from benchmarks.worker import ledger_of
 
 WITHOUT, PROTOCOL, ENCRYPTED = "without", "protocol", "encrypted too"
@@ -50,7 +50,7 @@ async def protocol_cost(rig: Rig, effort: Effort, *, stock: bool = False) -> Fin
         effort: How often.
         stock: On a stock server, where pipelines wait for their hops and the processors have room.
     """
-    loads = await _make_loads(rig, (WITHOUT, PROTOCOL), server="stock") if stock else await _make_loads(rig)
+    loads = await _make_loads(rig, sides=(WITHOUT, PROTOCOL), server="stock") if stock else await _make_loads(rig)
     where = " on a stock server" if stock else ""
     findings = Findings(f"The handoff protocol{where}, 10 pipelines at a time, baton of 4 KB", SPEED_COLUMNS)
     turn = partial(speed, pipelines=effort.pipelines(60), concurrency=10)
@@ -84,21 +84,25 @@ async def protocol_latency(rig: Rig, effort: Effort) -> Findings:
 
 
 async def protocol_history(rig: Rig, effort: Effort) -> Findings:
-    """Count the events and bytes that one pipeline leaves in Temporal, with a baton of 4 KB.
+    """Count the events and bytes that one pipeline leaves in Temporal, by the size of its first baton.
 
     Raises:
         RuntimeError: The handoffs of a pipeline are not on record.
     """
-    raw = Load("raw", await rig.crew("raw"), "RawDelivery", State(**large()))
-    findings = Findings("History of four stages, baton of 4 KB", ("side", "events", "bytes", "of raw's"))
-    sizes: dict[str, tuple[int, int]] = {}
-    for load in (raw, *await _make_loads(rig)):
-        sizes[load.name] = events, size = await _measure_history(load.crew, load)
-        findings.rows.append((load.name, str(events), f"{size:,}", f"{size / sizes['raw'][1]:.2f}"))
+    findings = Findings("History of four stages", ("side", "events", "bytes", "of raw's"))
+    for size, make in {"4 KB": large, "1 KB": small}.items():
+        sizes: dict[str, tuple[int, int]] = {}
+        for load in (Load("raw", await rig.crew("raw"), "RawDelivery", State(**make())), *await _make_loads(rig, make)):
+            sizes[load.name] = events, written = await _measure_history(load.crew, load)
+            share = written / sizes["raw"][1]
+            findings.rows.append((f"{load.name}, {size}", str(events), f"{written:,}", f"{share:.2f}"))
+        suffix = "" if make is large else "_1k"
+        findings.values[f"history_bytes_vs_raw{suffix}"] = sizes[ENCRYPTED][1] / sizes["raw"][1]
+        if make is large:
+            extra = max(sizes[PROTOCOL][0], sizes[ENCRYPTED][0]) - sizes[WITHOUT][0]
+            findings.values["protocol_extra_events"] = extra
     for name, role in ((PROTOCOL, "protocol"), (ENCRYPTED, "encrypted")):
         await _check_on_record(rig, name, role)
-    findings.values["protocol_extra_events"] = max(sizes[PROTOCOL][0], sizes[ENCRYPTED][0]) - sizes[WITHOUT][0]
-    findings.values["history_bytes_vs_raw"] = sizes[ENCRYPTED][1] / sizes["raw"][1]
     return findings
 
 
@@ -147,9 +151,15 @@ def _measure_judgement(gate: Gate, raw: bytes, receiver: ReceiverRequirements) -
     return (time.thread_time() - started) * 1e6
 
 
-async def _make_loads(rig: Rig, sides: Iterable[str] = _ROLES, *, server: str = "shipped") -> list[Load]:
+async def _make_loads(
+    rig: Rig,
+    make: Callable[[], dict[str, Any]] = large,
+    sides: Iterable[str] = _ROLES,
+    *,
+    server: str = "shipped",
+) -> list[Load]:
     """Return the sides, all of them by default."""
-    argument = pipeline_input(large())
+    argument = pipeline_input(make())
     return [Load(side, await rig.crew(_ROLES[side], server=server), "Delivery", argument) for side in sides]
 
 

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -69,12 +70,19 @@ GOALS: Mapping[str, Goal] = {
     ),
     "protocol_extra_events": Goal("history events that the handoff protocol adds to four stages", most=0),
     "history_bytes_vs_raw": Goal("sealed, compressed, encrypted history, of raw's bytes, baton of 4 KB", most=0.6),
+    "history_bytes_vs_raw_1k": Goal("the same with a baton of 1 KB", most=0.85),
     "protocol_throughput_ratio": Goal(
         "pipelines a second with the protocol, of those without, 10 at a time", least=0.88
     ),
     "protocol_throughput_ratio_stock": Goal("the same on a stock server"),
     "protocol_ms_per_handoff": Goal("milliseconds that the protocol adds to a handoff (p50)", most=3),
     "accept_us": Goal("microseconds of processor time to judge a message of 5.5 KB", most=150),
+    "worker_cpu_vs_raw": Goal("processor time of a worker without safeguards, of raw's", most=1.15),
+    "worker_cpu_vs_raw_safe": Goal("the same with safeguards, encrypted", most=1.6),
+    "worker_cpu_safe_vs_plain": Goal("processor time of a worker with safeguards, of one without", most=1.4),
+    "handoff_cpu_ms": Goal("milliseconds of processor time that safeguards add to a handoff, one at a time", most=2),
+    "follow_cost": Goal("processor time of worker and one watcher, 150 stages, of the worker alone", most=1.3),
+    "long_run_task_ms_max": Goal("milliseconds of processor of the longest task of 10,000 stages", most=200),
     "signal_accept_p99_ms_c1": Goal(
         "milliseconds from dispatch to accept by signal (p99), one pair at a time", most=90
     ),
@@ -87,6 +95,7 @@ GOALS: Mapping[str, Goal] = {
     "deploy_lost": Goal("runs lost or repeated in ten deploys under 200 runs, with and without versioning", most=0),
     "deploy_stuck": Goal("runs that then stood still and were not named, or never ended", most=0),
     "trace_ms_1m": Goal("milliseconds to trace and verify a task among 1,000,000 records (p99)", most=5),
+    "append_bytes": Goal("bytes that a record of 5.5 KB makes the ledger write", most=15_000),
     "ledger_append_per_s": Goal("records a second put on record, each on the disk, 16 appenders"),
     "ledger_verify_per_s": Goal("records a second verified on one core, under a signed checkpoint", least=50_000),
     "ledger_signatures_per_s": Goal(
@@ -168,9 +177,19 @@ def summarise(values: Mapping[str, float], console: Console) -> None:
 
 def write(values: Mapping[str, float], command: str, path: Path) -> None:
     """Write the figures as one flat JSON object, with environment and command."""
-    ordered = {name: values[name] for name in GOALS if name in values}
-    text = json.dumps({**ordered, "environment": environment(), "command": command}, indent=2, ensure_ascii=False)
-    path.write_text(f"{text}\n", encoding="utf-8")
+    _save({**values, "environment": environment(), "command": command, "updates": {}}, path)
+
+
+def update(values: Mapping[str, float], command: str, path: Path) -> None:
+    """Put figures that were measured alone in place of older ones, with the command of each."""
+    written = json.loads(path.read_text(encoding="utf-8"))
+    updates = {**written.get("updates", {}), **dict.fromkeys(values, command)}
+    _save({**written, **values, "updates": updates}, path)
+
+
+def _save(members: Mapping[str, Any], path: Path) -> None:
+    ordered = {name: members[name] for name in (*GOALS, "environment", "command", "updates") if name in members}
+    path.write_text(f"{json.dumps(ordered, indent=2, ensure_ascii=False)}\n", encoding="utf-8")
 
 
 def environment() -> str:

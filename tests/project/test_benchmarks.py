@@ -25,7 +25,7 @@ class TestResults:
         """The README takes its figures from there by name, so each is there as a number."""
         results: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))
 
-        figures = {name: value for name, value in results.items() if name not in ("environment", "command")}
+        figures = {name: value for name, value in results.items() if name not in ("environment", "command", "updates")}
         assert list(figures) == list(GOALS)
         assert all(type(value) in (int, float) and value >= 0 for value in figures.values())
 
@@ -37,6 +37,7 @@ class TestResults:
         assert results["command"].startswith("python -m benchmarks")
         assert "--quick" not in results["command"]
         assert "--only" not in results["command"]
+        assert set(results["updates"]) <= set(GOALS)
 
 
 class TestMeasures:
