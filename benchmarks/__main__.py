@@ -103,7 +103,10 @@ MEASURES = (
     Measure(["console_memory_growth_mb"], memory),
     Measure(["agent_stage_vs_bare"], agent_stage),
     Measure(["agent_chain_vs_bare"], agent_chain),
-    *(Measure([figure], partial(against, figure=figure)) for figure in PEERS),
+    *(
+        Measure([figure, *([peer.cost] if peer.cost else [])], partial(against, figure=figure))
+        for figure, peer in PEERS.items()
+    ),
 )
 
 

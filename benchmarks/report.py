@@ -132,6 +132,11 @@ GOALS: Mapping[str, Goal] = {
     "vs_openai_agents_c10": Goal("pipelines a second, of the OpenAI Agents plugin's, 10 at a time", least=1.9),
     "vs_pydantic_ai_c10": Goal("pipelines a second, of pydantic-ai's durable agents', 10 at a time", least=2.5),
     "vs_langgraph_plugin_c10": Goal("pipelines a second, of the LangGraph plugin's, 10 at a time", least=1.2),
+    "cpu_vs_openai_agents": Goal(
+        "processor time of a worker, of the OpenAI Agents plugin's with the same agents", most=1.0
+    ),
+    "cpu_vs_pydantic_ai": Goal("the same of pydantic-ai's durable agents'", most=0.9),
+    "cpu_vs_langgraph": Goal("the same of the LangGraph plugin's", most=1.0),
     "vs_langgraph_sqlite_c10": Goal("pipelines a second, of those of LangGraph in one process, SQLite, 10 at a time"),
     "vs_dbos_sqlite_c10": Goal("pipelines a second, of those of DBOS in one process, SQLite, 10 at a time"),
 }
