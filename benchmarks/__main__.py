@@ -24,6 +24,7 @@ from benchmarks.deploys import deploys
 from benchmarks.exchange import signal_handoffs
 from benchmarks.following import follow_cost
 from benchmarks.history import history
+from benchmarks.inbox import waiting_people
 from benchmarks.inputs import inputs
 from benchmarks.ledger import append_size, appends, trace, verification
 from benchmarks.long_run import long_run
@@ -70,6 +71,7 @@ MEASURES = (
     Measure(["handoff_cpu_ms"], handoff_cost),
     Measure(["follow_cost"], follow_cost),
     Measure(["long_run_task_ms_max"], long_run),
+    Measure(["inbox_ms_5000", "decide_s_busy"], waiting_people),
     Measure(["signal_accept_p99_ms_c1"], partial(signal_handoffs, concurrency=1)),
     Measure(["signal_accept_p99_ms_c20"], partial(signal_handoffs, concurrency=20)),
     Measure(["recovery_s_median", "recovery_s_max"], recovery),

@@ -83,6 +83,8 @@ GOALS: Mapping[str, Goal] = {
     "handoff_cpu_ms": Goal("milliseconds of processor time that safeguards add to a handoff, one at a time", most=2),
     "follow_cost": Goal("processor time of worker and one watcher, 150 stages, of the worker alone", most=1.3),
     "long_run_task_ms_max": Goal("milliseconds of processor of the longest task of 10,000 stages", most=200),
+    "inbox_ms_5000": Goal("milliseconds of the inbox's first page among 5,000 runs that ask", most=500),
+    "decide_s_busy": Goal("seconds of the slowest of ten decisions while each of 5,000 runs has a task to do"),
     "signal_accept_p99_ms_c1": Goal(
         "milliseconds from dispatch to accept by signal (p99), one pair at a time", most=90
     ),
