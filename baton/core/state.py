@@ -162,6 +162,10 @@ class PipelineState:
             self._folded = None
         return self._baton
 
+    def base(self) -> tuple[Baton, int]:
+        """Return the current baton and how many steps have ended."""
+        return self.baton, len(self.outcomes)
+
     def copy(self) -> "PipelineState":
         """Return a state to which steps can be added without a change of this one."""
         state = copy(self)

@@ -229,7 +229,7 @@ class Pipeline:
 
         with self._steps.under_way(StepKind.STAGE, spec.name, seq):
             async with self._limit.slot():
-                outcome = await run_stage(outgoing, self._handoffs, self._base, accept, task_queue, self._limit)
+                outcome = await run_stage(outgoing, self._handoffs, self.state.base, accept, task_queue, self._limit)
         await self._ask_about_report(outcome)
         return stage_results(outcome)[0]
 
@@ -284,7 +284,7 @@ class Pipeline:
 
         async def run(outgoing: OutgoingHandoff) -> StageReturn:
             async with self._limit.slot():
-                return await run_stage(outgoing, self._handoffs, self._base, accept, task_queue, self._limit)
+                return await run_stage(outgoing, self._handoffs, self.state.base, accept, task_queue, self._limit)
 
         with self._steps.under_way(StepKind.MERGE, name, seq):
             results = await asyncio.gather(*map(run, handoffs), return_exceptions=True)
@@ -568,10 +568,6 @@ class Pipeline:
         if (question := report_question(outcome, self._on_report)) is not None:
             within = self._handoffs.within
             await self.approve(question.title, within=within, asks=question.asks, shows=question.shows)
-
-    def _base(self) -> tuple[Baton, int]:
-        """Return the current baton and how many steps have ended."""
-        return self.state.baton, len(self.state.outcomes)
 
     def _stage_params(self, params: Mapping[str, Json] | None) -> dict[str, JsonValue]:
         """Return a copy of a stage's parameters, by default the pipeline's: an approval, and each try, is for these."""
