@@ -303,6 +303,7 @@ class Exchange:
         pipeline = self.pipeline
         seq, past = await pipeline._steps.begin(name, StepKind.STAGE)
         if past is not None:
+            await pipeline._ask_about_report(past)
             return past.value
         with pipeline._steps.under_way(StepKind.STAGE, name, seq):
             returned = await act(seq)
@@ -311,6 +312,7 @@ class Exchange:
             except PatchError as error:
                 raise StageFailedError(f"{name}: the returned patch is refused: {error}") from error
         publish(outcome)
+        await pipeline._ask_about_report(outcome)
         return outcome.value
 
     async def deliver(

@@ -16,7 +16,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 from baton.contract.validation import expiry_findings
 from baton.core.messages import PipelineStatus, StageInput, StageReturn
 from baton.core.patching import patch_effect, without_echo
-from baton.core.stages import StageSpec, step
+from baton.core.stages import OnReport, StageSpec, step
 from baton.core.verdict import HandoffStatus
 from baton.errors import PatchError, StageFailedError
 from baton.exchange.external import (
@@ -39,6 +39,7 @@ from baton.exchange.workflow_messages import Receiver, message_of, open_message
 from baton.handoff.records import Handoff
 from baton.handoff.sealed import SealedAction
 from baton.handoff.workflow_attempt import OutgoingHandoff
+from baton.report.records import find_report
 from baton.telemetry.metrics import LATENCY, Transport, slo_breach
 from baton.wire.json_values import Json, loads_strict
 
@@ -114,8 +115,8 @@ class Outside:
             Its answer, with the patch or the report. A rejection is not an exception.
 
         Raises:
-            StageFailedError: Nothing was returned in time; or the handoff could not be made, because no valid
-                contract can be compiled or the registry has no such agent.
+            StageFailedError: Nothing was returned in time; its report says failed or blocked (`on_report`); or the
+                handoff could not be made, because no valid contract can be compiled or the registry has no such agent.
         """
         name = f"hand off to {agent} outside"[:200]
 
@@ -132,9 +133,14 @@ class Outside:
                 )
 
             result = await self._wait(_OpenHandoff(make(1), make), agent, within, name)
+            report = find_report(result.report)
+            stops = report is not None and not report.status.delivers
+            if report is not None and stops and self._exchange.pipeline._on_report is OnReport.STOP:
+                raise StageFailedError(f"{agent!r} outside: {report.stop_reason}")
             output = result.model_dump(mode="json")
             patch = without_echo(self._exchange.pipeline.state.baton.decision_log, result.patch)
-            return StageReturn(stage=name, seq=seq, baton_patch=patch, output=output)
+            reported = None if report is None else report.reported
+            return StageReturn(stage=name, seq=seq, baton_patch=patch, output=output, report=reported)
 
         return OutsideResult.model_validate(await self._exchange.step(name, act), strict=False)
 

@@ -29,7 +29,6 @@ from baton.core.messages import StageInput, StageResult, StageReturn
 from baton.core.patching import shorten_findings, undeclared_writes, without_echo
 from baton.core.stages import OnReport, Retries, StageSpec, field_set, name_set
 from baton.core.turns import Turn
-from baton.core.verdict import MAX_FINDING_LENGTH
 from baton.errors import InputError, PatchError
 from baton.handoff.activity_receive import (
     answer_handoff,
@@ -54,7 +53,6 @@ from baton.report.parsing import parse_report
 from baton.report.records import HandoffReport, ReportError
 from baton.report.rules import report_patch
 from baton.wire.json_values import MAX_MESSAGE_VALUES, find_excess, find_unwritable, repair
-from baton.wire.text import single_line
 
 ArgumentT = TypeVar("ArgumentT")
 AnswerT = TypeVar("AnswerT")
@@ -246,7 +244,7 @@ class Stage(Generic[ArgumentT, AnswerT]):
         if findings:
             return StageResult(), findings, None
         if report is not None and not report.status.delivers and context.given.on_report is OnReport.STOP:
-            raise ApplicationError(_stop_text(report), type=REPORTED_FAILURE, non_retryable=True)
+            raise ApplicationError(report.stop_reason, type=REPORTED_FAILURE, non_retryable=True)
         return result, [], report
 
     def _to_return(
@@ -382,12 +380,6 @@ def _patched_fields(spec: StageSpec) -> frozenset[str] | None:
 
 REPORTED_FAILURE = "ReportedFailure"
 """The type of the failure of a stage whose report is failed or blocked."""
-
-
-def _stop_text(report: HandoffReport) -> str:
-    """Return why a report stops the relay: what it says, and what is missing."""
-    missing = f" Open: {'; '.join(report.blockers)}" if report.blockers else ""
-    return single_line(f"its report says {report.reported}. {report.summary}{missing}")[:MAX_FINDING_LENGTH]
 
 
 def _to_patch(answer: Any, stage: Stage[Any, Any]) -> BatonPatch | dict[str, JsonValue]:

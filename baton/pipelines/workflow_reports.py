@@ -31,10 +31,15 @@ def _report_of(outcome: Outcome, receiver: str) -> HandoffReport | None:
     entries = [entry for entry in outcome.entries if entry.kind is not StepKind.MERGE]
     values = outcome.value if outcome.kind is StepKind.MERGE and isinstance(outcome.value, list) else [outcome.value]
     pairs = zip(entries, values, strict=False)
-    reports = [report for entry, value in pairs if entry.report and (report := find_report(value)) is not None]
+    reports = [report for entry, value in pairs if entry.report and (report := _report_in(value)) is not None]
     if len(reports) < 2:
         return reports[0] if reports else None
     return merge_reports(reports, sender=outcome.name, receiver=receiver)
+
+
+def _report_in(value: JsonValue) -> HandoffReport | None:
+    """Return the report that a stage or an agent outside returned."""
+    return find_report(value) or (find_report(value.get("report")) if isinstance(value, dict) else None)
 
 
 def merged_decisions(branches: Sequence[StageReturn]) -> tuple[list[str] | None, list[Conflict]]:

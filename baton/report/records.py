@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, ValidationError, WithJsonSchema, mod
 from baton.core.history import DELIVERS, Reported
 from baton.errors import BatonError
 from baton.wire.records import CamelRecord, CompactRecord, Integer, Statement, has_text
-from baton.wire.text import LINE_BREAKS
+from baton.wire.text import LINE_BREAKS, single_line
 
 MAX_LISTED, MAX_FINDING_LENGTH = 20, 400
 """The limits of an error's message, because it goes into an agent's next prompt."""
@@ -294,6 +294,12 @@ class HandoffReport(ReportRecord):
     def reported(self) -> Reported:
         """What it says in brief."""
         return Reported(status=self.status.value, confidence=self.confidence, readiness=self.readiness.value)
+
+    @property
+    def stop_reason(self) -> str:
+        """Why it stops the relay, as one line: what it says, and what is missing."""
+        missing = f" Open: {'; '.join(self.blockers)}" if self.blockers else ""
+        return single_line(f"its report says {self.reported}. {self.summary}{missing}")[:MAX_FINDING_LENGTH]
 
     @property
     def may_proceed(self) -> bool:

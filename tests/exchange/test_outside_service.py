@@ -16,6 +16,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from baton.client import read_run
 from baton.core.messages import PipelineInput, PipelineStatus
 from baton.core.people import MAX_REASON_LENGTH
 from baton.errors import PipelineError
@@ -25,9 +26,10 @@ from baton.ledger.store import Ledger
 from baton.outside.client_external import OutsideAgents
 from baton.outside.client_http import outside_app, serve_outside
 from baton.plugin import BatonPlugin
+from baton.report.records import HandoffReport, Readiness, Status
 from baton.testing import assert_replays
 from tests.exchange.exchange_pipelines import HandsOutside
-from tests.support import Handle, failure, overview, start, until
+from tests.support import Handle, approve, failure, overview, start, until
 
 LONG = "".join(
     random.Random(7).choices([chr(code) for code in range(33, 127) if chr(code) not in '"\\\\'], k=1_500_000)
@@ -383,6 +385,45 @@ class TestOutsideAgents:
         await agents.return_report(ref, "reviewer", report)
 
         assert (await handle.result()).output["report"] == report
+
+    @pytest.mark.parametrize("status", ["failed", "blocked"])
+    async def test_a_report_that_failed_stops_the_relay(
+        self, exchange: Worker, agents: OutsideAgents, status: str
+    ) -> None:
+        """As that of a stage does: it delivers no work, whatever else it says."""
+        handle = await waiting(exchange)
+        await self.report(agents, handle, status=status, ready="Yes")
+
+        cause = await failure(handle)
+        assert f"'reviewer' outside: its report says {status}, confidence 10" in str(cause)
+
+    async def test_a_report_that_is_not_ready_asks_people(self, exchange: Worker, agents: OutsideAgents) -> None:
+        """They see the report; the pipeline continues when they approve."""
+        handle = await waiting(exchange)
+        await self.report(agents, handle, status="completed", ready="No")
+        await until(handle, lambda now: any(step.kind == "approval" for step in now.waiting_for))
+        [question] = (await read_run(exchange.client, handle.id)).questions
+        assert "Looked at the contract" in question.shows[0].text
+        await approve(exchange.client, handle, question.title)
+
+        assert (await handle.result()).output["report"]["readiness"] == "No"
+        await assert_replays(handle, [HandsOutside])
+
+    async def report(self, agents: OutsideAgents, handle: Handle, *, status: str, ready: str) -> None:
+        """Do the work that a pipeline hands outside, and report."""
+        ref = await self.found(agents, handle)
+        await agents.claim(ref, "reviewer")
+        await agents.accept(ref, "reviewer")
+        report = HandoffReport(
+            sender="reviewer",
+            receiver="legal",
+            task="Review the contract",
+            status=Status(status),
+            confidence=10,
+            summary="Looked at the contract.",
+            readiness=Readiness(ready),
+        )
+        await agents.return_report(ref, "reviewer", report.to_json_object())
 
     @pytest.mark.parametrize("verb", ["reject", "needs_input"])
     async def test_a_long_reason_does_not_end_the_pipeline(

@@ -125,7 +125,7 @@ class TestCostOf:
         """Its schema wants a number, which no record repeats as money."""
         tracking = message()["costTracking"] | {"costSpentSoFarUSD": spent, "costBudgetRemainingUSD": left}
 
-        cost = cost_of({"costTracking": tracking})
+        cost = cost_of(tracking)
 
         assert cost is not None
         assert cost.remaining_micro_usd == recorded
