@@ -181,7 +181,7 @@ class TestGarbage:
                     await signal_raw(client, handle, name, *payloads)
             await until_waiting(handle, "release manager")
             noted = (await until(handle, lambda now: len(now.notes) >= 7)).notes
-            assert all(note.startswith("refused a signal 'decide'") for note in noted)
+            assert all(note.startswith(f"refused a signal {ANSWER!r}") for note in noted)
             await approve(client, handle)
             assert await ended(client, handle) == await undisturbed(client, ask=True)
 
