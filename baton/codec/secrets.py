@@ -32,11 +32,17 @@ _FORMS = [  # each with the texts, in lower case, of which a secret of this form
         (("bearer ", "basic "), r"(?i:(?<=\bbearer )|(?<=\bbasic ))[\w.~+/=-]{16,}"),
     )
 ]
-_NAMED = re.compile(
-    r"(?i)(\b(?:api[_-]?key|access[_-]?token|client[_-]?secret|password)[\"']?\s{0,3}[=:]\s{0,3}[\"']?)"
-    r"(?=[^\s\"',;&]{0,200}\d)[^\s\"',;&]{8,}"
+_NAME = (
+    r"(?<![A-Za-z0-9])(?:api[_-]?key|(?:secret[_-]?)?access[_-]?(?:key|token)|client[_-]?secret|secret|token|passwd|"
+    r"password)[\"']?"
 )
-_NAMES = ("key", "access", "secret", "password")
+_NAMED = re.compile(
+    rf"(?i)({_NAME}\s{{0,3}}[=:]\s{{0,3}})"
+    r"(?:(?P<quote>[\"'])(?=[^\"'\n]{0,200}\d)[^\"'\n]{8,}|(?=[^\s\"',;&{}()\[\]]{0,200}\d)[^\s\"',;&{}()\[\]]{8,})"
+)
+_NAMES = ("key", "access", "secret", "token", "passw")
+_ENDS_WITH_NAME = re.compile(rf"(?i){_NAME}\Z")
+_MEMBER = re.compile(r"([\"']?)(?=.*\d).{8,}?([\"']?)", re.DOTALL)
 _SECRET_VARIABLE = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD)\Z")
 _named_variables: set[str] = set()
 
@@ -77,10 +83,20 @@ def mask_values(value: Any) -> Any:
 
 def _mask_member(name: Any, value: Any) -> Any:
     """Return a member's value without secrets, where the name may say that it is one."""
-    if not (isinstance(name, str) and isinstance(value, str)):
-        return mask_values(value)
-    start = f"{mask_secrets(name)}="
-    return mask_secrets(start + value).removeprefix(start)
+    if isinstance(value, list):
+        return [_mask_member(name, item) for item in value]
+    named = isinstance(name, str) and isinstance(value, str) and _ENDS_WITH_NAME.search(name)
+    if named and (match := _MEMBER.fullmatch(value)):
+        return f"{match[1]}{WITHHELD}{match[2]}"
+    return mask_values(value)
+
+
+def _mask_named(match: re.Match[str]) -> str:
+    """Return a named secret without its value; a bare one in JSON becomes a text, so that the JSON stays whole."""
+    opening, quote = match[1], match["quote"]
+    if quote is None and '"' in opening:
+        return f'{opening}"{WITHHELD}"'
+    return f"{opening}{quote or ''}{WITHHELD}"
 
 
 def mask_secrets(text: str) -> str:
@@ -100,4 +116,4 @@ def mask_secrets(text: str) -> str:
     for marks, form in _FORMS:
         if any(mark in folded for mark in marks):
             text = form.sub(WITHHELD, text)
-    return _NAMED.sub(rf"\1{WITHHELD}", text) if any(name in folded for name in _NAMES) else text
+    return _NAMED.sub(_mask_named, text) if any(name in folded for name in _NAMES) else text

@@ -96,7 +96,8 @@ class SessionLog:
 
     def user_message(self, text: str, *, exclude: bool = False) -> SessionEvent:
         """Record a person's message; its sentences that forbid something become constraints of later contracts."""
-        found = [] if exclude else find_prohibitions(repair_text(text))
+        text = self._mask(repair_text(text))
+        found = [] if exclude else find_prohibitions(text)
         return self._record(EventType.USER_MESSAGE, text, exclude, prohibitions=found or None)
 
     def assistant_message(self, text: str, *, exclude: bool = False) -> SessionEvent:

@@ -177,6 +177,7 @@ def _leave_out_resting(draft: Draft, label: str, is_bad: Callable[[SessionEvent]
             tools.discard(tool)
         elif event.type is EventType.LLM_RESPONSE and tools:
             draft.leave_out(event, label, _label_subject(event))
+            bad.add(event.id)
 
 
 def _is_stale(draft: Draft, event: SessionEvent) -> bool:

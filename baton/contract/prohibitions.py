@@ -12,7 +12,7 @@ MAX_PROHIBITION_LENGTH = 500
 """The longest sentence that is quoted; a longer one is no rule but a pasted text."""
 MAX_PROHIBITIONS = 20
 """The most sentences that are quoted from one message, the first ones."""
-_MAX_SEARCHED = 100_000  # characters, in a third of a second
+_MAX_SEARCHED = 30_000  # characters, in less than a quarter of a second
 
 _CLAUSE = r"(?:^|[,;:.(–—-]\s*|\b(?:please|and|but|then|so|also|or|you|bitte|und|aber|et|mais|y|pero|por favor,?)\s+)"
 _PATTERNS = (
@@ -48,11 +48,12 @@ _PATTERNS = (
     r"\b(?:prohibid[oa]s?|en ningún caso|bajo ninguna circunstancia|de ninguna manera)\b",
 )
 _FORBIDS = re.compile("|".join(f"(?:{pattern})" for pattern in _PATTERNS))
+_QUOTED = re.compile(r"(?m)^[ \t]*>.*$")
 _FENCED = re.compile(r"(?ms)^[ \t]*(```|~~~).*?(?:^[ \t]*\1|\Z)")
 
 
 def find_prohibitions(text: str) -> list[str]:
-    """Return the sentences of a message that forbid something, verbatim; questions and fenced text do not.
+    """Return the sentences of a message that forbid something, verbatim; questions, quoted and fenced text do not.
 
     Example:
         >>> find_prohibitions("Write the notes of 1.2. Never touch the public API report, please.")
@@ -60,7 +61,7 @@ def find_prohibitions(text: str) -> list[str]:
     """
     found = dict.fromkeys(
         sentence
-        for sentence in split_sentences(_FENCED.sub("", text[:_MAX_SEARCHED]))
+        for sentence in split_sentences(_QUOTED.sub("", _FENCED.sub("", text[:_MAX_SEARCHED])))
         if len(sentence) <= MAX_PROHIBITION_LENGTH
         and not sentence.endswith("?")
         and _FORBIDS.search(sentence.casefold().replace("’", "'"))

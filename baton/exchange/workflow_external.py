@@ -39,7 +39,7 @@ from baton.exchange.workflow_messages import Receiver, message_of, open_message
 from baton.handoff.records import Handoff
 from baton.handoff.sealed import SealedAction
 from baton.handoff.workflow_attempt import OutgoingHandoff
-from baton.report.records import find_report
+from baton.report.records import find_report, report_faults
 from baton.telemetry.metrics import LATENCY, Transport, slo_breach
 from baton.wire.json_values import Json, loads_strict
 
@@ -219,7 +219,7 @@ class Outside:
         except ValidationError:
             raise _refusal_error("this is not a move, though its seal holds") from None
         now = workflow.now()
-        refusal = self._open.refusal(move, now) or self._patch_refusal(move, opened.missing)
+        refusal = self._open.refusal(move, now) or self._patch_refusal(move, opened.missing) or _report_refusal(move)
         if refusal:
             raise _refusal_error(refusal)
         handoff = self._open.get(move.handoff_id)
@@ -303,3 +303,9 @@ class Outside:
 
 def _refusal_error(text: str) -> ApplicationError:
     return ApplicationError(text, type="MoveRefused", non_retryable=True)
+
+
+def _report_refusal(move: AgentAction) -> str | None:
+    """Return why a report is malformed, so that its agent can correct it, or None."""
+    faults = report_faults(move.report)
+    return None if faults is None else f"the report is refused: {faults}"

@@ -89,5 +89,5 @@ def report_question(outcome: Outcome, on_report: OnReport) -> ReportQuestion | N
     )
 
 
-MAX_ASKED, MAX_SHOWN = 2_000, 100_000
+MAX_ASKED, MAX_SHOWN = 2_000, 60_000
 """The most characters of the question and of the report that it shows."""

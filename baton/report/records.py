@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, ValidationError, WithJsonSchema, mod
 from baton.core.history import DELIVERS, Reported
 from baton.errors import BatonError
 from baton.wire.records import CamelRecord, CompactRecord, Integer, Statement, has_text
-from baton.wire.text import LINE_BREAKS, single_line
+from baton.wire.text import LINE_BREAKS, describe_faults, single_line
 
 MAX_LISTED, MAX_FINDING_LENGTH = 20, 400
 """The limits of an error's message, because it goes into an agent's next prompt."""
@@ -315,6 +315,17 @@ def find_report(value: object) -> HandoffReport | None:
         return HandoffReport.from_json_object(value)
     except ValidationError:
         return None
+
+
+def report_faults(value: object) -> str | None:
+    """Return what is wrong with a value that is meant as a report; None if it is one, or something else."""
+    if not isinstance(value, dict) or not value.keys() >= _REQUIRED:
+        return None
+    try:
+        HandoffReport.from_json_object(value)
+    except ValidationError as error:
+        return describe_faults(error)
+    return None
 
 
 _REQUIRED = {"from", "to", "task", "status", "confidence", "summary"}

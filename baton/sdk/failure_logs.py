@@ -170,11 +170,16 @@ def _summary(error: BaseException) -> str:
     *_, root = causes(error)
     text, root_text = text_of(error), text_of(root)
     suffix = "" if root is error or root_text in text else f" (from {_kind(root)}: {root_text})"
-    return _cut(" ".join(f"{_kind(error)}: {text}{suffix}".split()))
+    room = max(_MAX_LINE_LENGTH - len(suffix), _MAX_LINE_LENGTH // 2)
+    return _one_line(f"{_one_line(f'{_kind(error)}: {text}')[:room]}{suffix}")
 
 
 def _kind(error: BaseException) -> str:
     return storable_type(error) or type(error).__name__
+
+
+def _one_line(text: str) -> str:
+    return _cut(" ".join(text.split()))
 
 
 def _cut(line: str) -> str:
@@ -183,7 +188,7 @@ def _cut(line: str) -> str:
 
 def print_failure(error: WorkflowFailureError, file: TextIO) -> None:
     """Print a run's failure that ends a program: the frames of the user's code, and the reason as the last line."""
-    reasons = [_cut(storable_text(str(error.cause)))]
+    reasons = [_one_line(storable_text(str(error.cause)))]
     print("\n".join(fit_lines(failure_frames(error), reasons, _MAX_FINAL_LINES)), file=file)
 
 
@@ -198,6 +203,6 @@ def print_uncaught_shortly() -> None:
 
 def _print_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if isinstance(error, RunFailedError):
-        print(_cut(f"{kind.__name__}: {error}"), file=sys.stderr)
+        print(_one_line(f"{kind.__name__}: {error}"), file=sys.stderr)
     else:
         sys.__excepthook__(kind, error, trace)

@@ -11,7 +11,7 @@ from temporalio.worker import Worker
 
 from baton import Baton, StageContext, WorkerParts
 from baton.artifacts.store import LocalArtifactStore
-from baton.codec.secrets import WITHHELD, hold_secret, mask_secrets
+from baton.codec.secrets import WITHHELD, hold_secret, mask_secrets, mask_values
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
@@ -44,6 +44,8 @@ def test_usual_forms_are_withheld(secret: str) -> None:
         ("postgres://ann:pa55-word@db:5432/x", f"postgres://{WITHHELD}@db:5432/x"),
         ("Authorization: Bearer abcdefghijklmnop0123", f"Authorization: Bearer {WITHHELD}"),
         ("api_key=abc123def456, retry", f"api_key={WITHHELD}, retry"),
+        ("OPENAI_API_KEY=abcd1234\nDB_PASSWORD='a b{2}hunter'", f"OPENAI_API_KEY={WITHHELD}\nDB_PASSWORD='{WITHHELD}'"),
+        ('[{"password": 12345678}, {"x": 1}]', f'[{{"password": "{WITHHELD}"}}, {{"x": 1}}]'),
     ],
 )
 def test_what_is_named_a_key_is_withheld(text: str, expected: str) -> None:
@@ -52,10 +54,25 @@ def test_what_is_named_a_key_is_withheld(text: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["unexpected token: identifier", "the password is missing", "sk-learn", "/etc/keys.json: not found", "task-123"],
+    [
+        "unexpected token: identifier",
+        "max_tokens: 12345678",
+        "the password is missing",
+        "sk-learn",
+        "/etc/keys.json: not found",
+        "task-123",
+    ],
 )
 def test_other_words_stay(text: str) -> None:
     assert mask_secrets(text) == text
+
+
+def test_members_that_are_named_a_key_are_withheld() -> None:
+    """Also in a list below the name; what an agent or a program gets is another matter."""
+    given = {"db_password": "a1b2{c3d4", "x_api_key": ["abc 123 def"], "note": "a1b2c3d4", "token": "'abc12345'"}
+
+    masked = {"db_password": WITHHELD, "x_api_key": [WITHHELD], "note": "a1b2c3d4", "token": f"'{WITHHELD}'"}
+    assert mask_values(given) == masked
 
 
 def test_values_of_variables_are_withheld(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -266,6 +266,17 @@ class TestWhatRestsOnFailures:
         assert [fact.event_id for fact in contract.facts] == ["before", "passed", "after"]
         assert contract.excluded_context == ["failed:tests.run", "failed:llm_response"]
 
+    def test_a_decision_that_rests_on_an_excuse_is_left_out_with_it(self) -> None:
+        """A model's words after a failed result are as bad as the result."""
+        members: dict[str, Any] = {"agent": "build", "handoff_id": "h-1"}
+        events = [
+            result("3 of 90 tests fail", 8, id="failure", success=False, tool_name="tests.run", **members),
+            event("llm_response", "They are flaky", 7, id="excuse", **members),
+            event("decision", "Ship it", 6, id="ship", accepted=True, rests_on=["excuse"], **members),
+        ]
+
+        assert compile_contract(events, request()).contract.facts == []
+
     @pytest.mark.parametrize(
         ("source", "rests_on", "label"),
         [

@@ -3,6 +3,7 @@
 import pytest
 
 from baton.artifacts.store import MemoryArtifactStore
+from baton.codec.secrets import WITHHELD, mask_values
 from baton.contract.activity import SessionLog
 from baton.contract.prohibitions import MAX_PROHIBITION_LENGTH, MAX_PROHIBITIONS, find_prohibitions
 
@@ -65,6 +66,10 @@ class TestFindProhibitions:
 
         assert find_prohibitions(f"Fix this:\n```\nDo not edit\n```\n{endless}") == []
 
+    def test_words_of_others_forbid_nothing(self) -> None:
+        """A mail that a user quotes gives no orders in the user's name."""
+        assert find_prohibitions("Pay this, please. They wrote:\n> You must not ask the bank.\n> Never call.") == []
+
     def test_a_rule_book_is_cut(self) -> None:
         """Its first sentences are quoted; the whole is in the message."""
         assert len(find_prohibitions("\n".join(f"Do not use {number}." for number in range(99)))) == MAX_PROHIBITIONS
@@ -81,6 +86,14 @@ class TestSessionLog:
 
         assert ("Never" in long.content, long.prohibitions) == (False, ["Never touch the report."])
         assert excluded.prohibitions is None
+
+    def test_what_it_forbids_has_no_secret(self) -> None:
+        """The sentence goes into each later contract, and so into prompts and history."""
+        log = SessionLog("ask", "1.ask", "h-1", mask=mask_values)
+
+        told = log.user_message("Never use password=abc12345xyz in tests.")
+
+        assert told.prohibitions == [told.content] == [f"Never use password={WITHHELD} in tests."]
 
     def test_a_decision_names_its_sources(self) -> None:
         """A tool stands for its last result, however it is spelled."""

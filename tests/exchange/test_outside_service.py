@@ -409,7 +409,18 @@ class TestOutsideAgents:
         assert (await handle.result()).output["report"]["readiness"] == "No"
         await assert_replays(handle, [HandsOutside])
 
-    async def report(self, agents: OutsideAgents, handle: Handle, *, status: str, ready: str) -> None:
+    async def test_a_malformed_report_is_refused_and_can_be_corrected(
+        self, exchange: Worker, agents: OutsideAgents
+    ) -> None:
+        """It would else pass as a text, whatever its status says."""
+        handle = await waiting(exchange)
+        with pytest.raises(PipelineError, match="the report is refused: confidence"):
+            await self.report(agents, handle, status="failed", ready="Yes", confidence="10")
+        await self.report(agents, handle, status="completed", ready="Yes")
+
+        assert (await handle.result()).output["report"]["status"] == "completed"
+
+    async def report(self, agents: OutsideAgents, handle: Handle, *, status: str, ready: str, **members: Any) -> None:
         """Do the work that a pipeline hands outside, and report."""
         ref = await self.found(agents, handle)
         await agents.claim(ref, "reviewer")
@@ -423,7 +434,7 @@ class TestOutsideAgents:
             summary="Looked at the contract.",
             readiness=Readiness(ready),
         )
-        await agents.return_report(ref, "reviewer", report.to_json_object())
+        await agents.return_report(ref, "reviewer", {**report.to_json_object(), **members})
 
     @pytest.mark.parametrize("verb", ["reject", "needs_input"])
     async def test_a_long_reason_does_not_end_the_pipeline(
