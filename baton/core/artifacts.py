@@ -5,15 +5,18 @@ The baton carries ids and hashes, never content, so it stays small. The bytes ar
 """
 
 import re
+from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import AfterValidator
 
 from baton.errors import ArtifactCorruptError, ArtifactNotFoundError
+from baton.wire.names import ARTIFACT_LOST
 from baton.wire.records import ByteCount, CompactRecord, Name, Sha256Hex
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-_LOST_TYPES = frozenset({ArtifactNotFoundError.__name__, ArtifactCorruptError.__name__})
+_LOST_TYPES = frozenset({ArtifactNotFoundError.__name__, ArtifactCorruptError.__name__, ARTIFACT_LOST})
+_UNREADABLE_INPUT = "Failed decoding arguments"  # of the SDK
 _LOST = re.compile(r"(?:no )?artifact '([0-9a-f]{64})'")
 
 
@@ -26,6 +29,22 @@ def find_lost(kind: str | None, message: str) -> str | None:
     """
     match = _LOST.match(message) if kind in _LOST_TYPES else None
     return match[1] if match else None
+
+
+def find_confirmed_loss(failure: Iterable[tuple[str | None, str]]) -> str | None:
+    """Return the hash of the artifact whose loss to its worker's store failed a stage; None for any other failure.
+
+    A stage's own error may also report a lost artifact, of whichever store the stage looked in.
+
+    Args:
+        failure: The types and texts of a failure and its causes.
+    """
+    (kind, message), *causes = failure
+    if kind == ARTIFACT_LOST:
+        return find_lost(kind, message)
+    if message != _UNREADABLE_INPUT:
+        return None
+    return next((lost for lost in (find_lost(*cause) for cause in causes) if lost), None)
 
 
 def normalize_path(path: str) -> str:

@@ -1,7 +1,8 @@
 """An outgoing handoff: the activity of each attempt, its failures, and its waits.
 
 A stage that could not begin has not failed. After a storage outage it is sent again; if its worker lacks something,
-the run waits for a worker that has it, without using up history or the stage's attempts.
+the run waits for a worker that has it, without using up history or the stage's attempts. An artifact that one worker's
+store has and another's lacks is waited for once; then each try that lacks it counts.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from temporalio.exceptions import (
 from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 from baton.budget.workflow import BudgetAccount
-from baton.core.artifacts import find_lost
+from baton.core.artifacts import find_confirmed_loss
 from baton.core.history import Spend, find_spend
 from baton.core.messages import Missing, PipelineStatus, StageInput, StageReturn
 from baton.core.stages import Retries, StageSpec
@@ -76,6 +77,7 @@ class OutgoingHandoff:
         corrections: Its sender's corrections, recorded once the handoff is accepted.
         message: The message sent last.
         task_queue: The receiver's task queue; None for the pipeline's own.
+        found: The lost artifacts that it has waited for, and that a worker's store then had.
     """
 
     spec: StageSpec
@@ -91,6 +93,7 @@ class OutgoingHandoff:
     corrections: list[StageReturn] = field(default_factory=list)
     message: Handoff | None = None
     task_queue: str | None = None
+    found: set[str] = field(default_factory=set)
 
     @property
     def key(self) -> str:
@@ -127,18 +130,26 @@ async def execute_stage(
             if refusal := _refusal_of(error):
                 outgoing.tries = 0
                 return refusal
-            if (missing := _missing_of(error, spec.name, seq)) is None:
+            missing = _missing_of(error, spec.name, seq)
+            again = missing is not None and missing.artifact in outgoing.found
+            if missing is not None:
+                outgoing.tries += missing.tries + again
+            if missing is None or (again and 0 < spec.retries.attempts <= outgoing.tries):
                 outage = isinstance(error.cause, ApplicationError) and error.cause.type in _OUTAGE_TYPES
                 outgoing.tries = outgoing.tries + _tries_before(error) if outage else 0
                 text = f"stage {spec.name!r} failed: {reason_of(error)}"
                 raise StageExecutionError(text, spend_of(error), is_outage=outage) from error
             account.charge_unreserved(spec.name, spend_of(error))
-        if missing.text != noted:
-            noted = missing.text
-            what = "an artifact" if missing.artifact else "a worker that can do it"
-            handlers.note(f"{spec.name!r} waits for {what}: {noted}")
-        outgoing.tries += missing.tries
+        what = "an artifact" if missing.artifact else "a worker that can do it"
+        what = "an artifact that only another worker's store has" if again else what
+        if (text := f"{spec.name!r} waits for {what}: {missing.text}") != noted:
+            noted = text
+            handlers.note(noted)
+        if again:
+            await _pause(outgoing, outgoing.tries, "another worker")
         await _wait_for_worker(outgoing, missing, handlers)
+        if missing.artifact:
+            outgoing.found.add(missing.artifact)
     outgoing.tries = 0
     if not isinstance(returned, StageReturn):  # the SDK accepts null and bytes for any type
         found = "null" if returned is None else "bytes"
@@ -173,8 +184,7 @@ async def wait_for_storage(outgoing: OutgoingHandoff, handlers: RunHandlers) -> 
         return False
     if nth == 1:
         handlers.note(f"{name!r} waits: the ledger or the artifact store cannot be written; see the worker's log")
-    pause = min(_FIRST_PAUSE * 2 ** min(nth - 1, 10), _MAX_PAUSE)
-    await workflow.sleep(pause, summary=f"step {outgoing.stage_input.seq}: {name} waits for storage"[:200])
+    await _pause(outgoing, nth, "storage")
     return True
 
 
@@ -185,9 +195,15 @@ async def wait_for_other_clock(outgoing: OutgoingHandoff, handlers: RunHandlers)
     if outgoing.skews > _MAX_SKEWS:
         return False
     handlers.note(f"a worker's clock is off, and it rejected the handoff to {name!r}; it is tried elsewhere")
-    pause = min(_FIRST_PAUSE * 2 ** (outgoing.skews - 1), _MAX_PAUSE)
-    await workflow.sleep(pause, summary=f"step {outgoing.stage_input.seq}: {name} waits for another worker"[:200])
+    await _pause(outgoing, outgoing.skews, "another worker")
     return True
+
+
+async def _pause(outgoing: OutgoingHandoff, nth: int, what: str) -> None:
+    """Wait before sending a handoff again for the ``nth`` time."""
+    pause = min(_FIRST_PAUSE * 2 ** min(nth - 1, 10), _MAX_PAUSE)
+    summary = f"step {outgoing.stage_input.seq}: {outgoing.spec.name} waits for {what}"
+    await workflow.sleep(pause, summary=summary[:200])
 
 
 def _missing_of(error: ActivityError, stage: str, seq: int) -> Missing | None:
@@ -195,13 +211,19 @@ def _missing_of(error: ActivityError, stage: str, seq: int) -> Missing | None:
     cause, tries = error.cause, _tries_before(error)
     if isinstance(cause, ApplicationError) and cause.type == ConfigurationError.__name__ and cause.details:
         return Missing(stage=stage, seq=seq, text=cause.message, tries=tries)
-    while isinstance(cause, FailureError):  # the SDK wraps the error where the input itself was an artifact
-        kind = cause.type if isinstance(cause, ApplicationError) else None
-        if artifact := find_lost(kind, cause.message):
-            text = cause.message[:_MAX_REASON_LENGTH]
-            return Missing(stage=stage, seq=seq, text=text, tries=tries, artifact=artifact)
-        cause = cause.cause
+    if isinstance(cause, FailureError) and (lost := find_confirmed_loss(chain := _chain(cause))):
+        text = next(message for _, message in chain if lost in message)[:_MAX_REASON_LENGTH]
+        return Missing(stage=stage, seq=seq, text=text, tries=tries, artifact=lost)
     return None
+
+
+def _chain(error: BaseException | None) -> list[tuple[str | None, str]]:
+    """Return the types and texts of a failure and its causes."""
+    chain: list[tuple[str | None, str]] = []
+    while isinstance(error, FailureError):
+        chain.append((error.type if isinstance(error, ApplicationError) else None, error.message))
+        error = error.cause
+    return chain
 
 
 def _tries_before(error: ActivityError) -> int:

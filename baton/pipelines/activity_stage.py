@@ -173,7 +173,7 @@ class Stage(Generic[ArgumentT, AnswerT]):
                 beat = context.resend_heartbeat  # it carries the cost, also while the ledger records the result
                 returned = await self._work(context)
             except Exception as error:
-                if began(error):
+                if await began(error):
                     await record_failure(gate, handoff, stage_input.attempt, bounded(error))
                 raise
             except asyncio.CancelledError as error:

@@ -28,12 +28,12 @@ from baton.core.artifacts import find_lost
 from baton.core.history import find_spend
 from baton.core.messages import Missing, StageInput
 from baton.core.questions import ASKED, Question
-from baton.errors import ArtifactError, ArtifactNotFoundError, ConfigurationError
+from baton.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundError, ConfigurationError
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.keys.store_keys import Deciders, KeyringError
 from baton.pipelines.activity_context import current_parts
 from baton.runtime.questions import CHECK_ANSWER, AnswerCheck
-from baton.wire.names import WAIT_FOR_WORKER
+from baton.wire.names import ARTIFACT_LOST, WAIT_FOR_WORKER
 
 T = TypeVar("T")
 _log = logging.getLogger("baton.worker")
@@ -116,18 +116,19 @@ def _is_missing_package(module: str | None) -> bool:
     return getattr(parent, "__file__", None) is None  # a namespace package has no file either
 
 
-def lost_artifact(error: BaseException) -> str | None:
-    """Return the text of the store's error about an artifact that is gone or damaged, if that caused the error."""
+async def lost_artifact(error: BaseException) -> str | None:
+    """Return the text about an artifact that this worker's own store has lost, if that caused the error."""
     for cause in (cause for inner in leaf_errors(error) for cause in causes(inner)):
         kind = cause.type if isinstance(cause, ApplicationError) else type(cause).__name__
-        if find_lost(kind, text := text_of(cause)):
+        lost = find_lost(kind, text := text_of(cause))
+        if lost is not None and await _has_lost(lost):
             return text
     return None
 
 
-def began(error: BaseException) -> bool:
+async def began(error: BaseException) -> bool:
     """Return whether a stage that raised an error counts as begun: it lacked nothing, or has spent something."""
-    lacks = missing_part(error) is not None or lost_artifact(error) is not None
+    lacks = missing_part(error) is not None or await lost_artifact(error) is not None
     return not lacks or bool(find_spend(getattr(error, "details", ())))
 
 
@@ -214,13 +215,25 @@ class _ReportMissingParts(worker.ActivityInboundInterceptor):
             if text := missing_part(error):
                 self._missing[info.activity_type] = text
                 _log.warning("stage %r waits for a worker that can run it: %s", info.activity_type, text)
-            elif text := lost_artifact(error):
-                kind = ArtifactNotFoundError.__name__
+            elif text := await lost_artifact(error):
+                kind = ARTIFACT_LOST
                 _log.warning("stage %r waits for an artifact: %s", info.activity_type, text)
             else:
                 raise
             details = error.details if isinstance(error, ApplicationError) else ()
             raise _failure(text, info.attempt - 1, *details, kind=kind, non_retryable=True) from None
+
+
+async def _has_lost(sha256: str) -> bool:
+    """Return whether this worker's store confirms that an artifact is gone or damaged."""
+    store = current_parts().artifacts
+    if store is None:
+        return False
+    try:
+        await store.get(sha256)
+    except ArtifactError as error:
+        return isinstance(error, ArtifactNotFoundError | ArtifactCorruptError)
+    return False
 
 
 async def _artifact_problem(sha256: str) -> str | None:

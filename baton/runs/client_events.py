@@ -15,7 +15,7 @@ from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
 from baton.compression.rules import COMPRESS
-from baton.core.artifacts import find_lost
+from baton.core.artifacts import find_confirmed_loss
 from baton.core.messages import StageInput
 from baton.errors import ConfigurationError, HistoryError
 from baton.handoff.records import Handoff
@@ -196,16 +196,18 @@ def is_compression(event: HistoryEvent) -> bool:
     return event.activity_task_scheduled_event_attributes.activity_type.name == COMPRESS
 
 
-def is_missing_resource(event: HistoryEvent) -> bool:
-    """Return whether an activity failed because its worker, or the artifact store, lacked what the stage needs."""
+def is_missing_part(event: HistoryEvent) -> bool:
+    """Return whether an activity failed because its worker lacked a part that the stage needs."""
     failure = event.activity_task_failed_event_attributes.failure
-    if failure.application_failure_info.type == ConfigurationError.__name__:
-        return True
-    while not find_lost(failure.application_failure_info.type, failure.message):
-        if not failure.HasField("cause"):
-            return False
-        failure = failure.cause
-    return True
+    return failure.application_failure_info.type == ConfigurationError.__name__
+
+
+def lost_artifact(event: HistoryEvent) -> str | None:
+    """Return the hash of the artifact for want of which an activity failed; None if it failed otherwise."""
+    chain = [event.activity_task_failed_event_attributes.failure]
+    while chain[-1].HasField("cause"):
+        chain.append(chain[-1].cause)
+    return find_confirmed_loss((it.application_failure_info.type, it.message) for it in chain)
 
 
 def is_refusal(event: HistoryEvent) -> bool:

@@ -31,8 +31,9 @@ from baton.runs.client_events import (
     handoff_step,
     innermost_message,
     is_answer,
-    is_missing_resource,
+    is_missing_part,
     is_refusal,
+    lost_artifact,
     parse_details,
     parse_record,
     parse_stage_input,
@@ -96,6 +97,7 @@ class Fold:
         self._child_ends: dict[int, HistoryEvent] = {}
         self._other_activities: dict[int, str] = {}
         self._missing: dict[int, str] = {}
+        self._awaited: set[tuple[int, str | None]] = set()  # lost artifacts, by step
         self._questions: dict[str, Question] = {}  # the newest about each handoff, and all approvals
         self._answers: set[int] = set()  # the events that accepted one
         self._timers: dict[int, Timer] = {}
@@ -282,6 +284,7 @@ class Fold:
             case name if name == WAIT_FOR_WORKER:
                 if missing := parse_record(Missing, text):
                     self._missing[event.event_id] = missing.text
+                    self._awaited.add((missing.seq, missing.artifact))
             case name if name == ASKED and (question := parse_record(Question, text)):
                 self._questions[question.subject] = question
             case _:
@@ -303,11 +306,10 @@ class Fold:
         if step is None:
             kind = StepKind.MERGE if sent.branch else StepKind.STAGE
             self._put(Step(sent.seq, sent.stage, kind, began=time_of(event), reset_event=task))
-        elif sent.attempt > 1:
-            step = replace(step, attempts=max(step.attempts, sent.attempt))
+        elif sent.attempt > 1 or (step.status is StepStatus.FAILED and not sent.branch):
             if step.status is StepStatus.FAILED:  # now retried
                 step = replace(step, status=StepStatus.RUNNING, failure=None, ended=None)
-            self._put(step)
+            self._put(replace(step, attempts=max(step.attempts, sent.attempt)))
         elif sent.branch:
             self._put(replace(step, name=f"{step.name}+{sent.stage}"[:200]))
 
@@ -347,9 +349,8 @@ class Fold:
             self._stage_returned(event, refusal)
             return
         self._bill(event, sent.seq, sent.stage, find_spend(parse_details(text)))
-        if not is_missing_resource(event):
-            failure = innermost_message(attributes.failure) or "timed out"
-            step = self._steps[sent.seq]
+        if not (is_missing_part(event) or ((lost := lost_artifact(event)) and (sent.seq, lost) not in self._awaited)):
+            step, failure = self._steps[sent.seq], innermost_message(attributes.failure) or "timed out"
             self._put(replace(step, status=StepStatus.FAILED, ended=time_of(event), failure=failure))
 
     def _activity_canceled(self, event: HistoryEvent, _: bytes | None) -> None:

@@ -79,6 +79,8 @@ SEALS = "baton_seals"
 
 HANDOFF_REFUSED = "HandoffRefused"
 """Failure type: a stage's activity did not accept its handoff."""
+ARTIFACT_LOST = "ArtifactLost"
+"""Failure type: a stage needs an artifact that its worker's store has lost."""
 
 DEFAULT_STORE = ".baton/artifacts"
 """The location of a deployment's artifacts, unless `BATON_ARTIFACTS` names another folder or a bucket."""

@@ -4,11 +4,12 @@ import asyncio
 import hashlib
 import json
 import shutil
+from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from temporalio import workflow
+from temporalio import activity, workflow
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from typer.testing import CliRunner, Result
@@ -19,18 +20,20 @@ from baton import (
     Pipeline,
     PipelineInput,
     PipelineResult,
+    Retries,
     Safeguards,
     StageContext,
+    StageFailedError,
     StageResult,
     WorkerParts,
     stage,
 )
-from baton.artifacts.store import LocalArtifactStore
+from baton.artifacts.store import LocalArtifactStore, MemoryArtifactStore, not_found_error
 from baton.cli.app import make_app
-from baton.client import StepStatus, read_run
+from baton.client import RunRecord, StepStatus, read_run
 from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
-from baton.errors import ArtifactUnavailableError
+from baton.errors import ArtifactError, ArtifactUnavailableError
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
@@ -171,6 +174,119 @@ async def test_the_run_waits_until_it_is_back(
         records = (await ledger.trace((await read_run(client, handle.id)).task_id or "")).records
     assert [record.fields.status for record in records if record.fields.status.startswith("FAILED")] == []
     await assert_replays(handle, [Needs], plugin=plugin)
+
+
+@stage(retries=Retries(attempts=2, first=timedelta(milliseconds=1)))
+async def archived(context: StageContext[Baton]) -> StageResult:
+    """Read the plan from an archive of the stage's own, which lacks it."""
+    try:
+        await MemoryArtifactStore().get(HASH)
+    except ArtifactError as error:
+        if context.params["wrapped"]:
+            raise RuntimeError("my own archive lacks it") from error
+        raise
+    return StageResult()
+
+
+@stage(retries=Retries(attempts=2))
+async def needed(context: StageContext[Baton]) -> StageResult:
+    """Read the plan."""
+    return StageResult(output=(await context.artifacts.read("plan")).decode())
+
+
+FAILING = {"archived": archived, "needed": needed}
+
+
+@workflow.defn
+class Handles:
+    """A plan, and a stage whose failure the pipeline handles; parameters: the stage, and what it uses."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.stage(plan)
+        try:
+            done = await self.pipeline.stage(FAILING[str(start.params["stage"])])
+        except StageFailedError as error:
+            return self.pipeline.result(f"handled: {error}")
+        return self.pipeline.result(done.output)
+
+
+class SomeWorkers(MemoryArtifactStore):
+    """The stores of two workers: the stage's first runs are on the one whose store lacks the plan, waits on the other.
+
+    Attributes:
+        lacking: How many runs of the stage are on the worker that lacks it.
+        runs: The ids of its activities.
+    """
+
+    def __init__(self, lacking: int) -> None:
+        super().__init__()
+        self.lacking = lacking
+        self.runs: set[str] = set()
+
+    async def get(self, sha256: str) -> bytes:
+        info = activity.info()
+        if info.activity_type in FAILING:
+            self.runs.add(info.activity_id)
+            if len(self.runs) <= self.lacking:
+                raise not_found_error(sha256, "memory")
+        return await super().get(sha256)
+
+
+async def handled(
+    server: DevServer, folder: Path, store: MemoryArtifactStore, **params: str | bool
+) -> tuple[str, RunRecord, int]:
+    """Return the output, the record and the number of timers of a run that handles failures; its history replays."""
+    plugin = BatonPlugin(WorkerParts(artifacts=store), safeguards=Safeguards.development(folder))
+    client = await Client.connect(server.address, plugins=[plugin])
+    async with pipeline_worker(client, [Handles], [plan, *FAILING.values()]) as worker:
+        handle = await client.start_workflow(
+            Handles.run,
+            PipelineInput(goal="Need it", params=params),
+            id=f"lost-{uuid4()}",
+            task_queue=worker.task_queue,
+            execution_timeout=LIMIT,
+        )
+        result = await handle.result()
+    await assert_replays(handle, [Handles], plugin=plugin)
+    timers = [it.event_type == EventType.EVENT_TYPE_TIMER_STARTED async for it in handle.fetch_history_events()]
+    return str(result.output), await read_run(client, handle.id), sum(timers)
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+async def test_another_store_is_the_stages_own_matter(server: DevServer, tmp_path: Path, *, wrapped: bool) -> None:
+    """Its error is a failure like any other if the worker's store has the artifact."""
+    output, run, timers = await handled(server, tmp_path, MemoryArtifactStore(), stage="archived", wrapped=wrapped)
+
+    assert output.startswith("handled: stage 'archived' failed")
+    assert HASH in output
+    assert (run.steps[-1].status, timers) == (StepStatus.FAILED, 0)
+    async with Ledger(Safeguards.development(tmp_path).ledger, LedgerOptions(create=False)) as ledger:
+        records = (await ledger.trace(run.task_id or "")).records
+    assert any(record.fields.status.startswith("FAILED") for record in records)
+
+
+@pytest.mark.parametrize(
+    ("lacking", "output"),
+    [
+        pytest.param(2, PLAN, id="the third run is on the worker that has it"),
+        pytest.param(9, "handled: stage 'needed' failed", id="none is"),
+    ],
+)
+async def test_a_loss_that_another_workers_store_denies_counts(
+    server: DevServer, tmp_path: Path, lacking: int, output: str
+) -> None:
+    """The first is free; each further one is one of the stage's tries."""
+    store = SomeWorkers(lacking)
+    found, run, timers = await handled(server, tmp_path, store, stage="needed")
+
+    assert found.startswith(output)
+    assert (len(store.runs), timers) == (3, 1), "with a pause before the last"
+    assert run.steps[-1].status is (StepStatus.DONE if found == PLAN else StepStatus.FAILED)
 
 
 class TestFolder:

@@ -12,6 +12,7 @@ PUBLISHED = {
     "HANDOFF": "handoff",
     "HANDOFF_ANSWER": "handoff_answer",
     "HANDOFF_REFUSED": "HandoffRefused",
+    "ARTIFACT_LOST": "ArtifactLost",
     "ROLLED_BACK": "baton.rolled_back",
     "HANDOFF_CHUNK": "handoff_chunk",
     "QUERY_BATON": "baton",
