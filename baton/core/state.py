@@ -6,7 +6,7 @@ same baton. This module uses no clock, no random ids and no Temporal.
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -52,6 +52,21 @@ DEFAULT_STRATEGIES: Mapping[str, MergeStrategy] = {
     "acceptance": MergeStrategy.UNION,
 }
 """The strategies of the eight fields except `decision_log`, which always gets the new entries of every branch."""
+
+
+@dataclass(frozen=True)
+class MergedDecisions:
+    """The new decisions of a fan-out's branches that reported; without entries, the branches' own lists count.
+
+    Attributes:
+        entries: The entries of the decision log, with their authors.
+        disputes: Decisions of one branch that another rejects.
+        remarks: What is not among the disputes.
+    """
+
+    entries: Sequence[str] = ()
+    disputes: Sequence[Conflict] = ()
+    remarks: Sequence[str] = ()
 
 
 def merge_branches(
@@ -197,8 +212,7 @@ class PipelineState:
         at: datetime,
         *,
         strategies: Mapping[str, MergeStrategy] = DEFAULT_STRATEGIES,
-        decisions: Sequence[str] | None = None,
-        disputes: Sequence[Conflict] = (),
+        decisions: MergedDecisions | None = None,
     ) -> Outcome:
         """Apply the patches of a fan-out's branches as one change.
 
@@ -208,15 +222,15 @@ class PipelineState:
             branches: The results of the branches.
             at: The workflow time.
             strategies: How each field is merged.
-            decisions: The new decisions of all branches with their authors, instead of the branches' own lists.
-            disputes: Decisions of one branch that another rejects.
+            decisions: The decisions of the branches that reported.
         """
         for branch in branches:
             check_bounds(branch.baton_patch)
         patches = [(branch.stage, branch.baton_patch) for branch in branches]
         merged, conflicts = merge_branches(patches, strategies)
-        if decisions is not None:
-            merged["decision_log"] = [*decisions]
+        reported = decisions or MergedDecisions()
+        if reported.entries:
+            merged["decision_log"] = [*reported.entries]
         effect = patch_effect(self.baton, merged, self.stage_rules())
         entries = [
             HistoryEntry(
@@ -239,9 +253,9 @@ class PipelineState:
                 kind=StepKind.MERGE,
                 timestamp=at,
                 patch=effect.change,
-                warnings=effect.warnings,
+                warnings=[*effect.warnings, *reported.remarks],
                 removed_constraints=effect.removed_constraints,
-                conflicts=[*conflicts, *disputes],
+                conflicts=[*conflicts, *reported.disputes],
             )
         )
         value: list[JsonValue] = [branch.output for branch in branches]

@@ -135,7 +135,7 @@ class Outside:
             result = await self._wait(_OpenHandoff(make(1), make), agent, within, name)
             report = find_report(result.report)
             stops = report is not None and not report.status.delivers
-            if report is not None and stops and self._exchange.pipeline._on_report is OnReport.STOP:
+            if report is not None and stops and self._exchange.pipeline._reports.on_report is OnReport.STOP:
                 raise StageFailedError(f"{agent!r} outside: {report.stop_reason}")
             output = result.model_dump(mode="json")
             patch = without_echo(self._exchange.pipeline.state.baton.decision_log, result.patch)

@@ -42,7 +42,7 @@ from baton.pipelines.workflow_dispatch import (
     run_stage,
     settle_failure,
 )
-from baton.pipelines.workflow_reports import last_report, merged_decisions, report_question
+from baton.pipelines.workflow_reports import RunReports, merged_decisions
 from baton.pipelines.workflow_steps import (
     LONG_ENOUGH,
     ContinueAfter,
@@ -121,7 +121,7 @@ class Pipeline:
         self._handlers = RunHandlers(self.state, self.task_id, self._account)
         self._handlers.visibility.set_task(self.task_id)
         self._contracts = contracts
-        self._on_report = OnReport(on_report)
+        self._reports = RunReports(on_report)
         terms = handoffs or HandoffTerms()
         issuer = None
         if contracts is not None:
@@ -293,10 +293,10 @@ class Pipeline:
                 raise StageFailedError("; ".join(map(str, errors))) from errors[0]
             branches = [result for result in results if isinstance(result, StageReturn)]
             self._handlers.visibility.add_seconds(max(branch.seconds for branch in branches))
-            strategies, (decisions, disputes) = {**self._strategies, **(merge or {})}, merged_decisions(branches)
+            strategies, decisions = {**self._strategies, **(merge or {})}, merged_decisions(branches)
             try:
                 outcome = self.state.record_fan_out(
-                    seq, name, branches, workflow.now(), strategies=strategies, decisions=decisions, disputes=disputes
+                    seq, name, branches, workflow.now(), strategies=strategies, decisions=decisions
                 )
             except PatchError as error:
                 raise StageFailedError(f"the branches of {name!r} cannot be merged: {error}") from error
@@ -565,7 +565,7 @@ class Pipeline:
 
     async def _ask_about_report(self, outcome: Outcome) -> None:
         """Ask people whether to continue if a step's report is not ready; raise `ApprovalDeniedError` if not."""
-        if (question := report_question(outcome, self._on_report)) is not None:
+        if (question := self._reports.question(outcome)) is not None:
             within = self._handoffs.within
             await self.approve(question.title, within=within, asks=question.asks, shows=question.shows)
 
@@ -594,7 +594,7 @@ class Pipeline:
             branch=bool(branches),
             tool_limits=self._start.tool_limits,
             stream=stream or spec.stream,
-            report=last_report(self.state.outcomes, spec),
-            on_report=self._on_report,
+            report=self._reports.last(self.state.outcomes, spec),
+            on_report=self._reports.on_report,
         )
         return OutgoingHandoff(spec, message, self._handoffs.new_id(), branches)

@@ -5,59 +5,13 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from baton.core.history import Conflict, Outcome, StepKind
+from baton.core.history import Outcome, StepKind
 from baton.core.messages import StageReturn
 from baton.core.stages import OnReport, StageSpec
+from baton.core.state import MergedDecisions
 from baton.report.merging import merge_decisions, merge_reports
-from baton.report.records import HandoffReport, find_report
+from baton.report.records import MAX_CHARACTERS, HandoffReport, find_report
 from baton.report.rendering import render_for_agent
-
-
-def last_report(outcomes: Sequence[Outcome], receiver: StageSpec) -> str:
-    """Return what the last step of agents reported, as Markdown; empty if it did not, or the receiver may not see all.
-
-    A stage that declares `reads` gets those fields of the baton alone.
-    """
-    steps = (outcome for outcome in reversed(outcomes) if outcome.kind in (StepKind.STAGE, StepKind.MERGE))
-    last = next((outcome for outcome in steps if outcome.failure is None), None)
-    if last is None or receiver.reads is not None:
-        return ""
-    report = _report_of(last, receiver.name)
-    return "" if report is None else render_for_agent(report)
-
-
-def _report_of(outcome: Outcome, receiver: str) -> HandoffReport | None:
-    """Return the report of a step, of several branches merged."""
-    entries = [entry for entry in outcome.entries if entry.kind is not StepKind.MERGE]
-    values = outcome.value if outcome.kind is StepKind.MERGE and isinstance(outcome.value, list) else [outcome.value]
-    pairs = zip(entries, values, strict=False)
-    reports = [report for entry, value in pairs if entry.report and (report := _report_in(value)) is not None]
-    if len(reports) < 2:
-        return reports[0] if reports else None
-    return merge_reports(reports, sender=outcome.name, receiver=receiver)
-
-
-def _report_in(value: JsonValue) -> HandoffReport | None:
-    """Return the report that a stage or an agent outside returned."""
-    return find_report(value) or (find_report(value.get("report")) if isinstance(value, dict) else None)
-
-
-def merged_decisions(branches: Sequence[StageReturn]) -> tuple[list[str] | None, list[Conflict]]:
-    """Return the new decisions of branches that reported, with their authors, and the disputes among them."""
-    logs = [_decisions_of(branch.baton_patch) for branch in branches]
-    if any(log is None for log in logs):  # the merge says what is wrong
-        return None, []
-    reports = [find_report(branch.output) if branch.report else None for branch in branches]
-    names = [branch.stage for branch in branches]
-    merged = merge_decisions([*zip(names, [log or [] for log in logs], reports, strict=True)])
-    return (None, []) if merged is None or not merged[0] else merged
-
-
-def _decisions_of(patch: Mapping[str, JsonValue]) -> list[str] | None:
-    """Return the decisions that a patch adds; None if they are malformed."""
-    log = patch.get("decision_log", [])
-    texts = [entry for entry in log if isinstance(entry, str)] if isinstance(log, list) else []
-    return texts if isinstance(log, list) and len(texts) == len(log) else None
 
 
 @dataclass(frozen=True)
@@ -75,18 +29,79 @@ class ReportQuestion:
     shows: dict[str, str]
 
 
-def report_question(outcome: Outcome, on_report: OnReport) -> ReportQuestion | None:
-    """Return the question that a step's reports lead to, or None if the pipeline continues."""
-    doubtful = [entry for entry in outcome.entries if entry.report is not None and not entry.report.may_proceed]
-    if on_report is OnReport.CONTINUE or not doubtful:
-        return None
-    said = "; ".join(f"{entry.stage_id!r} reports: {entry.report}" for entry in doubtful)
-    report = _report_of(outcome, "people")
-    return ReportQuestion(
-        title=f"continue after {outcome.name[:150]} (step {outcome.seq})",
-        asks=f"{said}. Continue?"[:MAX_ASKED],
-        shows={} if report is None else {"report": render_for_agent(report)[:MAX_SHOWN]},
-    )
+class RunReports:
+    """The reports of a run's steps.
+
+    The last is kept as Markdown, because many stages that start at once read it.
+
+    Attributes:
+        on_report: What happens about a report that is not ready.
+    """
+
+    def __init__(self, on_report: OnReport) -> None:
+        self.on_report = OnReport(on_report)
+        self._last: tuple[Outcome, str] | None = None
+
+    def last(self, outcomes: Sequence[Outcome], receiver: StageSpec) -> str:
+        """Return what the last step of agents reported, as Markdown; empty if nothing, or if the receiver sees less.
+
+        A stage that declares `reads` gets those fields of the baton alone.
+        """
+        steps = (outcome for outcome in reversed(outcomes) if outcome.kind in (StepKind.STAGE, StepKind.MERGE))
+        last = next((outcome for outcome in steps if outcome.failure is None), None)
+        return "" if last is None or receiver.reads is not None else self._markdown(last)
+
+    def question(self, outcome: Outcome) -> ReportQuestion | None:
+        """Return the question that a step's reports lead to, or None if the pipeline continues."""
+        doubtful = [entry for entry in outcome.entries if entry.report is not None and not entry.report.may_proceed]
+        if self.on_report is OnReport.CONTINUE or not doubtful:
+            return None
+        said = "; ".join(f"{entry.stage_id!r} reports: {entry.report}" for entry in doubtful)
+        report = self._markdown(outcome)
+        return ReportQuestion(
+            title=f"continue after {outcome.name[:150]} (step {outcome.seq})",
+            asks=f"{said}. Continue?"[:MAX_ASKED],
+            shows={"report": report[:MAX_SHOWN]} if report else {},
+        )
+
+    def _markdown(self, outcome: Outcome) -> str:
+        if self._last is None or self._last[0] is not outcome:
+            report = _report_of(outcome)
+            self._last = outcome, "" if report is None else render_for_agent(report)[:MAX_CHARACTERS]
+        return self._last[1]
+
+
+def _report_of(outcome: Outcome) -> HandoffReport | None:
+    """Return the report of a step, of several branches merged."""
+    entries = [entry for entry in outcome.entries if entry.kind is not StepKind.MERGE]
+    values = outcome.value if outcome.kind is StepKind.MERGE and isinstance(outcome.value, list) else [outcome.value]
+    pairs = zip(entries, values, strict=False)
+    reports = [report for entry, value in pairs if entry.report and (report := _report_in(value)) is not None]
+    if len(reports) < 2:
+        return reports[0] if reports else None
+    return merge_reports(reports, sender=outcome.name, receiver="next agent")
+
+
+def _report_in(value: JsonValue) -> HandoffReport | None:
+    """Return the report that a stage or an agent outside returned."""
+    return find_report(value) or (find_report(value.get("report")) if isinstance(value, dict) else None)
+
+
+def merged_decisions(branches: Sequence[StageReturn]) -> MergedDecisions:
+    """Return the new decisions of branches that reported, with their authors, and the disputes among them."""
+    logs = [_decisions_of(branch.baton_patch) for branch in branches]
+    if any(log is None for log in logs):  # the merge says what is wrong
+        return MergedDecisions()
+    reports = [find_report(branch.output) if branch.report else None for branch in branches]
+    names = [branch.stage for branch in branches]
+    return merge_decisions([*zip(names, [log or [] for log in logs], reports, strict=True)])
+
+
+def _decisions_of(patch: Mapping[str, JsonValue]) -> list[str] | None:
+    """Return the decisions that a patch adds; None if they are malformed."""
+    log = patch.get("decision_log", [])
+    texts = [entry for entry in log if isinstance(entry, str)] if isinstance(log, list) else []
+    return texts if isinstance(log, list) and len(texts) == len(log) else None
 
 
 MAX_ASKED, MAX_SHOWN = 2_000, 60_000

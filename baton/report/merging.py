@@ -1,12 +1,13 @@
 """Merging the reports of several agents: every entry with its author, and where one rejects what another decided."""
 
+import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations
 from typing import TypeVar
 
 from baton.core.history import Conflict
+from baton.core.state import MergedDecisions
 from baton.report.records import (
     HandoffReport,
     Note,
@@ -54,6 +55,7 @@ def merge_reports(
     def union(pick: Callable[[HandoffReport], Iterable[str]]) -> list[str]:
         return [_attribute(text, names) for text, names in _group_entries(reports, pick).items()]
 
+    disputes = find_disputes([(report.sender, report) for report in reports])
     open_blockers = _group_entries(reports, lambda report: report.blockers)
     resolved = _group_entries(reports, lambda report: report.resolved_blockers)
     return HandoffReport(
@@ -75,7 +77,8 @@ def merge_reports(
         ),
         blockers=[
             *(_attribute(text, names) for text, names in open_blockers.items()),
-            *(str(dispute) for dispute in find_disputes([(report.sender, report) for report in reports])),
+            *map(str, disputes.shown),
+            *disputes.remarks,
         ],
         resolved_blockers=[_attribute(text, names) for text, names in resolved.items() if text not in open_blockers],
         recommendations=union(lambda report: report.recommendations),
@@ -154,62 +157,134 @@ class Dispute:
 
     def __str__(self) -> str:
         """Return it as a question for the next agent or a person."""
-        decided, instead = (" ".join(one.decision.split()) for one in (self.decision, self.instead))
+        decided, instead = (_quote(" ".join(one.decision.split())) for one in (self.decision, self.instead))
         return f"{self.author} decided {decided!r}, and {self.rejecter} rejected it for {instead!r}: which holds?"
 
     @property
     def conflict(self) -> Conflict:
         """The dispute as a history entry has it; a union keeps both decisions."""
-        values = {self.author: format_decision(self.decision), self.rejecter: format_decision(self.instead)}
+        decided, instead = (_quote(format_decision(one)) for one in (self.decision, self.instead))
+        values = {self.author: decided, self.rejecter: instead}
         return Conflict(field="decision_log", strategy="union", values=values)
 
 
-def find_disputes(reports: Sequence[tuple[str, HandoffReport]]) -> list[Dispute]:
+def _quote(text: str) -> str:
+    return text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…"
+
+
+@dataclass(frozen=True)
+class Disputes:
+    """The disputes among reports.
+
+    Attributes:
+        shown: The first `MAX_DISPUTES`.
+        remarks: How many more were found, and whether some decisions were not compared.
+    """
+
+    shown: list[Dispute]
+    remarks: list[str]
+
+
+MAX_DISPUTES = 20
+"""The most disputes that are shown; the others are counted."""
+MAX_COMPARED, MAX_COMPARISONS = 100, 10_000
+"""The most decisions of a report that are compared, and the most comparisons in all."""
+_MAX_DECISION, _MAX_ALTERNATIVES, _MAX_PARTS = 200, 500, 20  # the characters and alternatives that are compared
+_MAX_QUOTED = 500  # the characters of a decision that a dispute quotes
+
+
+def find_disputes(reports: Sequence[tuple[str, HandoffReport]]) -> Disputes:
     """Return where an alternative that one agent rejected is what another decided, by their words.
 
     The rule compares words and judges nothing: alternatives are parted at commas, semicolons, lines and "or", and one
-    is a decision if its words stand in it, or the other way round.
+    is a decision if its words stand in it, or the other way round. Short and common words alone name nothing.
     """
-    return [
-        Dispute(author, decision, rejecter, instead)
-        for (author, report), (rejecter, other) in permutations(reports, 2)
-        for decision in report.context.decisions
-        for instead in other.context.decisions
-        if author != rejecter and _words(decision.decision) != _words(instead.decision)
-        if _rejects(instead.alternatives, _words(decision.decision))
-    ]
+    choices = [Choice(name, one) for name, report in reports for one in report.context.decisions[:MAX_COMPARED]]
+    pairs = pair_choices(choices)
+    compared = list(itertools.islice(pairs, MAX_COMPARISONS))
+    rejected = dict.fromkeys(
+        (made, instead)
+        for made, part, instead in compared
+        if made.author != instead.author and made.words != instead.words and (part in made.words or made.words in part)
+    )
+    found = [Dispute(made.author, made.decision, instead.author, instead.decision) for made, instead in rejected]
+    remarks = []
+    if len(found) > MAX_DISPUTES:
+        remarks.append(f"decisions: {len(found) - MAX_DISPUTES:,} more were rejected by another agent")
+    if next(pairs, None) or any(len(report.context.decisions) > MAX_COMPARED for _, report in reports):
+        remarks.append("decisions: too many to compare all; more may have been rejected by another agent")
+    return Disputes(found[:MAX_DISPUTES], remarks)
 
 
 _PARTS = re.compile(r"[,;\n]|\bor\b|\boder\b|\bou\b|\bo\b", re.IGNORECASE)
 _WORD = re.compile(r"[^\W_]+")
-_NOTHING = frozenset({"none", "n a", "na", "nothing", "keine", "aucune", "ninguna"})
+_COMMON = frozenset(
+    _WORD.findall(
+        """about all also always and another any are but can for from has have into its keep new none not nothing off
+        old one other our out same some than that the their them then there they this too two use used using via was
+        were what when which will with without
+        alle als andere auch auf aus bei das dem den der des die ein eine einen für ist kein keine mit nicht nichts
+        oder sich sind und von vor wie wird zum zur
+        aucun aucune autre avec cette dans des elle est les leur mais nous par pas plus pour que qui rien sans sur une
+        como con del ella ellos las los más nada ninguna ninguno otra otro para pero por sin sobre son una uno"""
+    )
+)
+"""Words of three letters and more that name nothing by themselves, in English, German, French and Spanish."""
 
 
-def _words(text: str) -> str:
-    """Return the words of a text, in lower case and with a blank around each."""
-    return f" {' '.join(_WORD.findall(text.casefold()))} "
+def _normalized(text: str) -> str:
+    """Return the words of a text, in lower case and with a blank around each; empty if they name nothing."""
+    words = _WORD.findall(text.casefold())
+    return f" {' '.join(words)} " if any(len(word) > 2 and word not in _COMMON for word in words) else ""
 
 
-def _rejects(alternatives: str, decided: str) -> bool:
-    parts = [part for part in map(_words, _PARTS.split(alternatives)) if len(part) > 4]  # two letters between blanks
-    return any(part in decided or decided in part for part in parts if part.strip() not in _NOTHING and decided.strip())
+class Choice:
+    """A decision of an agent, with its words and those of its alternatives."""
+
+    def __init__(self, author: str, decision: ReportDecision) -> None:
+        self.author = author
+        self.decision = decision
+        self.words = _normalized(decision.decision[:_MAX_DECISION])
+        parts = _PARTS.split(decision.alternatives[:_MAX_ALTERNATIVES])[:_MAX_PARTS]
+        self.rejected = list(dict.fromkeys(filter(None, map(_normalized, parts))))
+
+
+def pair_choices(choices: Sequence[Choice]) -> Iterator[tuple[Choice, str, Choice]]:
+    """Yield decisions with the alternatives that may be the same, found by the rarest word of either."""
+    made_with: dict[str, list[Choice]] = {}
+    for made in choices:
+        for word in dict.fromkeys(made.words.split()):
+            made_with.setdefault(word, []).append(made)
+    known_by: dict[str, list[Choice]] = {}
+    for made in filter(lambda choice: choice.words, choices):
+        rarest = min(made.words.split(), key=lambda word: len(made_with[word]))
+        known_by.setdefault(rarest, []).append(made)
+    for instead in choices:
+        for part in instead.rejected:
+            words = list(dict.fromkeys(part.split()))
+            containing = min((made_with.get(word, []) for word in words), key=len)
+            contained = (made for word in words for made in known_by.get(word, []))
+            yield from ((made, part, instead) for made in itertools.chain(containing, contained))
 
 
 def merge_decisions(
     branches: Sequence[tuple[str, Iterable[str], HandoffReport | None]],
-) -> tuple[list[str], list[Conflict]] | None:
-    """Return the new decisions of a fan-out's branches with their authors, and the disputes; None without reports.
+) -> MergedDecisions:
+    """Return the new decisions of a fan-out's branches with their authors, and the disputes; nothing without reports.
 
     Args:
         branches: The name of each branch, the entries that it adds to the decision log, and its report, if it has one.
     """
     reports = [(name, report) for name, _, report in branches if report is not None]
     if not reports:
-        return None
+        return MergedDecisions()
     names: dict[str, list[str]] = {}
     for name, entries, _ in branches:
         for entry in dict.fromkeys(entries):
             names.setdefault(entry, []).append(name)
     confidences = {name: report.confidence for name, report in reports}
     decisions = [_with_sources(entry, authors, confidences) for entry, authors in names.items()]
-    return decisions, [dispute.conflict for dispute in find_disputes(reports)]
+    if not decisions:
+        return MergedDecisions()
+    disputes = find_disputes(reports)
+    return MergedDecisions(decisions, [dispute.conflict for dispute in disputes.shown], disputes.remarks)

@@ -14,6 +14,8 @@ from pydantic import ValidationError
 
 from baton.report.records import (
     GROUP_TITLE,
+    MAX_CHARACTERS,
+    MAX_LINES,
     SECTIONS,
     TITLE,
     HandoffReport,
@@ -47,10 +49,8 @@ from baton.report.sections import (
 )
 from baton.wire.text import list_faults
 
-MAX_CHARACTERS = 256 * 1024
-"""The maximum length of a report; larger content belongs in an artifact."""
-MAX_LINES, MAX_MARKS = 5_000, 1_000
-"""The maximum number of lines, and of headings, list items, quotes and table columns together."""
+MAX_MARKS = 1_000
+"""The maximum number of headings, list items, quotes and table columns together."""
 
 _BREAK = re.compile(r"\r\n|\r|\n")
 _HEADING = re.compile(r"[ \t]*#{1,6}(?:[ \t]+|$)")

@@ -1,7 +1,7 @@
 """The handoff report, the titles of its sections, and findings about reports."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
@@ -9,9 +9,14 @@ from pydantic import AfterValidator, Field, ValidationError, WithJsonSchema, mod
 
 from baton.core.history import DELIVERS, Reported
 from baton.errors import BatonError
+from baton.wire.json_values import find_excess
 from baton.wire.records import CamelRecord, CompactRecord, Integer, Statement, has_text
 from baton.wire.text import LINE_BREAKS, describe_faults, single_line
 
+MAX_CHARACTERS = 256 * 1024
+"""The most characters of a report; larger content belongs in an artifact."""
+MAX_LINES = 5_000
+"""The most lines of a report as Markdown, and of all its texts together."""
 MAX_LISTED, MAX_FINDING_LENGTH = 20, 400
 """The limits of an error's message, because it goes into an agent's next prompt."""
 
@@ -308,8 +313,11 @@ class HandoffReport(ReportRecord):
 
 
 def find_report(value: object) -> HandoffReport | None:
-    """Return the report that a JSON value is, such as the output of a stage that answered with one; else None."""
-    if not isinstance(value, dict) or not value.keys() >= _REQUIRED:
+    """Return the report that a JSON value is, such as the output of a stage that answered with one; else None.
+
+    A value that is too large for a report is none.
+    """
+    if not isinstance(value, dict) or not value.keys() >= _REQUIRED or find_report_excess(value):
         return None
     try:
         return HandoffReport.from_json_object(value)
@@ -326,6 +334,30 @@ def report_faults(value: object) -> str | None:
     except ValidationError as error:
         return describe_faults(error)
     return None
+
+
+def find_report_excess(value: Mapping[str, Any]) -> str:
+    """Return which limit a report as JSON exceeds, or an empty string.
+
+    A script counts twice, because its commands are listed too.
+    """
+    if excess := find_excess(value):
+        return str(excess)
+    characters, lines, level = 0, 0, [*value.values()]
+    while level:
+        texts = [text for text in level if isinstance(text, str)]
+        characters += sum(map(len, texts))
+        lines += sum(max(len(text.splitlines()), 1) for text in texts)
+        level = [member for one in level if isinstance(one, dict | list) for member in _members(one)]
+    if characters > 2 * MAX_CHARACTERS:
+        return f"has {characters:,} characters with its commands; at most {2 * MAX_CHARACTERS:,} are allowed"
+    if lines > MAX_LINES:
+        return f"has {lines:,} lines of text; at most {MAX_LINES:,} are allowed"
+    return ""
+
+
+def _members(container: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return container.values() if isinstance(container, dict) else container
 
 
 _REQUIRED = {"from", "to", "task", "status", "confidence", "summary"}

@@ -10,9 +10,9 @@ from baton.report.records import TITLE, HandoffReport, RelevantFile, ReportDecis
 _EMPTY = r"[*_`]{0,3}(?i:none|n/a)[*_`]{0,3}[ \t]*(?:$|[.(:;,—–-])"
 # Markdown syntax at the start of a line, after any number of backslashes.
 _SYNTAX = re.compile(
-    rf"""^[ \t]*(?:
-        [0-9]{{1,9}}(?=\\*[.)](?:[ \t]|$))                       # a numbered item; the backslash goes after the number
-      | (?=\\*(?:
+    rf"""^[ \t]*+(?:
+        [0-9]{{1,9}}(?=\\*+[.)](?:[ \t]|$))                       # a numbered item; the backslash goes after the number
+      | (?=\\*+(?:
             [#>|<=] | ``` | ~~~ | [-+*](?:[ \t]|$) | --        # heading, quote, table, HTML, fence, item, rule
           | (?:[-_*][ \t]*){{3,}}$                               # rule
           | [-:][-:|\ \t]*$                                    # second line of a table

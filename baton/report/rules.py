@@ -18,6 +18,7 @@ from baton.report.records import (
     ReportFinding,
     Severity,
     Status,
+    find_report_excess,
 )
 from baton.report.rendering import parse_path_entry
 from baton.wire.text import split_sentences
@@ -37,6 +38,8 @@ def lint_report(report: HandoffReport) -> list[ReportFinding]:
 
 
 def _find_contradictions(report: HandoffReport) -> Iterator[tuple[str, str]]:
+    if excess := find_report_excess(report.to_json_object()):
+        yield "", f"{excess}; put large content in artifacts"
     if not report.status.delivers and report.readiness is Readiness.YES:
         yield "readiness", f"is Yes, but the status is {report.status.value}; one of them is wrong"
     values = (report.sender, report.receiver, report.task, report.summary)

@@ -39,6 +39,45 @@ async def differs(context: StageContext[Baton]) -> HandoffReport:
     return _report(context, "differs", ReportDecision(decision="Use sessions", alternatives="JWT, or no login at all"))
 
 
+def _long_report(sender: str) -> HandoffReport:
+    decisions = [
+        ReportDecision(
+            decision=f"Use library number {sender} {number} for the thing",
+            alternatives=", ".join(f"option {sender} {number} {other}" for other in range(5)),
+        )
+        for number in range(300)
+    ]
+    context = ReportContext(decisions=[*decisions, ReportDecision(decision="Wait", alternatives="thing")][::-1])
+    return HandoffReport(
+        sender=sender,
+        receiver="anybody",
+        task="Choose the libraries",
+        status=Status.COMPLETED,
+        confidence=90,
+        summary="Chose the libraries. They work.",
+        context=context,
+        readiness=Readiness.YES,
+    )
+
+
+@stage
+async def decides_much(before: Baton) -> HandoffReport:
+    """Report 301 decisions."""
+    return _long_report("one")
+
+
+@stage
+async def rejects_much(before: Baton) -> HandoffReport:
+    """Report 301 others, and reject a word of all."""
+    return _long_report("two")
+
+
+@stage
+async def reports_too_much(before: Baton) -> HandoffReport:
+    """Report more than a report may hold."""
+    return _long_report("one").model_copy(update={"blockers": ["Who?"] * 5_001})
+
+
 @stage
 async def reads(context: StageContext[Baton]) -> StageResult:
     """Return the prompt of the next agent."""
@@ -83,6 +122,19 @@ async def compared(p: Pipeline) -> object:
     return (await p.stage(reads)).output
 
 
-RELAYING: list[Any] = [relayed, asked, continued, compared]
-RELAY_STAGES: list[Any] = [looks, differs, reads, reads_little]
+@pipeline
+async def compared_long(p: Pipeline) -> object:
+    """Two agents report hundreds of decisions at once."""
+    await p.fan_out(decides_much, rejects_much)
+    return (await p.stage(reads)).output
+
+
+@pipeline
+async def overfilled(p: Pipeline) -> object:
+    """An agent reports more than fits a report."""
+    return (await p.stage(reports_too_much)).output
+
+
+RELAYING: list[Any] = [relayed, asked, continued, compared, compared_long, overfilled]
+RELAY_STAGES: list[Any] = [looks, differs, decides_much, rejects_much, reports_too_much, reads, reads_little]
 """Every stage of these pipelines."""

@@ -2,8 +2,8 @@
 
 import pytest
 
-from baton.report.parsing import MAX_LINES, parse_report
-from baton.report.records import Readiness, ReportError
+from baton.report.parsing import parse_report
+from baton.report.records import MAX_LINES, Readiness, ReportError
 from tests.report.report_material import EXAMPLE, markdown
 
 

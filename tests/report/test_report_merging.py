@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.report.merging import merge_reports
+from baton.report.merging import (
+    MAX_DISPUTES,
+    Choice,
+    find_disputes,
+    merge_decisions,
+    merge_reports,
+    pair_choices,
+)
 from baton.report.parsing import parse_report
 from baton.report.records import (
     HandoffReport,
@@ -129,6 +136,8 @@ class TestMergeReports:
             pytest.param("Use JWT", ("Use JWT", "JWT without expiry"), False, id="the same decision"),
             pytest.param("Use JWT", ("Use sessions", ""), False, id="nothing was rejected"),
             pytest.param("Refuse none of them", ("Use sessions", "None"), False, id="none was rejected"),
+            pytest.param("Use the store", ("Use sessions", "the"), False, id="a common word was rejected"),
+            pytest.param("Use", ("Take sessions", "use of cookies"), False, id="a common word was decided"),
         ],
     )
     def test_what_one_decided_and_another_rejected_is_an_open_question(
@@ -143,6 +152,70 @@ class TestMergeReports:
         for order in ([first, second], [second, first]):
             blockers = merged(*order).blockers
             assert blockers == [f"a decided {mine!r}, and b rejected it for {decided!r}: which holds?"] * disputed
+
+    @pytest.mark.parametrize(
+        ("made", "rejected", "disputes", "incomplete"),
+        [
+            pytest.param("Use library {} for the thing", "the", 0, True, id="a common word"),
+            pytest.param("Use library {} for the thing", "thing", MAX_DISPUTES, True, id="a word of all"),
+            pytest.param(
+                "aa " * 60 + "bcd {}", "aa " * 20 + "bcd, " + "aa " * 100, MAX_DISPUTES, True, id="repetitions"
+            ),
+            pytest.param("bcd " * 50 + "{}", ", ".join(["bcd " * 20 + "e"] * 20), 0, True, id="in vain"),
+        ],
+    )
+    def test_reports_do_not_decide_how_much_is_compared(
+        self, made: str, rejected: str, disputes: int, incomplete: bool
+    ) -> None:
+        """C-34's neighbour: the disputes are bounded, and a remark says that some are missing."""
+        several = [
+            report(
+                sender=sender,
+                context=ReportContext(
+                    decisions=[
+                        ReportDecision(decision=made.format(f"{sender}{number}"), alternatives=rejected)
+                        for number in range(400)
+                    ]
+                ),
+            )
+            for sender in ("x", "y", "z")
+        ]
+
+        found = find_disputes([(one.sender, one) for one in several])
+        merge = merge_decisions([(one.sender, ["Decided"], one) for one in several])
+
+        assert len(found.shown) == len(merge.disputes) == disputes
+        assert any("too many to compare" in remark for remark in found.remarks) is incomplete
+        assert any("more were rejected" in remark for remark in found.remarks) is (disputes > 0)
+        assert merged(*several).blockers == [*map(str, found.shown), *found.remarks]
+        assert merge.remarks == found.remarks
+
+    def test_only_decisions_that_share_a_rare_word_are_compared(self) -> None:
+        """Comparing each with each would take seconds in a workflow task."""
+        choices = [
+            Choice(
+                sender,
+                ReportDecision(
+                    decision=f"Use library number {sender} {number} for the thing",
+                    alternatives=", ".join(f"option {sender} {number} {other}" for other in range(5)),
+                ),
+            )
+            for sender in ("one", "two")
+            for number in range(100, 300)
+        ]
+
+        assert len(list(pair_choices(choices))) <= 2 * len(choices) * 5
+
+    def test_a_dispute_quotes_the_beginning_of_a_long_decision(self) -> None:
+        """It goes into the history."""
+        first = report(sender="a", context=ReportContext(decisions=[ReportDecision(decision="Use JWT " * 10_000)]))
+        other = ReportDecision(decision="Use sessions", alternatives="JWT")
+        second = report(sender="b", context=ReportContext(decisions=[other]))
+
+        [dispute] = find_disputes([("a", first), ("b", second)]).shown
+
+        assert len(str(dispute)) < 1_000
+        assert len(str(dispute.conflict.values)) < 1_000
 
     def test_merging_no_reports_is_an_error(self) -> None:
         """It is a misuse."""

@@ -4,8 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.report.parsing import MAX_CHARACTERS, parse_report
-from baton.report.records import MAX_FINDING_LENGTH, MAX_LISTED, HandoffReport, Readiness, ReportError, Severity, Status
+from baton.report.parsing import parse_report
+from baton.report.records import (
+    MAX_CHARACTERS,
+    MAX_FINDING_LENGTH,
+    MAX_LISTED,
+    HandoffReport,
+    Readiness,
+    ReportError,
+    Severity,
+    Status,
+)
 from baton.report.rendering import FORMAT, render_report
 from tests.report.report_material import EXAMPLE, NASTY, damaged, markdown, report, reports
 

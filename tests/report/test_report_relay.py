@@ -12,8 +12,18 @@ from baton.core.messages import PipelineResult
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
+from baton.report.merging import MAX_DISPUTES
 from baton.testing import assert_replays, pipeline_worker
-from tests.report.relay_pipelines import RELAY_STAGES, RELAYING, asked, compared, continued, relayed
+from tests.report.relay_pipelines import (
+    RELAY_STAGES,
+    RELAYING,
+    asked,
+    compared,
+    compared_long,
+    continued,
+    overfilled,
+    relayed,
+)
 from tests.support import approve, failure, start
 
 QUESTION = "continue after looks (step 1)"
@@ -112,6 +122,10 @@ class TestOnReport:
         await approve(worker.client, refused, QUESTION, yes=False)
         assert f"{QUESTION!r} was denied by ann" in await failure(refused)
 
+    async def test_one_that_is_too_large_is_rejected(self, worker: Worker) -> None:
+        """Its size would decide how long the workflow's code works."""
+        assert "lines of text; at most 5,000 are allowed" in await failure(await start(worker, overfilled))
+
     async def test_the_code_may_decide(self, worker: Worker) -> None:
         """The report is the stage's output, and its history entry says how it went."""
         handle = await start(worker, continued, status="failed", ready="No")
@@ -146,6 +160,17 @@ class TestBranches:
             "looks": "Use JWT — because no store is shared",
             "differs": "Use sessions (rejected: JWT, or no login at all)",
         }
+
+    async def test_hundreds_of_decisions_are_merged(self, worker: Worker) -> None:
+        """The first disputes are conflicts, and a warning counts the others."""
+        handle = await start(worker, compared_long)
+        result = await handle.result()
+        merge = (await read_run(worker.client, handle.id)).state.entries[2]
+
+        assert "## Agent Handoff Report" in str(result.output)
+        assert len([conflict for conflict in merge.conflicts if conflict.field == "decision_log"]) == MAX_DISPUTES
+        assert any("more were rejected by another agent" in warning for warning in merge.warnings)
+        await assert_replays(handle, RELAYING)
 
     async def test_a_branch_that_failed_fails_them(self, worker: Worker) -> None:
         """As one that raised does."""

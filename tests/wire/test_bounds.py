@@ -14,8 +14,8 @@ from baton.core.state import PipelineState
 from baton.core.store_schemas import SchemaGate
 from baton.errors import MalformedMessageError, PatchError
 from baton.handoff.store_gate import handoff_gate
-from baton.report.parsing import MAX_CHARACTERS, parse_report
-from baton.report.records import ReportError
+from baton.report.parsing import parse_report
+from baton.report.records import MAX_CHARACTERS, ReportError
 from baton.wire.json_values import MAX_MESSAGE_VALUES, MAX_VALUES, count_containers, find_excess, loads_strict
 from baton.wire.text import MAX_FAULTS, describe_faults, list_faults
 from tests.wire.hostile import WIRE_RECORDS, messages, read, steps, values
