@@ -45,13 +45,13 @@ from baton.contract.activity import shorten_claim
 from baton.contract.records import ToolDeniedError
 from baton.core.baton import Baton
 from baton.core.history import Spend
-from baton.core.inputs import decode_inputs, encode_inputs, input_text
+from baton.core.inputs import decode_inputs, encode_inputs
 from baton.core.messages import StageResult
 from baton.core.patching import without_echo
 from baton.errors import AgentError, PatchError, StageFailedError
 from baton.pipelines.activity_context import StageContext, current_parts
 from baton.pipelines.activity_stage import AgentTerms, Stage, stage
-from baton.pipelines.prompt import MAX_READ, READ_ARTIFACT, page_note, read_page, unknown_id
+from baton.pipelines.prompt import MAX_READ, READ_ARTIFACT, page_note, read_page, shown_text, unknown_id
 from baton.pipelines.workflow import Pipeline
 from baton.wire.json_values import Json
 from baton.wire.money import Price, to_micro_usd, to_usd
@@ -264,7 +264,7 @@ class DurableAgent:
             accepted["prompt"],
             output_type=ToolOutput(StructuredDict(accepted["schema"], name="answer"), name=OUTPUT_TOOL),
             instructions=self._instructions or None,
-            toolsets=[self._read_tool(accepted["readable"], inputs)] if accepted["readable"] else None,
+            toolsets=[self._read_tool(accepted, inputs)] if accepted["readable"] else None,
             model_settings=handoff_settings(accepted["handoff_id"]),
             usage=usage,
             usage_limits=UsageLimits(
@@ -275,15 +275,17 @@ class DurableAgent:
             metadata={name: accepted[name] for name in ("handoff_id", _TOOLS, _WITHHELD)},
         )
 
-    def _read_tool(self, digests: Mapping[str, str | None], inputs: Mapping[str, Any]) -> FunctionToolset[Any]:
-        """Return the tool that reads what the handoff names: inputs from memory, anything else by its hash."""
+    def _read_tool(self, accepted: Mapping[str, Any], inputs: Mapping[str, Any]) -> FunctionToolset[Any]:
+        """Return the tool that reads what the handoff names: inputs and the report here, anything else by its hash."""
+        digests: Mapping[str, str | None] = accepted["readable"]
 
         async def read(id: str, offset: int = 0, limit: int = MAX_READ) -> dict[str, Json]:
             if id not in digests:
                 return unknown_id(id, digests)
             if (digest := digests[id]) is None:
-                value: Any = decode_inputs(encode_inputs({id: inputs[id]}))[id]
-                return read_page(id, input_text(value), offset, limit)
+                named = encode_inputs({id: inputs[id]} if id in inputs else {})
+                value: Any = decode_inputs(named).get(id, accepted["report"])
+                return read_page(id, shown_text(value), offset, limit)
             return await workflow.execute_activity(
                 _read_page,
                 args=[id, digest, offset, limit],
@@ -336,6 +338,7 @@ class _AcceptHandoff:
             _TOOLS: sorted(allowed),
             _WITHHELD: sorted(own_tools - allowed),
             "readable": readable if work.readable else {},
+            "report": work.context.given.report if work.readable else "",
             "handoff_id": work.handoff_id,
             "requests": work.limits.requests,
             "tokens": work.limits.tokens,

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from baton.wire.json_values import json_spellings
@@ -13,6 +13,9 @@ WITHHELD = "[withheld]"
 MIN_SECRET_LENGTH = 6
 """The length from which a variable's value is searched for; a shorter one would occur by chance."""
 
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[\s\S]*?(?:(-----END [A-Z ]{0,30}PRIVATE KEY-----)|\Z)"
+)
 _FORMS = [  # each with the texts, in lower case, of which a secret of this form has one
     (marks, re.compile(form))
     for marks, form in (
@@ -24,10 +27,7 @@ _FORMS = [  # each with the texts, in lower case, of which a secret of this form
         (("aiza",), r"\bAIza[\w-]{30,}"),  # Google
         (("hf_", "npm_", "pypi-"), r"\bhf_\w{20,}|\bnpm_\w{30,}|\bpypi-[\w-]{30,}"),
         (("eyj",), r"\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*"),  # JSON web tokens
-        (
-            ("private key",),
-            r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]{0,30}PRIVATE KEY-----|\Z)",
-        ),
+        (("private key",), _PRIVATE_KEY.pattern),
         (("://",), r"(?<=://)[^\s/:@]{0,200}:[^\s/@]{1,200}(?=@)"),  # a name and a password in an address
         (("bearer ", "basic "), r"(?i:(?<=\bbearer )|(?<=\bbasic ))[\w.~+/=-]{16,}"),
     )
@@ -38,11 +38,16 @@ _NAME = (
 )
 _NAMED = re.compile(
     rf"(?i)({_NAME}\s{{0,3}}[=:]\s{{0,3}})"
-    r"(?:(?P<quote>[\"'])(?=[^\"'\n]{0,200}\d)[^\"'\n]{8,}|(?=[^\s\"',;&{}()\[\]]{0,200}\d)[^\s\"',;&{}()\[\]]{8,})"
+    r"(?:(?P<quote>[\"'])(?=[^\"'\s]{0,200}\d)[^\"'\s]{8,}|(?=[^\s\"',;&{}()\[\]]{0,200}\d)[^\s\"',;&{}()\[\]]{8,})"
 )
 _NAMES = ("key", "access", "secret", "token", "passw")
 _ENDS_WITH_NAME = re.compile(rf"(?i){_NAME}\Z")
 _MEMBER = re.compile(r"([\"']?)(?=.*\d).{8,}?([\"']?)", re.DOTALL)
+_LAST_WORD = re.compile(r"[^\s\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f]*\Z")  # Chinese has no blanks
+_TOGETHER = re.compile(  # what is masked, or not, as one
+    rf"(?i)(?=(\b(?:bearer|basic)\s\S*|{_NAME}\s{{0,3}}(?:[=:]\s{{0,3}}[\"']?)?\S*))"
+    r"|(?=(-----BEGIN [A-Z ]{0,43}-{0,5}\Z))"
+)
 _SECRET_VARIABLE = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD)\Z")
 _named_variables: set[str] = set()
 
@@ -54,11 +59,15 @@ def hold_secret(*variables: str) -> None:
 
 def mask(text: str, secrets: Iterable[str]) -> str:
     """Return a text without these secrets, also as JSON spells them."""
-    spellings = {spelling for secret in secrets for spelling in json_spellings(secret)}
-    for spelling in sorted(spellings, key=len, reverse=True):  # a secret may start with another one
-        if len(spelling) >= MIN_SECRET_LENGTH:
-            text = text.replace(spelling, WITHHELD)
+    for spelling in _spellings(secrets):
+        text = text.replace(spelling, WITHHELD)
     return text
+
+
+def _spellings(secrets: Iterable[str]) -> list[str]:
+    """Return what is searched for, the longest first: a secret may start with another one."""
+    spellings = {spelling for secret in secrets for spelling in json_spellings(secret)}
+    return sorted((spelling for spelling in spellings if len(spelling) >= MIN_SECRET_LENGTH), key=len, reverse=True)
 
 
 def mask_values(value: Any) -> Any:
@@ -106,14 +115,54 @@ def mask_secrets(text: str) -> str:
         >>> mask_secrets("401: incorrect API key provided: sk-proj-0123456789abcdef")
         '401: incorrect API key provided: [withheld]'
     """
-    held = (
-        value
-        for name, value in os.environ.items()
-        if name in _named_variables or (_SECRET_VARIABLE.search(name) and not value.startswith(("/", ".")))
-    )
-    text = mask(text, held)
+    text = mask(text, _held_secrets())
     folded = text.lower()  # a search for plain texts is a hundred times as fast, and a tool's result may be long
     for marks, form in _FORMS:
         if any(mark in folded for mark in marks):
             text = form.sub(WITHHELD, text)
     return _NAMED.sub(_mask_named, text) if any(name in folded for name in _NAMES) else text
+
+
+def _held_secrets() -> Iterator[str]:
+    """Yield the values of variables that hold a secret."""
+    for name, value in os.environ.items():
+        if name in _named_variables or (_SECRET_VARIABLE.search(name) and not value.startswith(("/", "."))):
+            yield value
+
+
+def settled_length(text: str) -> int:
+    """Return how much of a growing text `mask_secrets` can mask by itself, whatever follows.
+
+    It ends before the last word, and before what may be a part of a secret.
+
+    Example:
+        >>> settled_length("The password: hun")
+        4
+    """
+    end = _LAST_WORD.search(text).start()  # type: ignore[union-attr]  # it may be empty
+    spans = [*_spans_of_forms(text), *_spans_of_values(text)]
+    while begins := [begin for begin, after in spans if begin < end < after]:
+        end = min(begins)
+    return end
+
+
+def _spans_of_forms(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the beginning and the end of what is masked as one; what may go on ends after the text."""
+    for match in _TOGETHER.finditer(text):
+        begin, after = match.span(match.lastindex or 0)
+        yield begin, after + (after == len(text))
+    for match in _PRIVATE_KEY.finditer(text):
+        yield match.start(), match.end() if match[1] else len(text) + 1
+
+
+def _spans_of_values(text: str) -> Iterator[tuple[int, int]]:
+    for spelling in _spellings(_held_secrets()):
+        begin = text.find(spelling)
+        while begin >= 0:
+            yield begin, begin + len(spelling)
+            begin = text.find(spelling, begin + 1)
+        begin = text.find(spelling[0], max(0, len(text) - len(spelling) + 1))
+        while begin >= 0 and not spelling.startswith(text[begin:]):
+            begin = text.find(spelling[0], begin + 1)
+        if begin >= 0:
+            yield begin, len(text) + 1

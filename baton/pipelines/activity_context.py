@@ -48,10 +48,9 @@ from baton.pipelines.prompt import (
     page_note,
     prompt_tokens,
     read_page,
+    shown_text,
     unknown_id,
 )
-from baton.report.records import find_report
-from baton.report.rendering import render_for_agent
 from baton.telemetry.metrics import PROMPT_LEFT_OUT, Metrics
 from baton.wire.json_values import Json
 from baton.wire.store_clock import now_utc
@@ -437,9 +436,8 @@ class StageContext(Generic[BatonT]):
         return texts
 
     async def _prompt_text(self, name: str) -> str:
-        """Return one input as the prompt shows it: a report as Markdown, anything else as `input_text` returns it."""
-        report = find_report(self.input(name))
-        return await self.input_text(name) if report is None else render_for_agent(report)
+        value = self.input(name)
+        return await self.input_text(name) if isinstance(value, ArtifactRef) else shown_text(value)
 
     def _material(self, texts: list[NamedText], claims: dict[str, str]) -> Material:
         if (report := self.given.report) and all(item.text != report for item in texts):
@@ -472,7 +470,8 @@ class StageContext(Generic[BatonT]):
     def readable(self) -> dict[str, str | None]:
         """Return what `read_artifact` may read: inputs, artifacts, older turns, and facts with a long claim.
 
-        The value is the hash of the artifact, for a fact of the one with the whole claim; None for any other input.
+        The value is the hash of the artifact, for a fact of the one with the whole claim; None for other inputs and the
+        report.
         """
         facts = self.contract.facts if self.contract else ()
         hashes: dict[str, str | None] = {fact.event_id: fact.whole for fact in facts if fact.whole is not None}

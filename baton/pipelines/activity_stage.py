@@ -254,6 +254,7 @@ class Stage(Generic[ArgumentT, AnswerT]):
         artifacts = context.artifacts
         if artifacts.written and "artifacts" not in patch:
             patch["artifacts"] = [ref.model_dump(mode="json", exclude_none=True) for ref in artifacts.refs]
+        streamed = context.stream.to_json()  # ends the stream, which is read below
         return StageReturn.for_input(
             context.given,
             baton_patch=patch,
@@ -272,7 +273,7 @@ class Stage(Generic[ArgumentT, AnswerT]):
                 *mask_values(result.warnings),
                 *context.personal.warnings([patch, result.output, [*result.turns], _recorded_texts(context)]),
             ],
-            streamed=context.stream.to_json(),
+            streamed=streamed,
         )
 
 

@@ -2,23 +2,25 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from pydantic import JsonValue
 from pydantic_core import to_json, to_jsonable_python
 from temporalio import activity
 
-from baton.codec.secrets import mask_secrets, mask_values
+from baton.codec.secrets import mask_secrets, mask_values, settled_length
 from baton.core.history import SPENT
 from baton.core.streaming import MAX_STREAM_LENGTH, STREAMED, Part, PartKind, Streamed
+
+_MAX_HELD = 8_000  # characters without an end of a word
 
 
 class StageStream:
     """The output of a running stage, shown live by `baton watch` and `follow`.
 
     It is for people; no stage reads it. While the stage runs, heartbeats carry it, which leave nothing in the history;
-    at the end the stage's result has all of it, once.
+    at the end the stage's result has all of it, once. A text is masked before it is added and never changes afterwards,
+    so its last word waits for its end.
 
     Attributes:
         wanted: Whether somebody watches; otherwise nothing is stored.
@@ -31,6 +33,7 @@ class StageStream:
         self._remaining = MAX_STREAM_LENGTH
         self._lock = threading.Lock()
         self._block: _HiddenBlock | None = None
+        self._unfinished = ""
 
     def hide_block(self, opening: str) -> None:
         """Keep a block between a line `opening` and a line of three backticks out of the texts that follow."""
@@ -54,16 +57,12 @@ class StageStream:
 
     def snapshot(self, attempt: int) -> Streamed:
         """Return the stream so far."""
-        return Streamed(attempt, tuple(self._masked()))
+        return Streamed(attempt, tuple(self._parts))
 
     def to_json(self) -> list[dict[str, JsonValue]]:
-        """Return the parts as the stage's result holds them."""
+        """End the text, and return the parts as the stage's result holds them."""
         self._add(PartKind.TEXT, "", ends=True)
-        return [part.to_json() for part in self._masked()]
-
-    def _masked(self) -> list[Part]:
-        """Return the parts without secrets in their texts, which arrive in pieces."""
-        return [replace(part, text=mask_secrets(part.text)) if not part.tool else part for part in self._parts]
+        return [part.to_json() for part in self._parts]
 
     def _add_value(self, kind: PartKind, value: Any, tool: str) -> None:
         """Add arguments or a result, without the secrets in it."""
@@ -76,12 +75,21 @@ class StageStream:
         if not self.wanted:
             return
         with self._lock:  # a stage may use several threads
-            if self._block is not None:
-                if kind is not PartKind.TEXT or ends:
-                    self._append(PartKind.TEXT, self._block.release(), "")
-                else:
-                    text = self._block.feed(text)
-            self._append(kind, text, tool)
+            ends = ends or kind is not PartKind.TEXT
+            self._append(PartKind.TEXT, self._settle(text if kind is PartKind.TEXT else "", ends=ends), "")
+            if kind is not PartKind.TEXT:
+                self._append(kind, text, tool)
+
+    def _settle(self, text: str, *, ends: bool) -> str:
+        """Return what can be shown of the text so far, masked."""
+        if self._block is not None:
+            text = self._block.feed(text) + (self._block.release() if ends else "")
+        text = self._unfinished + text
+        settled = len(text) if ends else settled_length(text)
+        if len(text) - settled > _MAX_HELD:
+            settled = len(text)
+        self._unfinished = text[settled:]
+        return mask_secrets(text[:settled])
 
     def _append(self, kind: PartKind, text: str, tool: str) -> None:
         if kind is PartKind.TEXT and not text:

@@ -16,9 +16,12 @@ from baton.contract.compiler import rank_fact
 from baton.contract.draft import render_contract
 from baton.contract.records import Fact, HandoffContract
 from baton.core.baton import Baton
+from baton.core.inputs import input_text
 from baton.core.messages import PromptPart
 from baton.core.rendering import MIN_TOKENS, PromptTooLargeError, conversation, render
 from baton.core.turns import Turn
+from baton.report.records import find_report
+from baton.report.rendering import render_for_agent
 from baton.wire.json_values import Json
 from baton.wire.text import TokenEstimator, fence, fit_length, single_line
 
@@ -422,6 +425,12 @@ def unknown_id(id: str, ids: Iterable[str]) -> dict[str, Json]:
     """Return the error for an agent that asked for an id its handoff does not name."""
     known = ", ".join(map(repr, sorted(ids)[:_MAX_NAMED])) or "none"
     return {"error": f"no artifact {id!r} is named in your handoff; named are: {known}"}
+
+
+def shown_text(value: Json) -> str:
+    """Return an input as prompts and `read_artifact` show it: a report as Markdown, else as `input_text` does."""
+    report = find_report(value)
+    return input_text(value) if report is None else render_for_agent(report)
 
 
 def read_page(id: str, text: str | None, offset: int, limit: int) -> dict[str, Json]:

@@ -20,8 +20,9 @@ with workflow.unsafe.imports_passed_through():
     from baton.agents import AgentLimits
     from baton.agents.pydantic_ai_durable import DurableAgent, UnderContract
 
-from baton import ContinueAfter, ContractTerms, Pipeline
+from baton import Baton, ContinueAfter, ContractTerms, HandoffReport, Pipeline, StageContext, stage
 from baton.core.messages import PipelineInput, PipelineResult
+from baton.report.records import Readiness, Status
 from baton.wire.money import Price
 
 ANSWER = {"baton_patch": {"current_state": ["Found out"], "decision_log": ["Ask the customer"]}}
@@ -41,6 +42,10 @@ CALLS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "halves": [("lookup", {"customer": "half"})],
     "breaks": [("lookup", {"customer": "broken"})],
     "twins": [("lookup", {"customer": "c-1"}), ("lookup", {"customer": "c-2"})],
+    "studies": [
+        ("read_artifact", {"id": "handoff_report", "offset": 3, "limit": 15}),
+        ("read_artifact", {"id": "draft", "offset": 3, "limit": 15}),
+    ],
     "reads": [
         ("read_artifact", {"id": "draft", "offset": 30_000, "limit": 5}),
         ("read_artifact", {"id": "notes", "offset": 20_000, "limit": 50_000}),
@@ -136,8 +141,23 @@ HURRIES = make_agent("hurries", "You plan: ponders.", AgentLimits(seconds=2.0))
 ALL = (LOOKS, SENDS, LIMITED, ERRS, REFUSED, OVERDOES, WAITS, HALVES, GARBLED, BREAKS, FILTERED, EMPTY, REFUSES, LONG)
 LASTS = make_agent("lasts", "You plan: lasts.")
 READS = make_agent("reads", "You plan: reads.", window=8_000)
+STUDIES = make_agent("studies", "You plan: studies.")
 MAY_NOT_READ = make_agent("may_not_read", "You plan: reads.", window=8_000, forbids=["read_artifact"])
-AGENTS = {agent.name: agent for agent in (*ALL, TWINS, STOPPED, PONDERS, HURRIES, LASTS, READS, MAY_NOT_READ)}
+AGENTS = {agent.name: agent for agent in (*ALL, TWINS, STOPPED, PONDERS, HURRIES, LASTS, READS, MAY_NOT_READ, STUDIES)}
+
+
+@stage
+async def reports(context: StageContext[Baton]) -> HandoffReport:
+    """Answer with a report."""
+    return HandoffReport(
+        sender="reports",
+        receiver="studies",
+        task="Look",
+        status=Status.COMPLETED,
+        confidence=85,
+        summary="It is old.",
+        readiness=Readiness.YES,
+    )
 
 
 @workflow.defn
@@ -153,6 +173,8 @@ class Thinks(PydanticAIWorkflow):
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
         agent = AGENTS[str(start.params.get("agent", "looks"))]
+        if agent is STUDIES:
+            await self.pipeline.stage(reports)
         result = await agent.run(self.pipeline, inputs=self.pipeline.inputs)
         return self.pipeline.result(result.output)
 
@@ -189,4 +211,4 @@ class Delegates:
 
 
 DURABLE_PIPELINES = [Thinks, ThinksLong, Delegates]
-DURABLE_STAGES = [stage for agent in AGENTS.values() for stage in agent.stages]
+DURABLE_STAGES: list[Any] = [reports, *(stage for agent in AGENTS.values() for stage in agent.stages)]

@@ -27,6 +27,7 @@ from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
+from baton.report.rendering import render_for_agent
 from baton.runs.client_explanation import explain
 from baton.testing import assert_replays, assert_replays_folder, pipeline_worker, run_pipeline
 from tests.agents.durable_agents import (
@@ -39,6 +40,7 @@ from tests.agents.durable_agents import (
     Thinks,
     ThinksLong,
 )
+from tests.report.report_material import report
 from tests.support import Handle, event, failure, start
 from tests.support.surfaces import assert_not_seen, assert_seen, surfaces_of
 
@@ -136,6 +138,24 @@ class TestDurableAgent:
         events = [event for outcome in run.state.outcomes for event in outcome.events]
         # Pages are noted, and are no facts for the next stages; an error is not.
         assert [event["type"] for event in events] == ["llm_response", "internal_note", "internal_note"]
+        await assert_replays(result.handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])
+
+    async def test_it_reads_reports_as_its_prompt_shows_them(self, worker: Worker) -> None:
+        """That of the step before, and an input that is one: offsets in both are those of the Markdown."""
+        REQUESTS.clear()
+        draft = report(sender="drafter").to_json_object()
+        start = PipelineInput(goal="Plan", params={"agent": "studies"}, inputs={"draft": draft})
+        result = await run_pipeline(worker, Thinks.run, start)
+
+        prompt = str(getattr(REQUESTS[0][0].parts[-1], "content", ""))
+        pages = [getattr(part, "content", None) for part in REQUESTS[1][-1].parts]
+        assert [page and (page["id"], page["text"]) for page in pages] == [
+            ("handoff_report", "Agent Handoff R"),
+            ("draft", "Agent Handoff R"),
+        ]
+        assert pages[1]
+        assert pages[1]["characters"] == len(render_for_agent(report(sender="drafter")))
+        assert prompt.count("## Agent Handoff R") == 2
         await assert_replays(result.handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])
 
     async def test_an_agent_without_read_permission_is_not_offered_reading(self, worker: Worker) -> None:

@@ -107,6 +107,11 @@ class Watched:
         """What was said so far."""
         return tuple(self.context.stream.snapshot(1).parts)
 
+    @property
+    def whole(self) -> Sequence[Part]:
+        """What was said, once the stage has ended."""
+        return [part for member in self.context.stream.to_json() if (part := Part.from_json(member))]
+
     async def until(self, text: str) -> None:
         """Wait until a text was said."""
         while not any(text in part.text for part in self.parts):
@@ -135,7 +140,7 @@ class TestModels:
 
         assert not running.cancelled()
         assert all(request.body["stream"] for request in server.asked)
-        called, answered, text = watched.parts
+        called, answered, text = watched.whole
         assert (called.kind, called.tool, json.loads(called.text)) == (
             PartKind.TOOL_CALLED,
             "crm_lookup",
@@ -143,7 +148,7 @@ class TestModels:
         )
         assert answered == Part(PartKind.TOOL_ANSWERED, "c-1 pays 20 USD", "crm_lookup")
         assert text == Part(PartKind.TEXT, "".join(PIECES))
-        assert parts_before[:2] == (called, answered)
+        assert parts_before == (called, answered, Part(PartKind.TEXT, PIECES[0]))
         assert result.output == "".join(PIECES)
         assert watched.context.charged == Spend(micro_usd=7_000, prompt_tokens=2_000, completion_tokens=200)
 
@@ -210,7 +215,7 @@ class TestPrograms:
         result = await running
 
         assert result.output == "Batons\ntravel."
-        assert watched.parts == (Part(PartKind.TEXT, "Batons\ntravel."),)
+        assert watched.whole == [Part(PartKind.TEXT, "Batons\ntravel.")]
 
     async def test_no_key_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Nor a line of one that has several."""
@@ -221,7 +226,7 @@ class TestPrograms:
         watched = Watched()
         await staged(SubprocessAgent("plan", [sys.executable, "-c", code], environment=["PLAN_KEY"]))(watched.context)
 
-        assert watched.parts == (Part(PartKind.TEXT, "key [withheld]\nkey [withheld]\ndone\n"),)
+        assert watched.whole == [Part(PartKind.TEXT, "key [withheld]\nkey [withheld]\ndone\n")]
 
 
 @pytest.mark.parametrize(
@@ -251,4 +256,4 @@ async def test_a_node_tells_what_a_model_of_it_said_that_does_not_stream() -> No
         result = await staged(node)(watched.context)
 
     assert result.output == "".join(PIECES)
-    assert watched.parts == (Part(PartKind.TEXT, "".join(PIECES)),)
+    assert watched.whole == [Part(PartKind.TEXT, "".join(PIECES))]

@@ -161,7 +161,7 @@ class TestCharge:
 
         async def says_and_pays() -> None:
             stage_context = context(stream=True)
-            stage_context.stream.text("Hello")
+            stage_context.stream.text("Hello ")
             stage_context.charge(Spend(micro_usd=500))
             await asyncio.wait_for(sent.wait(), LIMIT.total_seconds())
             await stage_context.settle()

@@ -24,7 +24,7 @@ from baton.testing import assert_replays, pipeline_worker
 from tests.pipelines.streaming_pipelines import spoken, spoken_at_once
 from tests.support import LIMIT, Handle
 
-TOKENS = ["A baton ", "is a ", "small record.", "\n\nIt travels ", "from stage ", "to stage."]
+TOKENS = ["A baton ", "is a ", "small record.\n\n", "It travels ", "from stage ", "to stage."]
 SOON = Retries(attempts=3, first=timedelta(milliseconds=20))
 SPOKEN = (NewsKind.TEXT, NewsKind.TOOL_CALLED, NewsKind.TOOL_ANSWERED, NewsKind.STREAM_RESTARTED)
 
