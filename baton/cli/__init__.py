@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 from baton.cli.app import make_app
 from baton.cli.options import ExitCode
 from baton.cli.output import prepare_streams
+from baton.client import leave
 from baton.errors import BatonError
-from baton.sdk import leave
 
 _TERMINATED = 128 + signal.SIGTERM
 

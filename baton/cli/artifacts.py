@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
-from baton.artifacts.store import ArtifactStore
+from baton import ArtifactRef
 from baton.cli.options import ForceOption, refuse_overwrite
 from baton.cli.output import make_table, plain
 from baton.cli.session import RunArgument, Session, Target, command
-from baton.core.artifacts import ArtifactRef
+from baton.client import ArtifactStore, read_run
 from baton.errors import PipelineError
-from baton.runs.client_reader import read_run
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The artifact's id, as listed.", show_default=False)]
 OutputOption = Annotated[

@@ -11,7 +11,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from baton.artifacts.store import MemoryArtifactStore
+from baton import Keyring, MemoryArtifactStore
 from baton.cli.ledger_sources import (
     Anchors,
     AnchorsOption,
@@ -33,17 +33,24 @@ from baton.cli.options import ExitCode, ForceOption, refuse_overwrite
 from baton.cli.output import format_age, format_time, json_text, make_table, plain, stack
 from baton.cli.personal import VaultOption, vault_path
 from baton.cli.session import Session, command
-from baton.keys.store_keyring import Keyring
-from baton.ledger.chain import Finding, Verdict
-from baton.ledger.entries import TaskCost, Trace
-from baton.ledger.proof import Report
-from baton.ledger.records import AuditCost, AuditHeader, LedgerError
-from baton.ledger.store import Ledger
-from baton.ledger.store_evidence import AnchorFile, verify_bundle
-from baton.ledger.store_reader import FlawedRecordsError, Segment
-from baton.ledger.store_schema import migrate as migrated
-from baton.ledger.store_schema import open_database
-from baton.personal.store import Vault, VaultOptions
+from baton.client import (
+    AnchorFile,
+    AuditCost,
+    AuditHeader,
+    Finding,
+    FlawedRecordsError,
+    Ledger,
+    LedgerError,
+    Report,
+    Segment,
+    TaskCost,
+    Trace,
+    Vault,
+    VaultOptions,
+    Verdict,
+    migrate_ledger,
+    verify_bundle,
+)
 from baton.wire.money import format_cost
 from baton.wire.text import quantity
 
@@ -397,19 +404,10 @@ async def migrate(
     The roles get the rights they need and lose all others. A ledger in a file is migrated when it is opened. The
     command is idempotent, and safe to run concurrently.
     """
-    where = ledger_place(ledger)
-    if isinstance(where, Path):
-        raise LedgerError(f"the ledger {str(where)!r} is a file, which is migrated when it is opened; name a database")
     try:
-        database = open_database(where)
+        await migrate_ledger(ledger_place(ledger), writer=writer, keeper=keeper)
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--ledger") from error
-    try:
-        await migrated(database, writer=writer, keeper=keeper)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--writer, --keeper") from error
-    finally:
-        await database.close()
+        raise typer.BadParameter(str(error), param_hint="--ledger, --writer, --keeper") from error
     if session.json:
         session.write_json({"migrated": True, "writer": writer, "keeper": keeper})
     else:

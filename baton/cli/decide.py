@@ -17,7 +17,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 from temporalio.client import Client
 
-from baton.artifacts.store import ArtifactStore
+from baton import StepKind
 from baton.cli.options import ExitCode
 from baton.cli.output import block, format_time, plain, printable, stack
 from baton.cli.session import (
@@ -33,15 +33,23 @@ from baton.cli.session import (
 )
 from baton.cli.show import approval_rows, baton_card, form_fields
 from baton.cli.watch import news_lines
-from baton.client import Decide, DecidePreview, Question, RunRecord, Settled, StepStatus, decision_commands
-from baton.core.baton import AnyBaton
-from baton.core.exhibits import EXCERPT_LENGTH
-from baton.core.history import StepKind
-from baton.core.pending import HandoffAction
-from baton.core.questions import APPROVE, DENY
+from baton.client import (
+    APPROVE,
+    DENY,
+    AnyBaton,
+    ArtifactStore,
+    Decide,
+    DecidePreview,
+    HandoffAction,
+    Question,
+    RunRecord,
+    Settled,
+    StepStatus,
+    decision_commands,
+    follow,
+)
 from baton.errors import ArtifactError, BatonError, PipelineError
 from baton.keys.store_keyring import read_file
-from baton.runs.client_follow import follow
 from baton.wire.json_values import digest
 
 ApprovalArgument = Annotated[
@@ -62,6 +70,7 @@ KeyOption = Annotated[
     ),
 ]
 _MAX_CONTENT = 64 * 1024
+_EXCERPT_LENGTH = 4_000  # characters of an artifact
 _JSON_KINDS = {"array": 'a list as JSON, ["…"]', "object": 'JSON, {"…": "…"}'}
 
 
@@ -239,7 +248,7 @@ async def _with_contents(store: ArtifactStore | None, waiting: Question) -> Ques
         ref = shown.artifact
         if store is not None and ref is not None and (ref.size or 0) <= _MAX_CONTENT:
             with contextlib.suppress(ArtifactError, UnicodeDecodeError, OSError):
-                content = (await store.get(ref.hash)).decode()[:EXCERPT_LENGTH]
+                content = (await store.get(ref.hash)).decode()[:_EXCERPT_LENGTH]
                 shown = shown.model_copy(update={"text": f"{shown.text}\n\n{content}"})
         shows.append(shown)
     return waiting.model_copy(update={"shows": shows})

@@ -37,15 +37,13 @@ from baton.cli.supervision import (
     worker_environment,
     worker_module,
 )
-from baton.client import ChainHead, Ledger, LedgerOptions
+from baton.client import ChainHead, ClientPlugin, Ledger, LedgerOptions, Vault, VaultOptions
 from baton.codec.encryption import is_encryption_enabled
 from baton.devserver import HOST, DevServer, DevServerOptions
 from baton.devserver.processes import held_port
 from baton.errors import BatonError, ServerError
 from baton.keys.store_keyring import DEVELOPMENT_FILE, Keyring
 from baton.keys.store_keys import PublicKeys
-from baton.personal.store import Vault, VaultOptions
-from baton.runs.client_plugin import ClientPlugin
 
 try:
     from baton.codec.server import codecs_for, serve_codec

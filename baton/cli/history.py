@@ -9,17 +9,28 @@ from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
+from baton import HistoryEntry, StepKind
 from baton.cli.output import format_time, make_grid, make_table, plain, stack
 from baton.cli.session import STAGE_HELP, RunArgument, Session, Target, command
-from baton.cli.show import glyph, heading, repair_hints, verdict
-from baton.client import RunRecord, Step, StepStatus, read_run
-from baton.core.history import HistoryEntry, StepKind
-from baton.core.questions import Settled
-from baton.runs.client_changes import Before, Change, changes, compare, remarks, with_before
-from baton.runs.client_explanation import explain_run
-from baton.runs.client_record import NOW, START
+from baton.cli.show import glyph, heading, repair_hints
+from baton.client import (
+    Before,
+    Change,
+    RunRecord,
+    Settled,
+    Step,
+    StepStatus,
+    changes,
+    compare,
+    explain_run,
+    read_run,
+    remarks,
+    with_before,
+)
 from baton.wire.money import format_cost, format_usd
 from baton.wire.text import elapsed, format_duration
+
+_START, _NOW = "start", "now"  # of `RunRecord.point`
 
 
 @command
@@ -106,7 +117,7 @@ def _kind_cell(entry: HistoryEntry, step: Step | None) -> Text | None:
     """Return the kind of step, or the decision and who made it; None for an ordinary stage."""
     by = f" by {entry.by}" if entry.by else ""
     if step is not None and step.approved is not None:
-        return plain(f"{verdict(step)}{by}", "dim" if step.approved else "red")
+        return plain(f"{step.verdict}{by}", "dim" if step.approved else "red")
     if entry.kind in (StepKind.STAGE, StepKind.BRANCH):
         return None
     return plain(f"{entry.kind.value}{by}", "dim")
@@ -198,12 +209,12 @@ async def diff(
     run: RunArgument,
     first: Annotated[
         str,
-        typer.Argument(metavar="STAGE", help=f"A stage: {STAGE_HELP}; or `{START}`."),
-    ] = START,
+        typer.Argument(metavar="STAGE", help=f"A stage: {STAGE_HELP}; or `{_START}`."),
+    ] = _START,
     second: Annotated[
         str,
-        typer.Argument(metavar="STAGE", help=f"Another stage; `{NOW}` is the current or the last baton."),
-    ] = NOW,
+        typer.Argument(metavar="STAGE", help=f"Another stage; `{_NOW}` is the current or the last baton."),
+    ] = _NOW,
 ) -> None:
     """Compare the batons after two stages, field by field.
 

@@ -43,29 +43,34 @@ from baton.cli.session import (
 )
 from baton.cli.show import approval_rows
 from baton.client import (
+    SUSPENDED,
     Decide,
     DecidePreview,
+    HandoffAction,
     InboxPage,
     Question,
+    RunFilter,
+    RunHandoffs,
     WaitingQuestion,
+    count_runs,
     decision_commands,
+    describe,
+    lacking,
+    list_runs,
+    name_questions,
+    read_handoffs,
     read_run,
     run_inbox,
+    select_questions,
     server_now,
 )
 from baton.client import inbox as read_inbox
-from baton.core.pending import HandoffAction
 from baton.errors import BatonError, PipelineError
 from baton.keys.store_keyring import read_file
 from baton.keys.store_keys import Key
-from baton.runs.client_decide import name_questions, select_questions
-from baton.runs.client_executions import describe, list_executions
-from baton.runs.client_handoffs import RunHandoffs, read_handoffs
-from baton.runs.client_inbox import PAGE
-from baton.runs.client_list import SUSPENDED, RunFilter
-from baton.runs.client_waiting import lacking
 from baton.wire.text import quantity
 
+_PAGE = 100  # runs
 _CONCURRENCY = 8
 _MAX_NAMED = 10
 
@@ -89,7 +94,7 @@ EditOption = Annotated[
 @command
 async def list_(
     session: Session,
-    limit: LimitOption = PAGE,
+    limit: LimitOption = _PAGE,
     page: Annotated[int, typer.Option(min=1, help="Which page of so many runs.")] = 1,
 ) -> None:
     """List what runs ask people, the nearest deadline first: approvals, and handoffs that wait.
@@ -134,13 +139,13 @@ async def _print_inbox(session: Session, client: Client, found: InboxPage) -> No
 
 async def _note_suspended(session: Session, client: Client) -> None:
     """Count the suspended runs, and say what the first few need that no worker has."""
-    query = RunFilter(status=SUSPENDED, children=True).query()
-    if not (suspended := (await client.count_workflows(query)).count):
+    suspended_runs = RunFilter(status=SUSPENDED, children=True)
+    if not (suspended := await count_runs(client, suspended_runs)):
         return
     session.note(f"{quantity(suspended, 'run')} suspended: `baton list --all --status suspended`")
-    async for run in list_executions(client, query, most=_MAX_NAMED):
-        if text := lacking(await describe(client, run.id, run.run_id)):
-            session.note(f"{run.id}: {text}")
+    for run in await list_runs(client, suspended_runs, _MAX_NAMED):
+        if text := lacking(await describe(client, run.workflow_id, run.run_id)):
+            session.note(f"{run.workflow_id}: {text}")
 
 
 def _approval_rows(entry: WaitingQuestion, approval: Question) -> list[RenderableType]:

@@ -17,16 +17,23 @@ from rich.text import Text
 
 from baton.cli.output import Command, block, format_age, format_time, json_text, make_table, plain, stack
 from baton.cli.show import decider_rows
-from baton.client import Question, RunRecord, WaitingQuestion, identity_option
-from baton.core.pending import HandoffAction, PendingHandoff
-from baton.core.verdict import Code, Disposition, Finding
-from baton.runs.client_handoffs import text_at, without_envelope
+from baton.client import (
+    HandoffAction,
+    PendingHandoff,
+    Question,
+    RunRecord,
+    WaitingQuestion,
+    identity_option,
+    text_at,
+    without_envelope,
+)
 from baton.wire.money import format_usd
 from baton.wire.text import fence
 
 _MAX_EXCERPT_LENGTH = 2_000
 _MIN_PREFIX_LENGTH = 8
 _MAX_MIN_WIDTH = 18
+_UNSAFE, _ESCALATED = "SAFETY_VIOLATION", "escalate"  # a code of a finding, and a fate of a handoff
 
 _OPTIONS = {HandoffAction.TOP_UP: " --usd 5.00", HandoffAction.EDIT: " --patch @fix.json"}
 
@@ -57,7 +64,7 @@ def reason_label(pending: PendingHandoff) -> str:
     """Return why a handoff waits: its code, or that its receiver failed."""
     if pending.reason is not None:
         return pending.reason.value
-    return "receiver failed" if pending.fate is Disposition.ESCALATE else pending.fate.value
+    return "receiver failed" if pending.fate.value == _ESCALATED else pending.fate.value
 
 
 def handoff_page(
@@ -90,8 +97,10 @@ def handoff_card(workflow_id: str, question: Question, message: Mapping[str, Any
         plain(f"handoff {pending.handoff_id}", "dim"),
     ]
     for finding in pending.findings:
-        rows.append(_finding_line(finding))
-        text = text_at(message, finding.at) if message and finding.code is Code.SAFETY_VIOLATION else None
+        where, rule = f" at {finding.at}" if finding.at else "", f" [{finding.rule}]" if finding.rule else ""
+        code, found = plain(finding.code.value, "yellow"), plain(f": {finding.text}")
+        rows.append(Text.assemble("  · ", code, plain(where, "bold"), found, plain(rule, "dim")))
+        text = text_at(message, finding.at) if message and finding.code.value == _UNSAFE else None
         if text is not None:
             rows.append(Padding(_fenced_block(text[:_MAX_EXCERPT_LENGTH]), (0, 0, 0, 4)))
     return stack(*rows, *decider_rows(question))
@@ -107,18 +116,6 @@ def balance_line(run: RunRecord, missing_micro_usd: int) -> Text:
         return plain(f"{status}enough, the handoff is sent", "green")
     command_line = f"baton inbox top-up {shlex.quote(run.workflow_id)} --usd …"
     return plain(f"{status}{format_usd(missing_micro_usd)} more is needed: {command_line}", "yellow")
-
-
-def _finding_line(finding: Finding) -> Text:
-    where = f" at {finding.at}" if finding.at else ""
-    rule = f" [{finding.rule}]" if finding.rule else ""
-    return Text.assemble(
-        "  · ",
-        plain(finding.code.value, "yellow"),
-        plain(where, "bold"),
-        plain(f": {finding.text}"),
-        plain(rule, "dim"),
-    )
 
 
 def _message_rows(message: Mapping[str, Any] | None, baton: Mapping[str, Any]) -> list[RenderableType]:

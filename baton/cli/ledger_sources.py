@@ -14,20 +14,24 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from baton.cli.session import KEYS_FOLDER, Session, Target
-from baton.client import read_run
+from baton.client import (
+    AnchorFile,
+    ChainHead,
+    Checkpoint,
+    Ledger,
+    LedgerError,
+    LedgerOptions,
+    ListedRun,
+    RunFilter,
+    find_task_id,
+    is_ledger_url,
+    list_runs,
+    read_run,
+)
 from baton.errors import BatonError, HistoryError, ServerError, UnreadableRunError
 from baton.keys.claims import HeadSigner
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_keys import PublicKeys
-from baton.ledger.chain import ChainHead
-from baton.ledger.proof import Checkpoint
-from baton.ledger.records import LedgerError
-from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_evidence import AnchorFile
-from baton.ledger.store_schema import is_url
-from baton.runs.client_executions import describe
-from baton.runs.client_list import ListedRun, RunFilter, label_of, list_runs
-from baton.wire.names import ATTRIBUTE_TASK
 from baton.wire.text import quantity
 
 DEFAULT_LEDGER = ".baton/ledger.db"
@@ -180,7 +184,7 @@ def find_bundle(name: str) -> Path | None:
 def ledger_place(ledger: str | None) -> Path | str:
     """Return the ledger's path or URL: the option, the environment variable, or the default."""
     where = ledger or os.environ.get("BATON_LEDGER") or DEFAULT_LEDGER
-    return where if is_url(where) else Path(where)
+    return where if is_ledger_url(where) else Path(where)
 
 
 def ledger_name(name: str | None) -> str:
@@ -194,7 +198,7 @@ async def find_task(session: Session, ledger: Ledger, name: str) -> str:
         return name
     problem = f"the ledger at {ledger.where!r} has no records of task {name!r}"
     try:
-        task_id = await _find_run_task(await session.client(), Target.of(name))
+        task_id = await find_task_id(await session.client(), Target.of(name).workflow_id, Target.of(name).run_id)
     except (BatonError, RPCError) as error:
         reason = "no server answers, so it cannot be looked up as a run" if isinstance(error, ServerError) else error
         raise LedgerError(f"{problem}; {reason}") from error
@@ -255,7 +259,7 @@ async def read_run_heads(session: Session, run: str, ledger: str) -> tuple[str, 
     client = await session.client()
     with session.progress("reading the history"):
         record = await read_run(client, target.workflow_id, target.run_id)
-        task_id = record.task_id or await _read_task_label(client, target)
+        task_id = record.task_id or await find_task_id(client, target.workflow_id, target.run_id)
     if task_id is None:
         raise LedgerError(f"the run {run!r} has no task id; verify the task with --anchors instead")
     return task_id, parse_anchors(ledger, task_id, record.anchors)
@@ -267,19 +271,3 @@ def parse_anchors(ledger: str, task_id: str, anchors: Iterable[str]) -> list[Cha
         return [ChainHead.from_anchor(ledger, task_id, anchor) for anchor in anchors]
     except ValueError as error:
         raise UnreadableRunError(f"an anchor of task {task_id!r} is malformed; expected N:sha256:…") from error
-
-
-async def _find_run_task(client: Client, target: Target) -> str | None:
-    """Return the task of a run from its label, or from its history if a client without Baton started it."""
-    task_id = await _read_task_label(client, target)
-    if task_id is not None:
-        return task_id
-    try:
-        return (await read_run(client, target.workflow_id, target.run_id)).task_id
-    except HistoryError:  # not a pipeline
-        return None
-
-
-async def _read_task_label(client: Client, target: Target) -> str | None:
-    """Return the task in a run's search attribute, if the server has it."""
-    return label_of(await describe(client, target.workflow_id, target.run_id), ATTRIBUTE_TASK)

@@ -6,14 +6,25 @@ from typing import Annotated
 
 import typer
 
+from baton import Spend
 from baton.cli.options import ExitCode
 from baton.cli.output import STATUS_STYLES, fit_columns, format_age, make_table, plain
 from baton.cli.session import Session, command
-from baton.core.history import Spend
+from baton.client import (
+    STATUSES,
+    GroupBy,
+    ListedRun,
+    PairedSum,
+    RunFilter,
+    list_runs,
+    pair_sums,
+    read_charges,
+    read_export,
+    server_now,
+    sum_charges,
+    with_details,
+)
 from baton.errors import HistoryError, UnreadableRunError
-from baton.runs.client_bill import GroupBy, pair_sums, read_charges, read_export, sum_charges
-from baton.runs.client_clock import server_now
-from baton.runs.client_list import STATUSES, ListedRun, RunFilter, list_runs, with_details
 from baton.wire.money import format_cost, format_usd
 from baton.wire.text import elapsed, format_duration
 
@@ -141,17 +152,10 @@ async def bill(
             raise typer.Exit(ExitCode.UNREADABLE)
         return
     rows = pair_sums(run_sums, provider_sums)
-    differing = [name for name, recorded, provider in rows if _differ(recorded, provider)]
-    _print_pairs(session, by, rows, differing)
+    _print_pairs(session, by, rows)
+    differing = not all(row.agrees for row in rows)
     if differing or malformed:
         raise typer.Exit(ExitCode.FAILURE if differing else ExitCode.UNREADABLE)
-
-
-def _differ(recorded: Spend, provider: Spend) -> bool:
-    """Return whether two amounts differ by more than rounding; tokens are compared if the provider has no cost."""
-    if provider.micro_usd:
-        return abs(recorded.micro_usd - provider.micro_usd) > max(10_000, provider.micro_usd // 100)
-    return abs(_tokens(recorded) - _tokens(provider)) > _tokens(provider) // 100
 
 
 def _tokens(spend: Spend) -> int:
@@ -172,20 +176,21 @@ def _print_sums(session: Session, by: GroupBy, sums: dict[str, Spend]) -> None:
     session.show(table)
 
 
-def _print_pairs(session: Session, by: GroupBy, rows: list[tuple[str, Spend, Spend]], differing: list[str]) -> None:
+def _print_pairs(session: Session, by: GroupBy, rows: list[PairedSum]) -> None:
     if session.json:
         json_rows = [
-            {by.value: name, "runs": dict(recorded), "provider": dict(provider), "agrees": name not in differing}
-            for name, recorded, provider in rows
+            {by.value: row.name, "runs": dict(row.recorded), "provider": dict(row.provider), "agrees": row.agrees}
+            for row in rows
         ]
         session.write_json({"group_by": by.value, "rows": json_rows})
         return
     table = make_table(by.value, "cost", "provider", "difference", "tokens", right=(*_RIGHT_ALIGNED, "tokens"))
-    for name, recorded, provider in rows:
+    for row in rows:
+        recorded, provider = row.recorded, row.provider
         delta = recorded.micro_usd - provider.micro_usd
         tokens = _tokens(recorded) - _tokens(provider)
         sign = "-" if delta < 0 else "+" if delta else ""
-        style = "red" if name in differing else ""
+        style = "" if row.agrees else "red"
         costs = [format_cost(spend.micro_usd, _tokens(spend)) for spend in (recorded, provider)]
-        table.add_row(plain(name, style), *costs, plain(f"{sign}{format_usd(abs(delta))}", style), f"{tokens:+,}")
+        table.add_row(plain(row.name, style), *costs, plain(f"{sign}{format_usd(abs(delta))}", style), f"{tokens:+,}")
     session.show(table)

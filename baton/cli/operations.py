@@ -1,13 +1,17 @@
 """One operation at a terminal: show it, ask, and do what was shown."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from baton.cli.output import plain, stack
 from baton.cli.session import Session
-from baton.core.operations import Operation, PreviewT, ResultT
+from baton.client import Operation, Preview
+
+PreviewT = TypeVar("PreviewT", bound=Preview)
+ResultT = TypeVar("ResultT")
 
 
 async def operate(

@@ -7,21 +7,21 @@ import signal
 import socket
 import tomllib
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from baton import Safeguards
+from baton import client as public
 from baton.cli.ledger_sources import LedgerOption, NameOption, ledger_name, ledger_place
 from baton.cli.session import Session, command, current_user
+from baton.client import OutsideAgents
 from baton.errors import BatonError
-from baton.handoff.store_safeguards import Safeguards
-from baton.outside.client_external import OutsideAgents
 from baton.wire.records import newest_first
 
 if TYPE_CHECKING:
-    from baton.outside.client_mcp import HandoffTools
+    from baton.client import HandoffTools
 
 _END_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
@@ -58,7 +58,7 @@ async def serve(
     The keys come from the environment, as the worker's do, and accepted handoffs are recorded in the same ledger. It
     does not speak TLS: put it behind a reverse proxy if other machines can reach it. Ctrl-C or SIGTERM stops it.
     """
-    service = _import_service("baton.outside.client_http", "outside serve", "codec")
+    serve_outside = _load("serve_outside", "outside serve", "codec")
     tokens_by_agent = _read_tokens(tokens)
     safeguards = _make_safeguards(session, ledger, name)
     client = await session.client()
@@ -66,7 +66,7 @@ async def serve(
     async with safeguards.opened() as opened:
         try:
             agents = OutsideAgents(client, opened.gate)
-            async with service.serve_outside(agents, tokens_by_agent, host=host, port=port) as url:
+            async with serve_outside(agents, tokens_by_agent, host=host, port=port) as url:
                 for number in (signal.SIGINT, signal.SIGTERM):
                     with contextlib.suppress(NotImplementedError):  # on Windows
                         loop.add_signal_handler(number, stopped.set)
@@ -92,7 +92,7 @@ async def mcp(
     environment, as the worker's do, and accepted handoffs are recorded in the same ledger. The end of its input,
     Ctrl-C or SIGTERM stops it; it then gives back what the agent still holds.
     """
-    server = _import_service("baton.outside.client_mcp", "mcp", "mcp")
+    make_tools, make_server = _load("HandoffTools", "mcp", "mcp"), _load("handoff_server", "mcp", "mcp")
     agent_name = agent or os.environ.get("BATON_AGENT")
     if not agent_name:
         raise typer.BadParameter("name the agent as pipelines do when they hand off to it", param_hint="--agent")
@@ -103,7 +103,7 @@ async def mcp(
     safeguards = _make_safeguards(session, ledger, name)
     client = await session.client()
     async with safeguards.opened() as opened:
-        tools: HandoffTools = server.HandoffTools(
+        tools: HandoffTools = make_tools(
             OutsideAgents(client, opened.gate),
             agent_name,
             holder or os.environ.get("BATON_HOLDER") or f"{current_user()}@{socket.gethostname()}:{os.getpid()}",
@@ -112,14 +112,15 @@ async def mcp(
         )
         with _leave_on_signals(tools):
             try:
-                await server.handoff_server(tools).run_stdio_async()
+                await make_server(tools).run_stdio_async()
             finally:
                 await tools.leave()
 
 
-def _import_service(module: str, name: str, extra: str) -> Any:
+def _load(service: str, name: str, extra: str) -> Any:
+    """Return a public name that needs an extra."""
     try:
-        return import_module(module)
+        return getattr(public, service)
     except ModuleNotFoundError as error:
         raise BatonError(f"`baton {name}` needs {error.name}: pip install 'temporal-baton[{extra}]'") from error
 

@@ -12,22 +12,21 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
+from baton import Keyring
 from baton.cli.ledger_sources import LedgerOption
 from baton.cli.ledger_sources import open_ledger as ledger_at
 from baton.cli.operations import fact_lines, operate
 from baton.cli.options import ExitCode
 from baton.cli.output import format_time, make_table, plain, stack
 from baton.cli.session import Session, YesOption, command, current_user
-from baton.keys.store_keyring import Keyring
-from baton.personal.store import Vault, VaultOptions
-from baton.personal.store_erasure import Erase
-from baton.personal.store_subjects import ERASED, REFUSED, Erasure, Place
+from baton.client import Erase, Erasure, Place, Vault, VaultOptions
 from baton.wire.json_values import has_lone_surrogate
 from baton.wire.text import quantity
 
 DEFAULT_VAULT = ".baton/vault.db"
 _PANEL = "Ledger"
 _MAX_TASKS = 20
+_ERASED = "ERASED"  # a status of `Erasure`
 
 SubjectArgument = Annotated[
     str,
@@ -180,10 +179,10 @@ def _render_places(pseudonym: str, places: list[Place]) -> RenderableType:
 
 def _render_report(report: Erasure) -> RenderableType:
     """Return the result of an erasure."""
-    if report.status == REFUSED:
+    if not report:
         reason = plain(f"  {report.why}", "bold") if report.why else None
         return stack(Text.assemble(("refused", "red"), plain(f": {report.subject} is under a legal hold")), reason)
-    if report.status != ERASED:
+    if report.status != _ERASED:
         return plain(f"the vault holds no data of {report.subject}; nothing was erased")
     keys, places = report.removed.get("keys", 0), report.removed.get("places", 0)
     when = f"already at {format_time(report.at)}, by request " if report.repeated else ""

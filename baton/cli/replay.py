@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import sys
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -12,24 +11,19 @@ from typing import Annotated, Any
 
 import typer
 from rich.text import Text
-from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
-from temporalio.worker import Plugin, Replayer
-from temporalio.workflow import NondeterminismError
+from temporalio.worker import Plugin
 
+from baton import BatonPlugin, WorkerParts
 from baton.cli.options import ExitCode, ForceOption, refuse_overwrite
 from baton.cli.output import plain
 from baton.cli.session import RunArgument, Session, Target, command
+from baton.client import Replayed, RunFilter, list_runs, replay_history
 from baton.codec.conversion import data_converter
-from baton.errors import BatonError, HistoryError
-from baton.pipelines.activity_context import WorkerParts
-from baton.plugin import BatonPlugin
-from baton.runs.client_events import decode_payloads
-from baton.runs.client_list import RunFilter, list_runs
+from baton.errors import BatonError
 from baton.wire.text import quantity
 from baton.worker import SettingError, collect_pipelines, with_submodules
 
-_CODE_FAULT = "the code "  # the prefix of problems that only other code can fix
 _DURABLE_MODULE = "baton.agents.pydantic_ai_durable"  # its pipelines only load with its worker plugin
 
 
@@ -38,11 +32,19 @@ class _Verdict:
     """The result of one history; `ended` is for runs that `--last` found closed, which new code does not affect."""
 
     source: str
-    pipeline: str
-    events: int
-    fits: bool
-    problem: str | None = None
+    replayed: Replayed
     ended: bool = False
+
+    @property
+    def fits(self) -> bool:
+        """Whether the code can continue the run."""
+        return self.replayed.problem is None
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        pipeline, events, problem = self.replayed.pipeline, self.replayed.events, self.replayed.problem
+        members = {"source": self.source, "pipeline": pipeline, "events": events, "fits": self.fits}
+        return {**members, "problem": problem, "ended": self.ended}
 
 
 @command
@@ -99,7 +101,7 @@ async def replay(
             verdict = await _replay(session, name, history, workflows)
             verdicts.append(replace(verdict, ended=name not in sources and newest[name]))
     if session.json:
-        session.write_json([vars(verdict) for verdict in verdicts])
+        session.write_json([verdict.to_json_object() for verdict in verdicts])
     else:
         _print(session, verdicts)
     if not all(verdict.fits or verdict.ended for verdict in verdicts):
@@ -201,57 +203,30 @@ async def _load_histories(session: Session, sources: list[str]) -> list[tuple[st
 def _load_file(file: Path) -> WorkflowHistory:
     try:
         history = WorkflowHistory.from_json(file.stem, json.loads(file.read_bytes()))
-        _start_attributes(history.events)
+        if not history.events[0].HasField("workflow_execution_started_event_attributes"):
+            raise ValueError("its first event does not start a workflow")
     except Exception as error:  # the parser raises errors of any type
         raise BatonError(f"{str(file)!r} is not an event history: {error or type(error).__name__}") from error
     return history
 
 
-def _start_attributes(events: Any) -> Any:
-    first: HistoryEvent = events[0]
-    if not first.HasField("workflow_execution_started_event_attributes"):
-        raise ValueError("its first event does not start a workflow")
-    return first.workflow_execution_started_event_attributes
-
-
 async def _replay(session: Session, name: str, history: WorkflowHistory, workflows: dict[str, type]) -> _Verdict:
-    pipeline = _start_attributes(history.events).workflow_type.name
-    length = len(history.events)
-    if pipeline not in workflows:
-        names = ", ".join(sorted(workflows))
-        return _Verdict(name, pipeline, length, False, f"no workflow {pipeline!r} in the modules; they have {names}")
-    try:  # a missing key or artifact is not a fault of the code
-        await decode_payloads(history.events, data_converter(session.artifacts, keyring=session.keyring))
-    except HistoryError as error:
-        return _Verdict(name, pipeline, length, False, f"it cannot be replayed: {error}")
     plugins: list[Plugin] = [BatonPlugin(WorkerParts(artifacts=session.artifacts), keyring=session.keyring)]
     if (durable := sys.modules.get(_DURABLE_MODULE)) is not None:  # loaded by a module with such an agent
         plugins.append(durable.DurableAgentsPlugin())
-    replayer = Replayer(workflows=list(workflows.values()), plugins=plugins, runtime=session.runtime)
-    result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
-    failure = result.replay_failure
-    if failure is None:
-        return _Verdict(name, pipeline, length, True)
-    return _Verdict(name, pipeline, length, False, _describe_failure(failure))
-
-
-def _describe_failure(failure: Exception) -> str:
-    """Return the message of a failure, without the SDK's wrapping."""
-    match = re.search(r'message: "((?:[^"\\]|\\.)*)"', str(failure))
-    message = match[1] if match else str(failure)
-    if isinstance(failure, NondeterminismError):
-        return f"{_CODE_FAULT}does not match the history: {message}"
-    return f"{_CODE_FAULT}fails: {message}"
+    converter = data_converter(session.artifacts, keyring=session.keyring)
+    replayed = await replay_history(history, workflows, plugins=plugins, converter=converter, runtime=session.runtime)
+    return _Verdict(name, replayed)
 
 
 def _print(session: Session, verdicts: list[_Verdict]) -> None:
     for verdict in verdicts:
         sign, style = ("✓", "green") if verdict.fits else ("✗", "yellow" if verdict.ended else "bold red")
-        about = f"  {verdict.pipeline}, {verdict.events} events"
+        about = f"  {verdict.replayed.pipeline}, {verdict.replayed.events} events"
         session.show(Text.assemble((f"{sign} ", style), plain(verdict.source, "bold"), (about, "dim")))
-        if verdict.problem:
-            session.show(plain(f"    {verdict.problem}", "red"))
-    misfits = [verdict for verdict in verdicts if (verdict.problem or "").startswith(_CODE_FAULT)]
+        if verdict.replayed.problem:
+            session.show(plain(f"    {verdict.replayed.problem}", "red"))
+    misfits = [verdict for verdict in verdicts if verdict.replayed.is_misfit]
     if ended := sum(verdict.ended for verdict in misfits):
         session.note(f"{quantity(ended, 'ended run')} would need other code only to be rolled back")
     if open_ := len(misfits) - ended:

@@ -31,9 +31,20 @@ from baton.cli.session import (
     resolve_user,
 )
 from baton.cli.show import format_spend, heading
-from baton.client import Cancel, CancelPreview, Pause, RollBack, RollbackPreview, RolledBackRun, Step, Unpause
+from baton.client import (
+    Cancel,
+    CancelPreview,
+    ListedRun,
+    Pause,
+    RollBack,
+    RollbackPreview,
+    RolledBackRun,
+    RunFilter,
+    Step,
+    Unpause,
+    list_runs,
+)
 from baton.errors import HistoryError, PipelineError
-from baton.runs.client_list import ListedRun, RunFilter, list_runs
 from baton.wire.text import quantity
 
 _MAX_SHOWN_STEPS = 12

@@ -28,7 +28,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton.cli.doctor import check_routing
+from baton import Baton, Budget, PipelineInput
 from baton.cli.operations import operate
 from baton.cli.options import OptionGroup, VerboseOption
 from baton.cli.output import Command, format_age, make_table, plain
@@ -47,15 +47,19 @@ from baton.cli.session import (
 )
 from baton.cli.summer_time import skipped_time, zone_of
 from baton.cli.watch import follow_to_the_end
-from baton.client import Fork, Start, StartPreview, server_now
-from baton.core.baton import AnyBaton, Baton
-from baton.core.budget import Budget
-from baton.core.messages import PipelineInput
+from baton.client import (
+    DEFAULT_TASK_QUEUE,
+    AnyBaton,
+    Fork,
+    RunStatus,
+    Start,
+    StartPreview,
+    check_routing,
+    server_now,
+    standing,
+    wait_for_first_answer,
+)
 from baton.errors import BatonError
-from baton.runs.client_connection import DEFAULT_TASK_QUEUE
-from baton.runs.client_follow import wait_for_first_answer
-from baton.runs.client_record import RunStatus
-from baton.runs.client_standing import suspension_sentence
 from baton.wire.text import describe_faults
 
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Follow it to its end.")]
@@ -164,7 +168,7 @@ async def run(
         session.note(unrouted.remedy or "")
     elif first and first.suspended:
         end = f"temporal workflow terminate --workflow-id {shlex.quote(handle.id)}"
-        session.note(f"the run does not begin. {suspension_sentence(first.suspended)} If it never will, end it: {end}")
+        session.note(f"the run does not begin. {standing(first).sentence} If it never will, end it: {end}")
     await _report(session, client, handle, pipeline, watch=watch)
     if first and first.status is RunStatus.FAILED:
         raise BatonError(f"it failed at once: {first.failure}{_misspelt_hint(start.baton)}")

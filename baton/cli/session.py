@@ -23,15 +23,12 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton.artifacts.store import ArtifactStore, open_store
+from baton import Keyring, open_store
 from baton.cli.options import ExitCode, GlobalOptions, expand_option_groups
 from baton.cli.output import json_text, make_console, plain
-from baton.client import Connection, connect
+from baton.client import ArtifactStore, ClientPlugin, Connection, connect, name_refusal
 from baton.codec.encryption import is_encryption_enabled
-from baton.core.people import name_refusal
 from baton.errors import BatonError, MalformedMessageError, ServerError, UnreadableRunError
-from baton.keys.store_keyring import Keyring
-from baton.runs.client_plugin import ClientPlugin
 from baton.wire.json_values import has_lone_surrogate, loads_strict
 from baton.wire.money import parse_amount
 

@@ -7,6 +7,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
+from baton import Baton, Spend, render
 from baton.cli.output import (
     STATUS_STYLES,
     Command,
@@ -19,15 +20,20 @@ from baton.cli.output import (
     stack,
 )
 from baton.cli.session import AtOption, RunArgument, Session, Target, command
-from baton.client import RunRecord, RunStatus, Step, StepStatus, read_run
-from baton.core.baton import Baton
-from baton.core.history import Spend
-from baton.core.questions import Question, verb_of
-from baton.core.rendering import render
-from baton.runs.client_changes import for_display
-from baton.runs.client_list import SUSPENDED
-from baton.runs.client_standing import standing, standings
-from baton.runs.client_waiting import Waits, waits
+from baton.client import (
+    SUSPENDED,
+    Question,
+    RunRecord,
+    RunStatus,
+    Step,
+    StepStatus,
+    Waits,
+    for_display,
+    read_run,
+    standing,
+    standings,
+    waits,
+)
 from baton.wire.money import format_usd
 from baton.wire.text import format_duration, quantity
 
@@ -132,11 +138,6 @@ def glyph(step: Step) -> Text:
     """Return the sign for a step's status; a denied approval has the sign of a failure."""
     denied = step.approved is False and step.status is StepStatus.DONE
     return GLYPHS[StepStatus.FAILED if denied else step.status]
-
-
-def verdict(step: Step) -> str:
-    """Return an approval's decision in one word."""
-    return "decided" if step.approved is None else "approved" if step.approved else "denied"
 
 
 def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
@@ -262,9 +263,7 @@ def decider_rows(question: Question) -> list[RenderableType]:
         rows.append(plain(f"  {people}{who}{', signed with their key (--key)' if question.proof else ''}", "dim"))
     for vote in question.votes:
         data = "" if vote.data is None else f" with {json_text(vote.data, lines=True)}"
-        rows.append(
-            plain(f"  {verb_of(vote.choice)} by {vote.who}{data}{f': {vote.why}' if vote.why else ''}", "green")
-        )
+        rows.append(plain(f"  {vote.verb} by {vote.who}{data}{f': {vote.why}' if vote.why else ''}", "green"))
     return rows
 
 

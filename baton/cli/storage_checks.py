@@ -1,61 +1,42 @@
-"""Checks of `baton doctor` on what a deployment keeps: artifacts, keys and the ledger."""
+"""Checks of `baton doctor` on what a deployment keeps: the artifact store, keys and the ledger."""
 
 import contextlib
 import os
-import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from temporalio.client import Client
 
-from baton.artifacts.store import (
-    ArtifactStore,
-    LocalArtifactStore,
-    MemoryArtifactStore,
-    not_found_error,
-)
+from baton import MemoryArtifactStore
 from baton.cli.ledger_sources import Keys, find_witness, ledger_name, ledger_place
 from baton.cli.session import KEYS_FOLDER
-from baton.codec.failures import causes
+from baton.client import (
+    AnchorFile,
+    ArtifactStore,
+    ChainHead,
+    Ledger,
+    LedgerContinuityError,
+    LedgerError,
+    LedgerKeysError,
+    LedgerOptions,
+    LocalArtifactStore,
+    RunFilter,
+    list_runs,
+    read_run,
+)
+from baton.client import CheckMark as Mark
+from baton.client import CheckResult as Finding
 from baton.errors import ArtifactError, BatonError, HistoryError
 from baton.keys.claims import HeadSigner
 from baton.keys.store_keyring import Keyring, KeyringError, Purpose, is_production
-from baton.ledger.chain import ChainHead
-from baton.ledger.records import LedgerContinuityError, LedgerError, LedgerKeysError
-from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_evidence import AnchorFile
-from baton.runs.client_executions import list_executions
-from baton.runs.client_list import RunFilter, list_runs
-from baton.runs.client_reader import read_run
 from baton.wire.text import quantity
 
 _PROBE_BYTES = 1_000_000
 _PROBE = b"baton doctor\n"
 _MIN_FREE_BYTES = 100_000_000
 _MAX_READ_RUNS = 5
-_MAX_OPEN_RUNS, _MAX_ARTIFACTS = 20, 500
-
-
-class Mark(StrEnum):
-    """The result of a check."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The finding of one check."""
-
-    check: str
-    mark: Mark
-    found: str
-    remedy: str | None = None
 
 
 async def check_store(location: str, open_store: Callable[[str], ArtifactStore]) -> Finding:
@@ -87,29 +68,6 @@ def write_problem(folder: Path) -> str | None:
     except OSError as error:
         return f"nothing can be written in {existing}: {error.strerror}"
     return None
-
-
-async def check_artifacts(client: Client, store: ArtifactStore | None) -> Finding:
-    """Check that the store has the artifacts of the newest open runs."""
-    check, known = "artifacts", set[str]()
-    if store is None or isinstance(store, MemoryArtifactStore):
-        return Finding(check, Mark.OK, "not checked: the store is in memory")
-    async for run in list_executions(client, "ExecutionStatus = 'Running'", most=_MAX_OPEN_RUNS):
-        try:
-            record = await read_run(client, run.id, run.run_id)
-            for ref in record.artifacts:
-                if ref.hash not in known and len(known) < _MAX_ARTIFACTS and not await store.has(ref.hash):
-                    raise not_found_error(ref.hash, f"{ref.id!r} of its baton")
-                known.add(ref.hash)
-        except (ArtifactError, HistoryError) as error:
-            lost = next((cause for cause in causes(error) if isinstance(cause, ArtifactError)), None)
-            if lost is None:  # of other keys, or of no pipeline
-                continue
-            remedy = f"the run waits or fails until then; or give it up: baton cancel {shlex.quote(run.id)} --why '…'"
-            return Finding(check, Mark.FAIL, f"{run.id!r} needs what the store does not have: {lost}", remedy)
-    return Finding(
-        check, Mark.OK, f"the store has the {len(known)} that open runs refer to" if known else "none in use"
-    )
 
 
 def check_keys(environment: Mapping[str, str]) -> Finding:

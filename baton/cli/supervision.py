@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from pathlib import Path
 
-from baton.artifacts.store import LocalArtifactStore, open_store
+from baton import open_store
 from baton.cli.session import Session
+from baton.client import LocalArtifactStore
 from baton.devserver import DevServer, DevServerOptions
 from baton.devserver.processes import bound_to_parent
 from baton.errors import BatonError

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import shlex
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Annotated, Any
 
@@ -13,17 +12,29 @@ from rich.text import Text
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from baton import HistoryEntry, StepKind
 from baton.cli.history import change_lines
 from baton.cli.output import FoldedPage, format_time, json_text, make_table, plain
 from baton.cli.session import RunArgument, Session, Target, command
-from baton.cli.show import glyph, heading, repair_hints, verdict, waits_card
-from baton.client import RunRecord, RunStatus, Step, StepStatus
-from baton.core.history import HistoryEntry, StepKind
-from baton.runs.client_changes import Before, changes, remarks, with_before
-from baton.runs.client_follow import Cursor, Followed, follow
-from baton.runs.client_news import News, NewsKind
-from baton.runs.client_standing import decision_commands, missing_sentence, suspension_sentence
-from baton.runs.client_waiting import Waits, waits
+from baton.cli.show import glyph, heading, repair_hints, waits_card
+from baton.client import (
+    Before,
+    Cursor,
+    Followed,
+    News,
+    NewsKind,
+    RunRecord,
+    RunStatus,
+    Step,
+    StepStatus,
+    Waits,
+    changes,
+    describe_news,
+    follow,
+    remarks,
+    waits,
+    with_before,
+)
 from baton.wire.text import elapsed, format_duration
 
 _REFRESH_PER_SECOND = 4
@@ -157,58 +168,11 @@ def news_lines(news: Sequence[News], run: RunRecord) -> Iterator[Text]:
         denied = piece.kind is NewsKind.STEP_DONE and piece.step is not None and piece.step.approved is False
         sign, style = _SIGNS[NewsKind.STEP_FAILED if denied else piece.kind]
         at = f"{format_time(piece.at, run.now)} "
-        yield Text.assemble((at, "dim"), (f"{sign} ", style), plain(_describe(piece, run)))
+        yield Text.assemble((at, "dim"), (f"{sign} ", style), plain(describe_news(piece, run)))
         for entry in piece.entries:
             if entry.kind is not StepKind.BRANCH:
                 lines = change_lines([*changes(entry, befores[id(entry)]), *remarks(entry)])
                 yield from (Text.assemble(" " * len(at), "  ", line) for line in lines)
-
-
-def _describe(news: News, run: RunRecord) -> str:
-    step = news.step
-    name = f"{step.seq} {step.name}" if step else ""
-    match news.kind:
-        case NewsKind.RUN_STARTED:
-            return f"{run.pipeline} {run.workflow_id}: {news.text}"
-        case NewsKind.RUN_SUSPENDED:
-            return suspension_sentence(news.text)
-        case NewsKind.WAITS_FOR_WORKER:
-            return missing_sentence(news.text)
-        case NewsKind.STEP_STARTED if step and step.kind is StepKind.APPROVAL:
-            asked = next((approval for approval in run.approvals if approval.seq == step.seq), None)
-            return f"{name}: waits for a decision ({decision_commands(run.workflow_id, step.name, asked)[0]})"
-        case NewsKind.STEP_STARTED:
-            return f"{name}: begins"
-        case NewsKind.STEP_REFUSED:
-            return f"{name}: refused, attempt {step.attempts if step else 0} begins: {news.text}"
-        case NewsKind.HANDOFF_WAITS:
-            why = f": {news.text}" if news.text else ""
-            return f"{name}: waits for a person (baton inbox show {shlex.quote(run.workflow_id)}){why}".lstrip(": ")
-        case NewsKind.STEP_DONE if step and step.kind is StepKind.APPROVAL:
-            approval = news.entries[-1]
-            return f"{name}: {verdict(step)} by {approval.by}{f': {approval.why}' if approval.why else ''}"
-        case NewsKind.STEP_DONE if step:
-            attempts = f", at attempt {step.attempts}" if step.attempts > 1 else ""
-            return f"{name}: done in {format_duration(elapsed(step.began, step.ended))}{attempts}"
-        case NewsKind.STEP_FAILED:
-            return f"{name}: failed: {news.text}" if news.text else f"{name}: the run ended before it did"
-        case NewsKind.STEP_UNDONE:
-            return f"{name}: undone"
-        case NewsKind.TAKEN_OVER:
-            return f"taken over: {news.text}"
-        case NewsKind.EDITED:
-            by = f" by {news.entries[-1].by}" if news.entries[-1].by else ""
-            return f"the baton was edited{by}"
-        case NewsKind.TEXT:
-            return f"{name}: {news.text}"
-        case NewsKind.TOOL_CALLED:
-            return f"{name}: calls {news.tool} {_shorten(news.text)}"
-        case NewsKind.TOOL_ANSWERED:
-            return f"{name}: {news.tool} answered {_shorten(news.text)}"
-        case NewsKind.STREAM_RESTARTED:
-            return f"{name}: begins again; its earlier output does not count"
-        case _:
-            return news.text
 
 
 class Page:
@@ -324,7 +288,7 @@ def _summarise(step: Step, entries: list[tuple[HistoryEntry, Before]]) -> Text:
     if step.failure and step.status is not StepStatus.DONE:
         return plain(step.failure, "red" if step.status is StepStatus.FAILED else "yellow")
     if step.kind is StepKind.APPROVAL:
-        decisions = [f"{verdict(step)} by {entry.by}{f': {entry.why}' if entry.why else ''}" for entry, _ in entries]
+        decisions = [f"{step.verdict} by {entry.by}{f': {entry.why}' if entry.why else ''}" for entry, _ in entries]
         return plain("; ".join(decisions), "italic")
     all_of_step = [change for entry, before in entries for change in changes(entry, before)]
     return Text("  ").join(change_lines(sorted(all_of_step, key=lambda change: change.sign == "-")))

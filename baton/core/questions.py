@@ -74,6 +74,11 @@ class Vote(CompactRecord):
     key: str | None = None
     signature: str | None = None
 
+    @property
+    def verb(self) -> str:
+        """What the person chose, as a past participle such as `approved`."""
+        return _verb_of(self.choice)
+
 
 class Answer(CompactRecord):
     """A person's answer to a question: the argument of the update and signal `answer`.
@@ -154,7 +159,7 @@ class Settled(CompactRecord):
     @property
     def verb(self) -> str:
         """What was done, as a past participle such as `approved`."""
-        return verb_of(self.choice)
+        return _verb_of(self.choice)
 
     @property
     def micro_usd(self) -> int:
@@ -268,7 +273,7 @@ class Question(CompactRecord):
             yield self.model_copy(update={"is_whole": False, **_cut(self, length)})
 
 
-def verb_of(choice: str) -> str:
+def _verb_of(choice: str) -> str:
     """Return a choice as a past participle, such as `approved`."""
     return _VERBS.get(choice, choice)
 

@@ -221,7 +221,7 @@ _SQLITE = "sqlite:///"
 _LIBPQ = re.compile(r"(.*\s)?(host|hostaddr|port|dbname|user|password|service)\s*=", re.IGNORECASE | re.DOTALL)
 
 
-def is_url(where: str) -> bool:
+def is_ledger_url(where: str) -> bool:
     """Return whether this is a database address, well-formed or not, and not a path."""
     return (_URL.match(where) or _LIBPQ.match(where)) is not None
 
@@ -229,7 +229,7 @@ def is_url(where: str) -> bool:
 def open_database(where: str | Path, *, create: bool = True) -> Database:
     """Return the database at a path or URL, without connecting."""
     url = str(where)
-    if isinstance(where, Path) or not is_url(url):
+    if isinstance(where, Path) or not is_ledger_url(url):
         return SqliteDatabase(Path(where), create=create)
     if url.startswith(_SQLITE):
         return SqliteDatabase(Path(url.removeprefix(_SQLITE)), create=create)
@@ -242,6 +242,27 @@ def open_database(where: str | Path, *, create: bool = True) -> Database:
         return database
     form = "the form 'host=… dbname=…'" if _LIBPQ.match(url) else repr(url.partition(":")[0])
     raise ValueError(f"a ledger is a file or postgresql://user:password@host/database; {form} is neither")
+
+
+async def migrate_ledger(where: str | Path, *, writer: str | None = None, keeper: str | None = None) -> None:
+    """Create or upgrade the tables of a ledger in Postgres, as their owner; repeating it has no effect.
+
+    Args:
+        where: `postgresql://user:password@host/database`.
+        writer: The workers' role: it may insert and select, and loses all other rights.
+        keeper: The role that makes checkpoints and archives, likewise.
+
+    Raises:
+        LedgerError: It is a file, which is migrated when it is opened; or the database cannot be reached or changed.
+        ValueError: It is not the address of a database, or a role cannot have these rights.
+    """
+    if isinstance(where, Path) or not is_ledger_url(where):
+        raise LedgerError(f"the ledger {str(where)!r} is a file, which is migrated when it is opened; name a database")
+    database = open_database(where)
+    try:
+        await migrate(database, writer=writer, keeper=keeper)
+    finally:
+        await database.close()
 
 
 HASH_AT = "SELECT record_hash FROM handoff_audit WHERE task_id = ? AND sequence = ?"

@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Annotated, Any, ParamSpec, Self, TypeVar
 
-from mcp.server import MCPServer
-from mcp.server.mcpserver import Context
-from mcp.server.mcpserver.exceptions import ToolError
+from baton.lazy import needs_extra
+
+with needs_extra("mcp", __name__):
+    from mcp.server import MCPServer
+    from mcp.server.mcpserver import Context
+    from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import BaseModel, Field, JsonValue, StringConstraints, ValidationError
 from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError
@@ -236,7 +239,15 @@ def _as_tool(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
 
 @dataclass
 class HandoffTools:
-    """The tools of one agent: each public method is a tool of the server."""
+    """The tools of one agent: each public method is a tool of the server. Needs the extra `mcp`.
+
+    Attributes:
+        agents: The moves of outside agents.
+        agent: The agent's name: it gets the handoffs to this name.
+        holder: Which one of its kind the agent is.
+        artifacts: The store of the work products that it reads and saves.
+        version: The agent's version, three numbers with dots.
+    """
 
     agents: OutsideAgents
     agent: str
@@ -482,7 +493,11 @@ class _Server(MCPServer):
 
 
 def handoff_server(tools: HandoffTools) -> MCPServer:
-    """Return the MCP server of an agent."""
+    """Return the MCP server of an agent, which `run_stdio_async` serves. Needs the extra `mcp`.
+
+    Args:
+        tools: The agent's tools; call their `leave` at the end, which gives back what the agent still holds.
+    """
     server = _Server(f"baton: {tools.agent}", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
     structured: tuple[Callable[..., Awaitable[Any]], ...] = (
         *(tools.list_mine, tools.claim, tools.accept, tools.save_artifact, tools.propose_patch, tools.propose_report),

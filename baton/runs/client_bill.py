@@ -57,7 +57,14 @@ async def read_charges(
     """Return the charges of all runs of the namespace, children and rolled-back runs included.
 
     Reads each run's own history, and counts each bill once. Runs that the server no longer has are missing.
-    ``unread`` is called with the workflow id of a run that cannot be read, and the reason.
+
+    Args:
+        client: A connected client.
+        since: Only charges since then.
+        unread: Called with the workflow id of a run that cannot be read, and the reason.
+
+    Raises:
+        temporalio.service.RPCError: The server does not answer, or the namespace lacks Baton's search attributes.
     """
     query = f"{ATTRIBUTE_PIPELINE} IS NOT NULL"
     if since is not None:
@@ -92,7 +99,12 @@ def _split_by_model(pipeline: str, bill: Bill) -> Iterator[Charged]:
 
 
 def sum_charges(charges: Iterable[Charged], by: GroupBy) -> dict[str, Spend]:
-    """Return the sum for each group: days in order, otherwise the highest cost first."""
+    """Return the sum for each group: days in order, otherwise the highest cost first.
+
+    Args:
+        charges: Those of `read_charges`.
+        by: What to group by.
+    """
     sums: dict[str, Spend] = {}
     for charge in charges:
         key: str = getattr(charge, by.value)
@@ -106,6 +118,13 @@ def read_export(file: Path, by: GroupBy) -> dict[str, Spend]:
 
     The file is CSV with a header, in the spelling of the large providers: `model` or `date`, a cost in US dollars,
     input and output tokens. Missing columns count as zero.
+
+    Args:
+        file: The export.
+        by: `GroupBy.MODEL` or `GroupBy.DAY`.
+
+    Raises:
+        BatonError: The file cannot be read, or has no such columns.
     """
     try:
         with file.open(newline="", encoding="utf-8-sig") as lines:
@@ -151,11 +170,49 @@ def _parse_number(row: dict[str, str | None], column: str | None, file: Path, li
     return number
 
 
-def pair_sums(recorded: dict[str, Spend], provider: dict[str, Spend]) -> list[tuple[str, Spend, Spend]]:
-    """Return both sums for each name; a model's dated name counts as the model, unless a run has the dated name."""
+@dataclass(frozen=True)
+class PairedSum:
+    """What runs were charged for a model or on a day, and what the provider's export says.
+
+    Attributes:
+        name: The model, or the day.
+        recorded: The sum of the runs' charges.
+        provider: The provider's sum.
+    """
+
+    name: str
+    recorded: Spend
+    provider: Spend
+
+    @property
+    def agrees(self) -> bool:
+        """Whether they differ by no more than a cent, or by no more than one percent.
+
+        Tokens are compared if the provider's export has no cost.
+        """
+        recorded, provider = self.recorded, self.provider
+        if provider.micro_usd:
+            return abs(recorded.micro_usd - provider.micro_usd) <= max(10_000, provider.micro_usd // 100)
+        return abs(_tokens(recorded) - _tokens(provider)) <= _tokens(provider) // 100
+
+
+def _tokens(spend: Spend) -> int:
+    return spend.prompt_tokens + spend.completion_tokens
+
+
+def pair_sums(recorded: dict[str, Spend], provider: dict[str, Spend]) -> list[PairedSum]:
+    """Return both sums for each name, by name.
+
+    A model's dated name counts as the model, unless a run has the dated name.
+
+    Args:
+        recorded: The sums of the runs' charges, of `sum_charges`.
+        provider: Those of the provider, of `read_export`.
+    """
     merged: dict[str, Spend] = {}
     for name, spend in provider.items():
         model = name if name in recorded else _DATED_NAME.sub("", name)
         model = model if model in recorded else name
         merged[model] = merged.get(model, Spend()) + spend
-    return [(name, recorded.get(name, Spend()), merged.get(name, Spend())) for name in sorted({**recorded, **merged})]
+    names = sorted({**recorded, **merged})
+    return [PairedSum(name, recorded.get(name, Spend()), merged.get(name, Spend())) for name in names]

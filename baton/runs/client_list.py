@@ -22,6 +22,7 @@ from baton.runs.client_executions import PAUSED, Execution, describe, list_execu
 from baton.wire.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK
 
 SUSPENDED = "SUSPENDED"
+"""The status of a run that cannot continue: its worker's code fails on it, or no worker can do its stage."""
 _MAX_CONCURRENT = 8
 _NEWEST_EVENTS = 40
 _STALLED = ("WAITING", "PENDING_HANDOFF", SUSPENDED)
@@ -115,13 +116,44 @@ class ListedRun:
 
 
 async def list_runs(client: Client, run_filter: RunFilter, limit: int) -> list[ListedRun]:
-    """Return the newest run of each workflow, open runs first, then the last to end."""
+    """Return the newest run of each workflow, open runs first, then the last to end.
+
+    Args:
+        client: A connected client.
+        run_filter: What the runs have in common.
+        limit: How many at most.
+
+    Raises:
+        BatonError: The namespace lacks Baton's search attributes, and the filter needs them.
+        temporalio.service.RPCError: The server does not answer.
+    """
     try:
         return await _list_newest(client, run_filter, run_filter.query(), limit)
     except RPCError as error:
         if error.status is not RPCStatusCode.INVALID_ARGUMENT or "Baton" not in error.message:
             raise
     return await _list_newest(client, run_filter, run_filter.query(labelled=False), limit)
+
+
+async def count_runs(client: Client, run_filter: RunFilter) -> int:
+    """Return how many runs match a filter, in the server's index.
+
+    A run that is to be `WAITING`, to have a `PENDING_HANDOFF` or to be `SUSPENDED` counts as the server labels it.
+
+    Args:
+        client: A connected client.
+        run_filter: What the runs have in common.
+
+    Raises:
+        BatonError: The namespace lacks Baton's search attributes, and the filter needs them.
+        temporalio.service.RPCError: The server does not answer.
+    """
+    try:
+        return (await client.count_workflows(run_filter.query())).count
+    except RPCError as error:
+        if error.status is not RPCStatusCode.INVALID_ARGUMENT or "Baton" not in error.message:
+            raise
+    return (await client.count_workflows(run_filter.query(labelled=False))).count
 
 
 async def _list_newest(client: Client, run_filter: RunFilter, query: str, limit: int) -> list[ListedRun]:

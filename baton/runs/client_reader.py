@@ -18,9 +18,31 @@ from baton.runs.client_clock import measured_skew
 from baton.runs.client_events import DecodedEvent, decode, split_at_tasks, time_of
 from baton.runs.client_executions import describe, history
 from baton.runs.client_fold import Fold
+from baton.runs.client_list import label_of
 from baton.runs.client_news import News, NewsKind, Reading, compare
 from baton.runs.client_record import RunRecord, StepStream
+from baton.wire.names import ATTRIBUTE_TASK
 from baton.wire.text import describe_faults
+
+
+async def find_task_id(client: Client, workflow_id: str, run_id: str | None = None) -> str | None:
+    """Return the task of a run, as the server indexes it, or else from its history; None if it has none.
+
+    Args:
+        client: A connected client.
+        workflow_id: The workflow.
+        run_id: The run; the newest by default.
+
+    Raises:
+        temporalio.service.RPCError: There is no such run.
+    """
+    task_id = label_of(await describe(client, workflow_id, run_id), ATTRIBUTE_TASK)
+    if task_id is not None:
+        return task_id
+    try:  # a client without Baton started it
+        return (await read_run(client, workflow_id, run_id)).task_id
+    except HistoryError:  # not a pipeline
+        return None
 
 
 async def read_run(client: Client, workflow_id: str, run_id: str | None = None) -> RunRecord:

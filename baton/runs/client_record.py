@@ -133,6 +133,11 @@ class Step:
     failure: str | None = None
     approved: bool | None = None
 
+    @property
+    def verdict(self) -> str:
+        """An approval's decision in one word; `decided` if it was about a handoff."""
+        return "decided" if self.approved is None else "approved" if self.approved else "denied"
+
 
 @dataclass(frozen=True)
 class Note:

@@ -14,8 +14,7 @@ from temporalio.client import Client
 from temporalio.common import VersioningBehavior
 
 from baton import WorkerParts, open_store
-from baton.cli.doctor import check_routing
-from baton.client import read_run, waits
+from baton.client import check_routing, read_run, waits
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import BatonPlugin

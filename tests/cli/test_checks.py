@@ -11,8 +11,10 @@ import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton import open_store
-from baton.cli.doctor import _await_finding, check_protection, check_settings
-from baton.cli.storage_checks import Finding, Mark, check_store
+from baton.cli.doctor import check_protection, check_settings
+from baton.cli.storage_checks import check_store
+from baton.client import CheckMark as Mark
+from baton.client import CheckResult, run_check
 
 
 class TestProtection:
@@ -114,10 +116,10 @@ class TestTheServersAnswers:
     async def test_the_remedy_fits_the_servers_error(self, status: RPCStatusCode, words: str) -> None:
         """A full disk of the server is not reported as missing permissions."""
 
-        async def asking() -> Finding:
+        async def asking() -> CheckResult:
             raise RPCError("shard status unknown", status, b"")
 
-        finding = await _await_finding("runs", asking())
+        finding = await run_check("runs", asking())
 
         assert (finding.mark, finding.found) == (Mark.FAIL, "shard status unknown")
         assert words in (finding.remedy or "")

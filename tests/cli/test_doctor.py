@@ -14,7 +14,15 @@ from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from baton import Baton, Pipeline, PipelineInput, WorkerParts, pipeline, stage
 from baton.artifacts.store import ArtifactStore
-from baton.cli.doctor import (
+from baton.cli.storage_checks import check_ledger_records
+from baton.client import CheckMark as Mark
+from baton.client import CheckResult
+from baton.devserver import DevServer
+from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.store import Ledger
+from baton.plugin import BatonPlugin
+from baton.runs import client_waiting
+from baton.runs.client_checks import (
     check_blocked_runs,
     check_namespace,
     check_other_queues,
@@ -22,12 +30,6 @@ from baton.cli.doctor import (
     check_waiting_runs,
     check_workers,
 )
-from baton.cli.storage_checks import Finding, Mark, check_ledger_records
-from baton.devserver import DevServer
-from baton.handoff.store_safeguards import Safeguards
-from baton.ledger.store import Ledger
-from baton.plugin import BatonPlugin
-from baton.runs import client_waiting
 from baton.testing import pipeline_worker
 from tests.pipelines.line_pipelines import Lines
 from tests.pipelines.line_stages import STAGES
@@ -49,7 +51,7 @@ async def splits(p: Pipeline) -> None:
     await p.stage(elsewhere, task_queue=str(p.params["later"]))
 
 
-async def seen(client: Client, queue: str) -> Finding:
+async def seen(client: Client, queue: str) -> CheckResult:
     """Return what is found once the worker's first poll has reached the server; the test's timeout bounds it."""
     while (finding := await check_workers(client, queue)).found.startswith("no worker"):  # noqa: ASYNC110 - it has to be asked
         await asyncio.sleep(0.1)

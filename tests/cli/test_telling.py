@@ -127,6 +127,7 @@ def test_every_kind_of_news_has_a_line() -> None:
     """What the run waits for, what a stage streams, what was undone and edited; long arguments are shortened."""
     run = decided_run()
     run.steps.append(step := Step(3, "write", StepKind.STAGE, StepStatus.RUNNING, AT, attempts=2))
+    asked = Step(4, "risk", StepKind.APPROVAL, StepStatus.DONE, AT, AT)  # about a handoff
     run.state.record_edit({"goal": "Log in"}, AT, "bob", "typo")
     edit = [run.state.entries[-1]]
     news = [
@@ -139,6 +140,7 @@ def test_every_kind_of_news_has_a_line() -> None:
             News(NewsKind.HANDOFF_WAITS, AT, "unsafe", step),
             "! 3 write: waits for a person (baton inbox show w): unsafe",
         ),
+        (News(NewsKind.STEP_DONE, AT, step=asked, entries=run.state.entries[:1]), "✓ 4 risk: decided by ann: seen"),
         (News(NewsKind.STEP_UNDONE, AT, step=step), "↺ 3 write: undone"),
         (News(NewsKind.TAKEN_OVER, AT, "2 steps of v"), "↷ taken over: 2 steps of v"),
         (News(NewsKind.EDITED, AT, entries=edit), "✎ the baton was edited by bob"),

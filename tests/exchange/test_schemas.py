@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from baton.cli.schema import SCHEMAS, schema_of
-from baton.client import Explanation
+from baton.client import SCHEMAS, Explanation, schema_of
 from baton.contract.records import HandoffContract, LeftOut, SessionEvent
 from baton.core import artifacts as artifacts
 from baton.core import baton, exhibits, history, messages, pending, questions

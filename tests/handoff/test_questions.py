@@ -11,9 +11,8 @@ from temporalio.client import Client, Interceptor, OutboundInterceptor, QueryWor
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from baton import Answer, Exhibit, Overview, PipelineError, PipelineInput
-from baton.cli.doctor import check_search_attributes
-from baton.cli.storage_checks import Mark
 from baton.client import (
+    CheckMark,
     Decide,
     PendingHandoff,
     Question,
@@ -31,6 +30,7 @@ from baton.devserver import DevServer, DevServerOptions
 from baton.handoff.relay import HandoffTerms
 from baton.plugin import BatonPlugin
 from baton.runs import client_waiting
+from baton.runs.client_checks import check_search_attributes
 from baton.testing import assert_replays, pipeline_worker
 from baton.wire.names import (
     ANSWER,
@@ -353,7 +353,7 @@ class TestMissingAttribute:
                 await decide(client, handle.id, await yes(client, own, "ann"))
                 await own.result()
 
-                assert (await check_search_attributes(client, fix=False)).mark is Mark.FAIL
+                assert (await check_search_attributes(client, fix=False)).mark is CheckMark.FAIL
                 assert (await check_search_attributes(client, fix=True)).found == f"added {ATTRIBUTE_UNTIL}"
                 other = await start(worker, asks_one)
                 [entry] = await listed(client, other)
@@ -364,7 +364,7 @@ class TestMissingAttribute:
         wrong = {**SEARCH_ATTRIBUTES, ATTRIBUTE_UNTIL: "Keyword"}
         async with DevServer(DevServerOptions(ui_port=None, search_attributes=wrong)) as server:
             finding = await check_search_attributes(await Client.connect(server.address), fix=True)
-        assert (finding.mark, f"{ATTRIBUTE_UNTIL} is to be Datetime" in finding.found) == (Mark.FAIL, True)
+        assert (finding.mark, f"{ATTRIBUTE_UNTIL} is to be Datetime" in finding.found) == (CheckMark.FAIL, True)
 
 
 def approval(form: dict[str, Any] | None = None, **members: Any) -> Question:

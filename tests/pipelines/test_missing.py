@@ -21,13 +21,12 @@ from typer.testing import CliRunner
 
 from baton import Baton, BatonPatch, ConfigurationError, Overview, PipelineInput, Safeguards, stage
 from baton.cli.app import make_app
-from baton.cli.doctor import check_blocked_runs, check_suspended_runs
-from baton.cli.storage_checks import Mark
-from baton.client import RunFilter, RunRecord, RunStatus, StepStatus, follow, list_runs, read_run, standing
+from baton.client import CheckMark, RunFilter, RunRecord, RunStatus, StepStatus, follow, list_runs, read_run, standing
 from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.pipelines.activity_worker import missing_part
+from baton.runs.client_checks import check_blocked_runs, check_suspended_runs
 from baton.runs.client_executions import describe
 from baton.testing import assert_replays, local_server, pipeline_worker
 from tests.chat_server import chat_server, completion
@@ -284,8 +283,8 @@ class TestShown:
                 card = standing(await read_run(client, handle.id))
 
         assert [(run.workflow_id, run.status) for run in listed] == [(handle.id, "SUSPENDED")]
-        assert (doctor.mark, doctor.found.startswith("1 run")) == (Mark.FAIL, True)
-        assert stopped.mark is Mark.FAIL
+        assert (doctor.mark, doctor.found.startswith("1 run")) == (CheckMark.FAIL, True)
+        assert stopped.mark is CheckMark.FAIL
         for view in (stopped.found, page, heard[0], " ".join(shown.output.split())):
             assert TOLD["stage"] in view, view
         assert "SUSPENDED" in shown.output

@@ -15,13 +15,12 @@ from typer.testing import CliRunner, Result
 
 from baton import BatonPlugin, PipelineInput
 from baton.cli.app import make_app
-from baton.cli.doctor import check_payloads
-from baton.cli.storage_checks import Mark
-from baton.client import read_run
+from baton.client import CheckMark, read_run
 from baton.core.pages import PAGE
 from baton.devserver import DevServer
 from baton.errors import UnreadableRunError
 from baton.handoff.store_safeguards import Safeguards
+from baton.runs.client_checks import check_payloads
 from baton.testing import local_server, pipeline_worker, run_pipeline
 from baton.wire.names import ATTRIBUTE_PIPELINE
 from tests.contract.contract_pipelines import Glances
@@ -161,4 +160,4 @@ async def test_everybody_elses_commands_go_on_and_name_the_run(
     for words in (["list", "--all"], ["inbox"]):
         assert (await command(own_server, *words)).exit_code == 0
     finding = await check_payloads(client)
-    assert (finding.mark, handle.id in finding.found) == (Mark.WARN, True)
+    assert (finding.mark, handle.id in finding.found) == (CheckMark.WARN, True)

@@ -14,13 +14,12 @@ from temporalio.client import Client
 
 from baton import Baton, BatonPatch, HistoryEntry, Outcome, WorkerParts, stage
 from baton.artifacts.store import MemoryArtifactStore
-from baton.cli.doctor import check_suspended_runs
 from baton.cli.show import heading, waits_card
-from baton.cli.storage_checks import Mark
-from baton.client import Decide, RunRecord, RunStatus, read_run
+from baton.client import CheckMark, Decide, RunRecord, RunStatus, read_run
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import BatonPlugin
+from baton.runs.client_checks import check_suspended_runs
 from baton.runs.client_follow import follow
 from baton.runs.client_list import RunFilter, list_runs
 from baton.runs.client_waiting import Waits, waits
@@ -102,7 +101,7 @@ class TestSuspended:
             doctor = await check_suspended_runs(client)
 
         assert run.status is RunStatus.RUNNING
-        assert (doctor.mark, doctor.found.startswith("1 run")) == (Mark.FAIL, True)
+        assert (doctor.mark, doctor.found.startswith("1 run")) == (CheckMark.FAIL, True)
         assert "Linear is not registered on this worker" in (run.suspended or "")
         assert run.to_json_object()["suspended"] == run.suspended
         assert run_waits.has_worker

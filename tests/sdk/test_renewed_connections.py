@@ -9,8 +9,8 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest
 from temporalio.client import Client
 
-from baton.cli.doctor import check_namespace, check_search_attributes
 from baton.devserver import DevServer, DevServerOptions
+from baton.runs.client_checks import check_namespace, check_search_attributes
 from baton.runs.client_waiting import describe_queue
 from tests.support.tampering import signal_raw
 
