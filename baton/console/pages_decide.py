@@ -357,10 +357,8 @@ async def check_patch(request: Request, fields: Mapping[str, str]) -> Response:
         patch = _parse_patch(fields.get("patch", ""))
     except ValueError as error:
         return JSONResponse({"findings": [str(error)]})
-    sources = get_sources(request)
-    run = await sources.run(workflow_id)
-    findings = await refused_patch(await sources.client(), run, patch, run.step(at) if at else None)
-    return JSONResponse({"findings": findings})
+    run = await get_sources(request).run(workflow_id)
+    return JSONResponse({"findings": refused_patch(run, patch, run.step(at) if at else None)})
 
 
 async def handoff_events(request: Request) -> Response:

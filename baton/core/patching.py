@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from pydantic import JsonValue, ValidationError
+from pydantic import Field, JsonValue, ValidationError
 
 from baton.core.baton import Baton, BatonPatch, BatonT
 from baton.core.stages import field_set
 from baton.core.verdict import MAX_FINDING_LENGTH, MAX_FINDINGS
 from baton.errors import PatchError
 from baton.wire.json_values import digest, find_excess
+from baton.wire.records import CompactRecord
 from baton.wire.text import list_faults
 
 
@@ -97,6 +98,25 @@ class PatchRules:
     freeze_goal: bool = False
     protected: frozenset[str] = frozenset()
     known_artifacts: Mapping[str, str] = field(default_factory=dict)
+
+
+class PublishedTerms(CompactRecord):
+    """What a pipeline's code says about its baton, in the run's history for readers that do not have the code.
+
+    Attributes:
+        fields: The initial values of the fields that `Baton` does not have.
+        freeze_goal: As in `PatchRules`.
+        protected: Likewise.
+    """
+
+    fields: dict[str, JsonValue] = Field(default_factory=dict)
+    freeze_goal: bool = False
+    protected: list[str] = Field(default_factory=list)
+
+    @property
+    def rules(self) -> PatchRules:
+        """The rules for patches."""
+        return PatchRules(self.freeze_goal, frozenset(self.protected))
 
 
 @dataclass(frozen=True)

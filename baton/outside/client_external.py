@@ -46,8 +46,8 @@ from baton.handoff.store_signing import open_sealed
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_keys import PublicKeys
 from baton.ledger.entries import run_name
-from baton.runs.client_executions import Execution, describe, is_unknown, list_executions, query_run
-from baton.runs.client_waiting import Asker
+from baton.outside.client_queries import Asker, is_unknown, query_run
+from baton.runs.client_executions import Execution, describe, list_executions
 from baton.wire.json_values import MAX_MESSAGE_VALUES, Json, find_excess
 from baton.wire.names import ATTRIBUTE_STATUS, HANDOFF
 

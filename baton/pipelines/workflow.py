@@ -50,7 +50,7 @@ from baton.pipelines.workflow_steps import (
     RunInput,
     Steps,
     publish,
-    publish_fields,
+    publish_terms,
     stage_results,
     workflow_type,
 )
@@ -71,8 +71,7 @@ class Pipeline:
     """A pipeline: the baton, the steps that change it, and the handlers for people and services.
 
     Construct it in the workflow's `@workflow.init`. It registers its own handlers: the queries `baton`,
-    `history`, `status`, `waiting`, `questions`, `check_patch` and `baton_details`, and the update and signal
-    `answer`.
+    `history`, `status`, `waiting`, `questions` and `baton_details`, and the update and signal `answer`.
     Control flow stays the workflow's own Python: ifs, loops and gathers.
 
     Attributes:
@@ -116,7 +115,7 @@ class Pipeline:
         self.task_id = self._run_input.task_id()
         self._strategies = {**DEFAULT_STRATEGIES, **(merge or {})}
         limits = continue_after or ContinueAfter()
-        publish_fields(self.state.initial)
+        publish_terms(self.state.initial, rules)
         self._account = BudgetAccount(start)
         self._handlers = RunHandlers(self.state, self.task_id, self._account)
         self._handlers.visibility.set_task(self.task_id)
@@ -127,15 +126,8 @@ class Pipeline:
         if contracts is not None:
             trace_id = find_trace_id(start, self.task_id)
             issuer = ContractIssuer(contracts, self.state, trace_id, self._handlers.metrics, start.tool_limits)
-        self._handoffs = HandoffCoordinator(
-            self._handlers,
-            self.state,
-            self._account,
-            self._run_input.relay(self.task_id, terms),
-            terms,
-            publish,
-            issuer,
-        )
+        relay = self._run_input.relay(self.task_id, terms)
+        self._handoffs = HandoffCoordinator(self._handlers, self.state, self._account, relay, terms, publish, issuer)
         self.carries: dict[str, Callable[[], JsonValue]] = {
             "operators": self._handlers.carried,
             "handoffs": self._handoffs.carried,

@@ -21,6 +21,7 @@ from baton.core.history import CANCELED_WITH_RUN, Outcome, StepKind
 from baton.core.messages import PipelineInput, StageResult, Waiting
 from baton.core.pages import PAGE, write_pages
 from baton.core.past import Heir, SealCheck
+from baton.core.patching import PatchRules, PublishedTerms
 from baton.core.state import PipelineState
 from baton.errors import PayloadTooLargeError, PipelineError, StageFailedError
 from baton.handoff.relay import HandoffTerms, Relay
@@ -28,7 +29,7 @@ from baton.handoff.workflow_coordinator import relay_for
 from baton.runtime.workflow_handlers import RunHandlers
 from baton.runtime.workflow_visibility import is_closed, upsert_memo
 from baton.wire.json_values import has_lone_surrogate
-from baton.wire.names import FIT, MEMO_FIELDS, MEMO_OUTCOME, SEALS
+from baton.wire.names import FIT, MEMO_OUTCOME, MEMO_TERMS, SEALS
 from baton.wire.records import Record
 from baton.wire.text import describe_faults, describe_recorded_faults, list_faults
 
@@ -193,12 +194,13 @@ def _heir_fault(heir: Heir | None, seal: SealCheck) -> str:
     return "" if heir.run_id in writers else "it was written for another run"
 
 
-def publish_fields(initial: Baton) -> None:
-    """Publish the baton's additional fields in the memo, for readers without its type."""
+def publish_terms(initial: Baton, rules: PatchRules) -> None:
+    """Publish the baton's additional fields and its rules in the memo, for readers without the pipeline's code."""
     members = initial.to_json_object()
     additional = {name: members[name] for name in members if name not in Baton.FIELDS}
-    if additional:
-        workflow.upsert_memo({MEMO_FIELDS: additional})
+    terms = PublishedTerms(fields=additional, freeze_goal=rules.freeze_goal, protected=sorted(rules.protected))
+    if terms != PublishedTerms():
+        workflow.upsert_memo({MEMO_TERMS: terms})
 
 
 _PATIENCE = timedelta(seconds=10)

@@ -10,7 +10,6 @@ from pydantic import JsonValue
 from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
 
 from baton.core.operations import Fact, Operation, Preview
-from baton.core.patching import patch_effect
 from baton.core.pending import FORMS, EditForm, HandoffAction, TopUpForm
 from baton.core.questions import APPROVE, DENY, Answer, Question, Settled
 from baton.errors import PipelineError
@@ -283,7 +282,7 @@ class Decide(Operation[DecidePreview, Settled | None]):
             except ValueError as error:
                 raise PipelineError(f"the answer does not fit: {error}") from None
             if isinstance(filled, EditForm):
-                patch_effect(run.baton, filled.patch, run.state.stage_rules())
+                run.check_patch(filled.patch)
             missing = question.handoff.missing_micro_usd
             if isinstance(filled, TopUpForm) and filled.micro_usd < missing:
                 more = format_usd(missing - filled.micro_usd)

@@ -22,9 +22,9 @@ from baton.handoff.records import Handoff
 from baton.wire.names import (
     ANSWER,
     HANDOFF_REFUSED,
-    MEMO_FIELDS,
     MEMO_OUTCOME,
     MEMO_QUESTIONS,
+    MEMO_TERMS,
     MEMO_UNDONE,
 )
 from baton.wire.records import Record
@@ -37,7 +37,7 @@ _SIGNALS = (
     "workflow_execution_signaled_event_attributes",
     "signal_external_workflow_execution_initiated_event_attributes",
 )
-_MEMBERS = (MEMO_OUTCOME, MEMO_QUESTIONS, MEMO_FIELDS, MEMO_UNDONE)  # never two in one event
+_MEMBERS = (MEMO_OUTCOME, MEMO_QUESTIONS, MEMO_TERMS, MEMO_UNDONE)  # never two in one event
 
 RecordT = TypeVar("RecordT", bound=Record)
 

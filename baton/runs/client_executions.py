@@ -1,4 +1,4 @@
-"""Describes, lists and queries runs, paused runs included.
+"""Describes and lists runs, paused runs included.
 
 The SDK does not know the status of a paused run: `describe` and `list_workflows` raise `ValueError`, which loses the
 whole list. So this module reads the server's responses itself.
@@ -8,8 +8,7 @@ import shlex
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.common.v1 import WorkflowExecution
@@ -21,12 +20,9 @@ from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionResponse,
     ListWorkflowExecutionsRequest,
 )
-from temporalio.client import Client, WorkflowHandle, WorkflowQueryFailedError
+from temporalio.client import Client
 from temporalio.common import TypedSearchAttributes
 from temporalio.converter import decode_typed_search_attributes
-from temporalio.exceptions import ApplicationError
-
-from baton.errors import HistoryError, PayloadError, PipelineError
 
 PAUSED = "PAUSED"
 _STATUS = "WORKFLOW_EXECUTION_STATUS_"
@@ -130,33 +126,6 @@ async def list_executions(
         remaining, token = remaining - len(answer.executions), answer.next_page_token
         if not token:
             return
-
-
-ANSWER_WITHIN = timedelta(seconds=2)
-"""The timeout of a query that is one of many, or whose answer is optional."""
-
-
-async def query_run(handle: WorkflowHandle[Any, Any], query: str, **options: Any) -> Any:
-    """Return a run's answer to a query."""
-    try:
-        return await handle.query(query, **options)
-    except (ApplicationError, PayloadError) as error:
-        why = error.message if isinstance(error, ApplicationError) else str(error)
-        raise HistoryError(
-            f"the answer of {handle.id!r} cannot be read: {why}. Its workers may run a newer release of Baton, or "
-            "have other keys"
-        ) from error
-    except ValueError as error:
-        if "WorkflowExecutionStatus" not in str(error):  # the SDK cannot parse the status of a paused run
-            raise
-        raise PipelineError(
-            f"{handle.id!r} is paused: nothing can be asked or decided until it is unpaused ({unpause(handle.id)})"
-        ) from error
-
-
-def is_unknown(query: str, error: WorkflowQueryFailedError) -> bool:
-    """Return whether a query failed because the run's code has no query of that name."""
-    return query in str(error)
 
 
 def unpause(workflow_id: str) -> str:

@@ -1,12 +1,11 @@
 """The fold of a run's events: one handler for each type of event."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent
 
@@ -16,6 +15,7 @@ from baton.core.baton import AnyBaton, Baton
 from baton.core.history import CompensationRecord, Outcome, Spend, StepKind, find_spend, find_top_up
 from baton.core.messages import Missing, PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.core.past import RollBacks
+from baton.core.patching import PublishedTerms
 from baton.core.questions import APPROVE, ASKED, DENY, OpenQuestions, Question, Settled
 from baton.core.state import PipelineState
 from baton.core.streaming import Streamed, decode_parts
@@ -44,7 +44,7 @@ from baton.runs.client_events import (
 )
 from baton.runs.client_news import Reading
 from baton.runs.client_record import Note, Reset, RunRecord, RunStatus, Step, StepStatus, StepStream
-from baton.wire.names import HANDOFF_CHUNK, MEMO_FIELDS, MEMO_QUESTIONS, ROLLED_BACK, WAIT_FOR_WORKER
+from baton.wire.names import HANDOFF_CHUNK, MEMO_QUESTIONS, MEMO_TERMS, ROLLED_BACK, WAIT_FOR_WORKER
 
 
 @dataclass(frozen=True)
@@ -104,17 +104,18 @@ class Fold:
         self._streams: dict[int, StepStream] = {}
         self._attempts: dict[int, int] = {}
         self._ended_streams: list[StepStream] = []
-        self._has_fields = False
-        self._begin({})
+        self._has_terms = False
+        self._begin(PublishedTerms())
 
-    def _begin(self, fields: Mapping[str, JsonValue]) -> None:
-        """Set the first baton, and restore the outcomes that the run started with."""
+    def _begin(self, terms: PublishedTerms) -> None:
+        """Set the first baton and the rules, and restore the outcomes that the run started with."""
         start = self.run.start
         try:
-            baton = start.model_copy(update={"baton": {**start.baton, **fields}}).first_baton(AnyBaton)
+            baton = start.model_copy(update={"baton": {**start.baton, **terms.fields}}).first_baton(AnyBaton)
         except ValidationError:
             baton = Baton(goal=_UNUSABLE)
         self.run.state = PipelineState(baton)
+        self.run.rules = terms.rules
         self._batons = [baton]
         for outcome in start.outcomes:
             self._restore(outcome, StepStatus.TAKEN_OVER)
@@ -411,10 +412,10 @@ class Fold:
 
     def _memo(self, event: HistoryEvent, text: bytes | None) -> None:
         fields = event.workflow_properties_modified_event_attributes.upserted_memo.fields
-        if MEMO_FIELDS in fields:
-            if not self._has_fields:
-                self._has_fields = True
-                self._begin(json.loads(text or b"{}"))
+        if MEMO_TERMS in fields:
+            if not self._has_terms and (terms := parse_record(PublishedTerms, text)):
+                self._has_terms = True
+                self._begin(terms)
             return
         if MEMO_QUESTIONS in fields:
             published = parse_record(OpenQuestions, text)

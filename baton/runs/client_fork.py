@@ -14,7 +14,6 @@ from temporalio.client import (
     WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
-    WorkflowQueryFailedError,
 )
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
@@ -26,16 +25,14 @@ from baton.core.messages import Origin, PipelineInput
 from baton.core.operations import Fact, Operation, Preview
 from baton.core.pages import write_pages
 from baton.core.past import Heir
-from baton.core.patching import patch_effect
 from baton.core.state import PipelineState
 from baton.errors import HistoryError, PatchError, PipelineError
 from baton.personal.records import merge_payloads
-from baton.runs.client_executions import ANSWER_WITHIN, describe, query_run
+from baton.runs.client_executions import describe
 from baton.runs.client_reader import read_run
 from baton.runs.client_record import RunRecord, Step
-from baton.runs.client_waiting import has_pollers, pinned_build
+from baton.runs.client_waiting import has_pollers
 from baton.wire.json_values import Json
-from baton.wire.names import QUERY_CHECK_PATCH
 from baton.wire.text import quantity
 
 
@@ -72,9 +69,9 @@ class Fork(Operation[ForkPreview, WorkflowHandle[Any, Any]]):
     Workers with safeguards take such a past only under a seal, so the client needs the deployment's keys.
 
     `preview` and `commit` raise `HistoryError` if there is no such step, and `PatchError` if the patch does not fit the
-    baton. `commit` also raises `PatchError` if a worker reports that the patch breaks a rule of the pipeline (nothing
-    was started), and `PipelineError` if the name in ``by`` has control characters (likewise) or the code does not fit
-    the recorded outcomes (the new run is suspended).
+    baton or breaks a rule of the pipeline, as the old run's history has them. `commit` also raises `PipelineError` if
+    the name in ``by`` has control characters (nothing was started), or the code does not fit the recorded outcomes or
+    refuses the patch (the new run is suspended, or has failed).
 
     Attributes:
         client: A connected client.
@@ -117,17 +114,11 @@ class Fork(Operation[ForkPreview, WorkflowHandle[Any, Any]]):
             )
         start = forked_input(run, preview.step, patch=patch, by=by, why=why, source=preview.source)
         execution = await describe(client, self.workflow_id, self.run_id)
-        same_workers = self.task_queue in (None, execution.task_queue) and pinned_build(execution) is None
-        # Other workers may have code with other rules.
-        if patch is not None and same_workers and await has_pollers(client, execution.task_queue):
-            baton = _restore_outcomes(run, start.recorded()).baton.to_json_object()
-            if findings := await _ask_code(client, run, baton, patch):
-                raise PatchError(findings)
         queue = self.task_queue or execution.task_queue
         new_id = self.new_id or f"{self.workflow_id}-fork-{uuid4().hex[:8]}"
         start = start.model_copy(update={"heir": Heir(namespace=client.namespace, workflow_id=new_id)})
         handle: WorkflowHandle[Any, Any] = await client.start_workflow(run.pipeline, start, id=new_id, task_queue=queue)
-        if start.recorded_count and await has_pollers(client, queue):
+        if (start.recorded_count or patch is not None) and await has_pollers(client, queue):
             await _check_outcomes_fit(client, handle)
         return handle
 
@@ -177,13 +168,15 @@ def _consequences(preview: ForkPreview) -> list[Fact]:
     ]
 
 
+_ANSWERED_WITHIN = 2.0  # seconds, in which a new run has begun
+_REFUSALS = (PipelineError.__name__, PatchError.__name__)
 _TASK_ENDS = ("workflow_task_completed_event_attributes", "workflow_task_failed_event_attributes")
 
 
 async def _check_outcomes_fit(client: Client, handle: WorkflowHandle[Any, Any]) -> None:
     """Raise if a fork cannot begin: the code does not fit the recorded outcomes, or its input is unusable."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(ANSWER_WITHIN.total_seconds()):
+        async with asyncio.timeout(_ANSWERED_WITHIN):
             async for event in handle.fetch_history_events(wait_new_event=True):
                 if event.WhichOneof("attributes") in _TASK_ENDS:
                     break
@@ -196,43 +189,26 @@ async def _check_outcomes_fit(client: Client, handle: WorkflowHandle[Any, Any]) 
     try:
         await handle.result()
     except WorkflowFailureError as error:
-        if isinstance(error.cause, ApplicationError) and error.cause.type == PipelineError.__name__:
+        if isinstance(error.cause, ApplicationError) and error.cause.type in _REFUSALS:
             raise PipelineError(f"the fork {handle.id} failed at once: {error.cause.message}") from None
 
 
-async def refused_patch(client: Client, run: RunRecord, patch: Mapping[str, Json], at: Step | None = None) -> list[str]:
-    """Return why a patch of a run's baton would be refused, a sentence each; nothing is changed.
+def refused_patch(run: RunRecord, patch: Mapping[str, Json], at: Step | None = None) -> list[str]:
+    """Return why a patch of a run's baton would be refused, a sentence each; no worker is needed.
 
-    Only the pipeline's code knows the protected fields; if no worker answers, only the rules in the history apply.
+    The rules are those that the pipeline's code published when the run began. What its own type of baton demands of
+    the fields that `Baton` does not have, only the code knows: it checks such a patch again, and refuses it.
 
     Args:
-        client: A connected client.
         run: The run.
         patch: The patch.
         at: The step before which a fork would apply it; by default the current baton is checked.
     """
-    state = run.state if at is None else _restore_outcomes(run, _outcomes_before(run, at))
     try:
-        patch_effect(state.baton, patch, state.stage_rules())
+        run.check_patch(patch, None if at is None else _restore_outcomes(run, _outcomes_before(run, at)))
     except PatchError as error:
         return error.findings
-    return await _ask_code(client, run, state.baton.to_json_object(), patch)
-
-
-async def _ask_code(client: Client, run: RunRecord, baton: dict[str, Any], patch: Mapping[str, Json]) -> list[str]:
-    """Ask a worker why the pipeline refuses a patch; return no findings if none answers."""
-    handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
-    try:
-        findings: list[str] = await query_run(
-            handle,
-            QUERY_CHECK_PATCH,
-            args=[baton, dict(patch)],
-            result_type=list[str],
-            rpc_timeout=ANSWER_WITHIN,
-        )
-    except (WorkflowQueryFailedError, RPCError, PipelineError, HistoryError):
-        return []
-    return findings
+    return []
 
 
 async def _find_executing_run(client: Client, run: RunRecord, step: Step) -> RunRecord:
@@ -287,7 +263,7 @@ def forked_input(
     outcomes = [outcome.model_copy(update={"order": order}) for order, outcome in enumerate(kept_outcomes)]
     if patch is not None:
         state = _restore_outcomes(run, outcomes)
-        patch_effect(state.baton, patch, state.stage_rules())
+        run.check_patch(patch, state)
     executed_in = source or run
     bills = [bill for bill in executed_in.bills if bill.seq < step.seq]
     topped_up = executed_in.topped_up_by(step.reset_event or executed_in.last_event)

@@ -1,7 +1,7 @@
 """The record of a run, rebuilt from its event history: steps, batons, decisions, streams, its end."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -16,6 +16,7 @@ from baton.core.artifacts import ArtifactRef
 from baton.core.baton import Baton
 from baton.core.history import HistoryEntry, Spend, StepKind, snapshots
 from baton.core.messages import PipelineInput, PipelineResult, PromptPart, StageInput, StageReturn
+from baton.core.patching import PatchRules, patch_effect
 from baton.core.questions import Question, Settled
 from baton.core.state import PipelineState
 from baton.core.streaming import Streamed
@@ -209,6 +210,7 @@ class RunRecord:
             also before the outcome is recorded.
         chunks: The sealed chunks of streamed handoffs that it received by signal, in order.
         streams: The output of its stages that stream.
+        rules: The rules for patches that its code published.
     """
 
     workflow_id: str
@@ -250,6 +252,7 @@ class RunRecord:
     top_ups: list[tuple[int, int]] = field(default_factory=list)
     chunks: list[bytes] = field(default_factory=list)
     streams: list[StepStream] = field(default_factory=list)
+    rules: PatchRules = field(default_factory=PatchRules)
 
     @property
     def baton(self) -> Baton:
@@ -422,6 +425,22 @@ class RunRecord:
             return "now" if self.ended is None else "at the end", self.baton
         step = self.step(name)
         return f"after step {step.seq} {step.name}", self.baton_after(step)
+
+    def check_patch(self, patch: Mapping[str, JsonValue], state: PipelineState | None = None) -> None:
+        """Check a patch by the rules of every baton, and those that the pipeline's code published.
+
+        Args:
+            patch: The patch.
+            state: The state to which it would be applied; the current one by default.
+
+        Raises:
+            PatchError: It would be refused.
+        """
+        state = self.state if state is None else state
+        own = self.rules
+        patch_effect(
+            state.baton, patch, replace(state.stage_rules(), freeze_goal=own.freeze_goal, protected=own.protected)
+        )
 
     def took_over(self, step: Step) -> bool:
         """Return whether the run was started with the step's outcome."""

@@ -3,11 +3,10 @@
 import asyncio
 import re
 import shlex
-import time
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.deployment.v1 import WorkerDeploymentOptions, WorkerDeploymentVersion
@@ -16,7 +15,7 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
-from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.client import Client, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.core.history import StepKind
@@ -24,7 +23,7 @@ from baton.core.questions import Question
 from baton.errors import PipelineError
 from baton.runs.client_clock import server_now
 from baton.runs.client_events import failure_text
-from baton.runs.client_executions import ANSWER_WITHIN, Execution, Pause, describe, is_unknown, query_run, unpause
+from baton.runs.client_executions import Execution, Pause, describe, unpause
 from baton.runs.client_list import label_of, status_of
 from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus
 from baton.wire.names import WAIT_FOR_WORKER
@@ -362,47 +361,3 @@ def no_worker_error(task_queue: str, build: Build | None = None) -> NoAnswerErro
     return NoAnswerError(
         f"no worker{of_build} polls task queue {task_queue!r}, so nothing was decided. Start one and decide again"
     )
-
-
-_MAX_CONCURRENT = 8
-_SILENT_FOR_SECONDS = 10.0
-
-
-class Asker:
-    """Queries many runs, a few concurrently; skips a task queue without answers for a while."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._turn = asyncio.Semaphore(_MAX_CONCURRENT)
-        self._silent: dict[str, float] = {}
-
-    async def ask(self, run: Execution, query: str, of: type[Any]) -> list[Any] | None:
-        """Return a run's answer to a query whose result is a list; None if there is none."""
-        async with self._turn:
-            if self._silent.get(run.task_queue, 0.0) > time.monotonic():
-                return None
-            if not await has_pollers(self._client, run.task_queue):
-                self._silence(run)
-                return None
-            handle = self._client.get_workflow_handle(run.id, run_id=run.run_id)
-            try:
-                answer: list[Any] = await query_run(handle, query, result_type=list[of], rpc_timeout=ANSWER_WITHIN)  # type: ignore[valid-type]
-            except WorkflowQueryFailedError as error:
-                return [] if is_unknown(query, error) else None
-            except PipelineError:
-                return None
-            except RPCError as error:
-                match error.status:
-                    case RPCStatusCode.NOT_FOUND:  # it ended meanwhile
-                        return []
-                    case RPCStatusCode.FAILED_PRECONDITION:  # only this run cannot be queried: its code fails
-                        return None
-                    case RPCStatusCode.CANCELLED | RPCStatusCode.DEADLINE_EXCEEDED:
-                        self._silence(run)
-                        return None
-                    case _:
-                        raise
-            return answer
-
-    def _silence(self, run: Execution) -> None:
-        self._silent[run.task_queue] = time.monotonic() + _SILENT_FOR_SECONDS

@@ -15,9 +15,8 @@ from temporalio.exceptions import ActivityError
 from baton.budget.workflow import BudgetAccount
 from baton.core.messages import Overview, PipelineInput, Waiting
 from baton.core.past import RollBacks, RolledBack
-from baton.core.patching import patch_effect
 from baton.core.state import PipelineState
-from baton.errors import PatchError, StageFailedError
+from baton.errors import StageFailedError
 from baton.runtime.questions import ApprovedStages
 from baton.runtime.workflow_questions import QuestionBoard
 from baton.runtime.workflow_visibility import Visibility, untyped_handler
@@ -25,7 +24,6 @@ from baton.telemetry.metrics import ROLLBACKS, Metrics
 from baton.wire.names import (
     FIRST_SEED,
     QUERY_BATON,
-    QUERY_CHECK_PATCH,
     QUERY_DETAILS,
     QUERY_HISTORY,
     QUERY_STATUS,
@@ -93,7 +91,6 @@ class RunHandlers:
         workflow.set_query_handler(QUERY_BATON, untyped_handler(self._on_baton))
         workflow.set_query_handler(QUERY_HISTORY, untyped_handler(self._on_history))
         workflow.set_query_handler(QUERY_STATUS, untyped_handler(self._on_status))
-        workflow.set_query_handler(QUERY_CHECK_PATCH, untyped_handler(self._on_check_patch))
         workflow.set_query_handler(QUERY_WAITING, untyped_handler(self._on_waiting))
         workflow.set_query_handler(QUERY_DETAILS, untyped_handler(self._on_details))
 
@@ -176,14 +173,6 @@ class RunHandlers:
     def _on_waiting(self) -> list[Waiting]:
         """The steps in progress, approvals included, with their deadlines."""
         return self.waiting()
-
-    def _on_check_patch(self, baton: Any, patch: Any) -> list[str]:
-        """The findings against a ``patch`` of a ``baton``, by the pipeline's rules and type: one sentence each."""
-        try:
-            patch_effect(type(self._state.initial).model_validate(baton), patch, self._state.rules)
-        except PatchError as error:
-            return error.findings
-        return []
 
     def _on_details(self) -> str:
         """The run's details as Markdown: status, baton, and the events to roll back to."""

@@ -369,6 +369,12 @@ class TestFloors:
         assert reasons == contract["rooms"]
         assert len(reasons) <= MAX_ROOMS_OF_FACES
 
+    def test_no_face_and_no_reader_sends_a_query(self) -> None:
+        """A query waits for a worker; what people see and decide about is in histories and memos."""
+        queries = re.compile(r"\bQUERY_|\.query\(\"")
+
+        assert lines_that_match(queries, committed("baton/cli/*.py", "baton/console/*.py", "baton/runs/*.py")) == []
+
     def test_the_picture_is_the_contract(self) -> None:
         """Whoever reads the architecture sees what is checked; `python tools/floors.py` draws it."""
         page = floors.PAGE.read_text(encoding="utf-8")

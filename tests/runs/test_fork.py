@@ -13,11 +13,22 @@ from baton.client import fork, forked_input, read_run, refused_patch
 from baton.core.budget import Budget
 from baton.core.history import StepKind
 from baton.core.messages import PipelineInput, PipelineResult
-from baton.errors import HistoryError, PatchError
+from baton.errors import HistoryError, PatchError, PipelineError
 from baton.runs.client_record import StepStatus
 from baton.testing import pipeline_worker, run_pipeline
 from tests.pipelines.mishaps import Answers, FallsBack
-from tests.pipelines.pipelines import PIPELINES, Discusses, FansOut, Gated, Linear, Long, Parent, ThreeLines, Together
+from tests.pipelines.pipelines import (
+    PIPELINES,
+    Audited,
+    Discusses,
+    FansOut,
+    Gated,
+    Linear,
+    Long,
+    Parent,
+    ThreeLines,
+    Together,
+)
 from tests.pipelines.stages import EXECUTED, GATES, STAGES
 from tests.support import (
     GOAL,
@@ -193,7 +204,7 @@ class TestEdit:
     async def test_an_edit_that_breaks_a_rule_of_the_pipeline_starts_nothing(
         self, client: Client, worker: Worker, patch: Any, refused: str
     ) -> None:
-        """Only its code knows the rule: a worker is asked, because the history does not have it."""
+        """The run's history has the rules that its code published."""
         rules: Any = {"protected": ["constraints"], "freeze_goal": True, "answers": [{}]}
         start_input = PipelineInput(goal=GOAL, baton={"constraints": ["No new service"]}, params=rules)
         original = await run_pipeline(worker, Answers.run, start_input)
@@ -202,24 +213,36 @@ class TestEdit:
             await fork_at(client, original.handle, "answer", patch=patch, new_id="never-started")
         with pytest.raises(RPCError):
             await client.get_workflow_handle("never-started").describe()
-        [finding] = await refused_patch(client, original.record, patch, original.record.step("answer"))
+        [finding] = refused_patch(original.record, patch, original.record.step("answer"))
         assert re.match(refused, finding)
         fits = {"constraints": ["No new service", "Cheap"]}
-        assert await refused_patch(client, original.record, fits) == []
-        assert "only grows" in (await refused_patch(client, original.record, {"decision_log": None}))[0]
+        assert refused_patch(original.record, fits) == []
+        assert "only grows" in refused_patch(original.record, {"decision_log": None})[0]
         handle = await fork_at(client, original.handle, "answer", patch=fits)
         assert (await handle.result())["baton"]["constraints"] == ["No new service", "Cheap"]
 
-    async def test_an_edit_is_accepted_if_no_worker_knows_the_rules(self, client: Client, worker: Worker) -> None:
-        """The new run refuses it once a worker is there."""
+    async def test_what_the_pipelines_own_fields_demand_is_refused_by_the_new_run(
+        self, client: Client, worker: Worker
+    ) -> None:
+        """Only its code knows their types; the fork says why the run failed before its first stage."""
+        original = await run_pipeline(worker, Audited.run, PipelineInput(goal=GOAL))
+        patch: Any = {"risks": {"delay": "grave"}}
+
+        assert refused_patch(original.record, patch) == []
+        for at in ("plan", "3"):
+            with pytest.raises(PipelineError, match=r"failed at once: .*risks"):
+                await fork_at(client, original.handle, at, patch=patch, new_id=f"refused-at-{at}")
+            assert (await read_run(client, f"refused-at-{at}")).accepted == []
+
+    async def test_a_rule_of_the_pipeline_holds_while_no_worker_is_there(self, client: Client) -> None:
+        """Nothing is asked of a worker."""
         rules: Any = {"protected": ["constraints"], "answers": [{}]}
         start_input = PipelineInput(goal=GOAL, baton={"constraints": ["No new service"]}, params=rules)
         async with pipeline_worker(client, PIPELINES, STAGES) as other_worker:
             original = await run_pipeline(other_worker, Answers.run, start_input)
-        handle = await fork_at(client, original.handle, "answer", patch={"constraints": ["Cheap"]})
 
-        assert (await handle.describe()).task_queue == other_worker.task_queue
-        await handle.terminate()
+        with pytest.raises(PatchError, match="constraints: is protected"):
+            await fork_at(client, original.handle, "answer", patch={"constraints": ["Cheap"]})
 
 
 class TestSteps:
