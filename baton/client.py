@@ -110,6 +110,9 @@ if TYPE_CHECKING:
     from baton.runs.client_handoffs import read_handoffs as read_handoffs
     from baton.runs.client_handoffs import text_at as text_at
     from baton.runs.client_handoffs import without_envelope as without_envelope
+    from baton.runs.client_heads import RecordedHeads as RecordedHeads
+    from baton.runs.client_heads import parse_anchors as parse_anchors
+    from baton.runs.client_heads import read_heads as read_heads
     from baton.runs.client_inbox import InboxPage as InboxPage
     from baton.runs.client_inbox import WaitingQuestion as WaitingQuestion
     from baton.runs.client_inbox import inbox as inbox

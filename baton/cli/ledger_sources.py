@@ -1,6 +1,5 @@
 """The inputs of `baton audit`: the ledger, the keys, and the anchors outside the ledger."""
 
-import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from temporalio.client import Client
 from temporalio.service import RPCError
 
 from baton.cli.session import KEYS_FOLDER, Session, Target
@@ -21,14 +19,13 @@ from baton.client import (
     Ledger,
     LedgerError,
     LedgerOptions,
-    ListedRun,
-    RunFilter,
     find_task_id,
     is_ledger_url,
-    list_runs,
+    parse_anchors,
     read_run,
 )
-from baton.errors import BatonError, HistoryError, ServerError, UnreadableRunError
+from baton.client import read_heads as read_recorded_heads
+from baton.errors import BatonError, ServerError, UnreadableRunError
 from baton.keys.claims import HeadSigner
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_keys import PublicKeys
@@ -41,8 +38,6 @@ DEFAULT_WITNESS = ".baton/witness.jsonl"
 """The witness file of the worker of `baton dev`."""
 
 _PANEL = "Ledger"
-_MAX_RUNS = 100_000
-_MAX_CONCURRENT = 8  # histories
 _MAX_NAMED_RUNS = 5
 
 LedgerOption = Annotated[
@@ -217,40 +212,23 @@ def find_witness(anchors: Path | None) -> Path | None:
 
 
 async def read_heads(session: Session, ledger: str, task_id: str | None = None) -> Anchors:
-    """Return the heads in the histories of all runs on the server, or of one task's runs."""
+    """Return the heads in the histories of all runs, or of one task's runs; note what was not compared."""
     try:
         client = await session.client()
-        runs = await list_runs(client, RunFilter(task=task_id, children=True), _MAX_RUNS)
-        with session.progress(f"reading the histories of {quantity(len(runs), 'run')}"):
-            semaphore = asyncio.Semaphore(_MAX_CONCURRENT)
-            results = await asyncio.gather(*(_read_listed_heads(client, run, ledger, semaphore) for run in runs))
+        with session.progress("reading the histories of runs"):
+            found = await read_recorded_heads(client, ledger, task_id)
     except (BatonError, RPCError) as error:
         reason = "no server answers" if isinstance(error, ServerError) else str(error)
         session.note(f"{reason}, so the heads in the histories of runs were not compared")
         return Anchors()
-    if len(runs) == _MAX_RUNS:
-        session.note(f"only the heads in the histories of the newest {_MAX_RUNS:,} runs were compared")
-    unread = [(run, result) for run, result in zip(runs, results, strict=True) if isinstance(result, BatonError)]
-    for run, why in unread[:_MAX_NAMED_RUNS]:
-        session.note(f"the heads in the history of run {run.workflow_id!r} were not compared: {why}")
-    if unread[_MAX_NAMED_RUNS:]:
-        session.note(f"and those of {quantity(len(unread) - _MAX_NAMED_RUNS, 'run')} more")
-    malformed = tuple(run.workflow_id for run, why in unread if isinstance(why, UnreadableRunError))
-    return Anchors(tuple(head for heads in results if isinstance(heads, list) for head in heads), malformed=malformed)
-
-
-async def _read_listed_heads(
-    client: Client, run: ListedRun, ledger: str, semaphore: asyncio.Semaphore
-) -> list[ChainHead] | BatonError:
-    async with semaphore:
-        try:
-            record = await read_run(client, run.workflow_id, run.run_id)
-            task_id = record.task_id or run.task_id
-            return parse_anchors(ledger, task_id, record.anchors) if task_id is not None else []
-        except BatonError as error:
-            if isinstance(error, UnreadableRunError) or not isinstance(error, HistoryError):
-                return error  # malformed, encrypted with other keys, or with malformed anchors
-            return []  # not a pipeline, or already deleted
+    if found.is_partial:
+        session.note(f"only the heads in the histories of the newest {found.runs:,} runs were compared")
+    for workflow_id, why in found.unread[:_MAX_NAMED_RUNS]:
+        session.note(f"the heads in the history of run {workflow_id!r} were not compared: {why}")
+    if found.unread[_MAX_NAMED_RUNS:]:
+        session.note(f"and those of {quantity(len(found.unread) - _MAX_NAMED_RUNS, 'run')} more")
+    malformed = tuple(workflow_id for workflow_id, why in found.unread if isinstance(why, UnreadableRunError))
+    return Anchors(found.heads, malformed=malformed)
 
 
 async def read_run_heads(session: Session, run: str, ledger: str) -> tuple[str, list[ChainHead]]:
@@ -263,11 +241,3 @@ async def read_run_heads(session: Session, run: str, ledger: str) -> tuple[str, 
     if task_id is None:
         raise LedgerError(f"the run {run!r} has no task id; verify the task with --anchors instead")
     return task_id, parse_anchors(ledger, task_id, record.anchors)
-
-
-def parse_anchors(ledger: str, task_id: str, anchors: Iterable[str]) -> list[ChainHead]:
-    """Parse the anchors of one task."""
-    try:
-        return [ChainHead.from_anchor(ledger, task_id, anchor) for anchor in anchors]
-    except ValueError as error:
-        raise UnreadableRunError(f"an anchor of task {task_id!r} is malformed; expected N:sha256:…") from error

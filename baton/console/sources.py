@@ -27,6 +27,7 @@ from baton.client import (
     describe,
     list_runs,
     open_personal_data,
+    parse_anchors,
     read_handoffs,
     read_run,
     server_now,
@@ -179,10 +180,10 @@ class Sources:
         heads, checkpoints = await asyncio.to_thread(evidence.read_anchors)
         verifier, _ = await asyncio.to_thread(evidence.read_keys)
         run_anchors = [
-            ChainHead.from_anchor(evidence.name, task_id, anchor)
+            head
             for run in runs
             if run.task_id == task_id
-            for anchor in run.anchors
+            for head in parse_anchors(evidence.name, task_id, run.anchors)
         ]
         return await ledger.trace(
             task_id, verifier=verifier, anchors=[*heads, *run_anchors], checkpoints=[*checkpoints]

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from baton.cli.audit import trace_page
-from baton.cli.ledger_sources import parse_anchors
 from baton.cli.output import format_time
+from baton.client import parse_anchors
 from baton.core.verdict import HandoffStatus
 from baton.errors import UnreadableRunError
 from baton.keys.store_keyring import Keyring
