@@ -17,6 +17,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from baton import BatonError, HistoryError, PatchError, PipelineError, PipelineInput
 from baton.client import (
+    DEFAULT_TASK_QUEUE,
     Cancel,
     Fork,
     ListedRun,
@@ -41,7 +42,6 @@ from baton.wire.text import describe_faults
 MENU = ("/start", "Start")
 
 _MAX_RUNS = 500
-_DEFAULT_TASK_QUEUE = "baton"
 _BATON_FIELDS = ("constraints", "work_scope", "acceptance", "open_questions")
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _form_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -334,7 +334,7 @@ async def _start_page(request: Request, submission: Submission = NO_SUBMISSION) 
     known = await list_pipelines(client)
     like = await _newest_run(sources, known, pipeline)
     form = _form(like)
-    queue = (await describe(client, like.workflow_id, like.run_id)).task_queue if like else _DEFAULT_TASK_QUEUE
+    queue = (await describe(client, like.workflow_id, like.run_id)).task_queue if like else DEFAULT_TASK_QUEUE
     new_id = f"{_slug(pipeline)}-{uuid4().hex[:8]}"
     values = {
         "known": known,

@@ -24,6 +24,7 @@ from baton.sdk.failure_logs import print_failure
 
 DEFAULT_ADDRESS = "localhost:7233"
 DEFAULT_TASK_QUEUE = "baton"
+"""The task queue of workers and runs unless `BATON_TASK_QUEUE` or the caller names another."""
 
 _SOURCE_LINE = re.compile(r" *\d* *\|")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from temporalio.client import Client
 
+from baton.client import serve_outside
 from baton.outside.client_external import OutsideAgents
-from baton.outside.client_http import serve_outside
 from baton.plugin import BatonPlugin
 from tests.acceptance.handoff_errands import safeguards
 

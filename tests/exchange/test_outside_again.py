@@ -8,13 +8,13 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from baton.client import serve_outside
 from baton.core.messages import PipelineStatus
 from baton.errors import PipelineError
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.external import QUERY_OUTSIDE, OutsideHandoff
 from baton.handoff.store_safeguards import Safeguards
 from baton.outside.client_external import HandoffRef, OutsideAgents
-from baton.outside.client_http import serve_outside
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
 from tests.exchange.exchange_pipelines import HandsOutside, HandsOutsideAndGoesOn

@@ -14,7 +14,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.client import read_run
+from baton.client import read_run, serve_outside
 from baton.core.messages import PipelineInput, PipelineStatus
 from baton.core.people import MAX_REASON_LENGTH
 from baton.errors import PipelineError
@@ -22,7 +22,7 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import open_sealed
 from baton.ledger.store import Ledger
 from baton.outside.client_external import OutsideAgents
-from baton.outside.client_http import outside_app, serve_outside
+from baton.outside.client_http import outside_app
 from baton.plugin import BatonPlugin
 from baton.report.records import HandoffReport, Readiness, Status
 from baton.testing import assert_replays

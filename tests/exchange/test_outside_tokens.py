@@ -2,9 +2,9 @@
 
 from temporalio.client import Client
 
+from baton.client import serve_outside
 from baton.handoff.store_safeguards import Safeguards
 from baton.outside.client_external import OutsideAgents
-from baton.outside.client_http import serve_outside
 from tests.exchange.test_outside_service import TOKENS, call
 
 

@@ -10,15 +10,13 @@ from mcp import Client as McpClient
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.client import WaitingQuestion, inbox, run_inbox
+from baton.client import HandoffTools, WaitingQuestion, handoff_server, inbox, run_inbox, serve_outside
 from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
 from baton.errors import HistoryError
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.handoff.store_safeguards import Safeguards
 from baton.outside.client_external import OutsideAgents
-from baton.outside.client_http import serve_outside
-from baton.outside.client_mcp import HandoffTools, handoff_server
 from baton.plugin import BatonPlugin
 from baton.testing import local_server, pipeline_worker
 from tests.agents.coding_agents.calling import RefusedError

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from baton.agents import AgentAnswer, AgentWork
-from baton.agents.definitions import defined_stage, read_agent_file
+from baton.agents import AgentAnswer, AgentWork, defined_stage, read_agent_file
 from baton.report.records import HandoffReport, Readiness, ReportContext, ReportDecision, ReportFindings, Status
 from baton.report.rendering import render_report
 

@@ -12,12 +12,12 @@ from temporalio.worker import Worker
 
 from baton import WorkerParts
 from baton.artifacts.store import LocalArtifactStore
+from baton.client import HandoffTools
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.handoff.store_safeguards import Safeguards
 from baton.keys.store_keyring import DEVELOPMENT_FILE, Keyring
 from baton.outside.client_external import OutsideAgents
-from baton.outside.client_mcp import HandoffTools
 from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker
 from tests.contract.contract_pipelines import ReviewedOutside, research

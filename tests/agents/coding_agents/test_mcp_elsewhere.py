@@ -16,11 +16,10 @@ from temporalio.worker import Worker
 
 from baton import WorkerParts
 from baton.artifacts.store import LocalArtifactStore
+from baton.client import HandoffTools, handoff_server, serve_outside
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.outside.client_external import OutsideAgents
-from baton.outside.client_http import serve_outside
-from baton.outside.client_mcp import HandoffTools, handoff_server
 from baton.plugin import BatonPlugin
 from baton.testing import local_server, pipeline_worker
 from tests.agents.coding_agents.calling import RefusedError, call, listed, waiting

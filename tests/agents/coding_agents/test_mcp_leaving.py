@@ -9,10 +9,10 @@ from temporalio.client import Client, Interceptor, OutboundInterceptor, StartWor
 from temporalio.worker import Worker
 
 from baton import WorkerParts
+from baton.client import HandoffTools
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.outside.client_external import OutsideAgents
-from baton.outside.client_mcp import HandoffTools
 from baton.plugin import BatonPlugin
 from tests.agents.coding_agents.calling import waiting
 

@@ -11,7 +11,7 @@ from mcp import StdioServerParameters
 from temporalio.worker import Worker
 
 from baton import __version__
-from baton.outside.client_mcp import HandoffTools, handoff_server
+from baton.client import HandoffTools, handoff_server
 from baton.report.rendering import render_report
 from tests.agents.coding_agents.calling import REPORT, call, listed, waiting
 

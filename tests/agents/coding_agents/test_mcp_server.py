@@ -8,11 +8,11 @@ from mcp import Client as McpClient
 from temporalio.worker import Worker
 
 from baton.artifacts.store import LocalArtifactStore
-from baton.client import Explanation
+from baton.client import Explanation, HandoffTools, handoff_server
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger
 from baton.outside.client_external import OutsideAgents
-from baton.outside.client_mcp import INSTRUCTIONS, PAGE_LENGTH, HandoffTools, handoff_server
+from baton.outside.client_mcp import INSTRUCTIONS, PAGE_LENGTH
 from baton.plugin import BatonPlugin
 from baton.report.rendering import render_report
 from baton.testing import assert_replays
