@@ -61,9 +61,9 @@ def approval(name: str, *, seq: int = 1, who: str = "ann") -> dict[str, Any]:
     """Return the recorded outcome of an approval that nobody gave."""
     now = datetime.now(UTC).isoformat()
     value = {
-        "approval": name,
+        "title": name,
         "question": f"{seq}:0123456789abcdef",
-        "approved": True,
+        "choice": "approve",
         "who": who,
         "at": now,
         "digest": "sha256:" + "0" * 64,

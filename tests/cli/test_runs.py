@@ -94,8 +94,11 @@ async def command(server: DevServer, *words: str) -> Result:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (f"approve {RUN} --why ok --yes", "several approvals are open, name one: 'legal', 'budget'"),
-        (f"approve {RUN} tax --why ok --yes", f"'{RUN}' has no approval 'tax' open now; open: 'legal', 'budget'"),
+        (f"approve {RUN} --why ok --yes", "several are open, name one: 'legal', 'budget'"),
+        (
+            f"approve {RUN} tax --why ok --yes",
+            f"'{RUN}' has no approval 'tax' that waits for a person now; open: 'legal', 'budget'",
+        ),
         (f"approve {RUN} legal --why ok --yes --set a=1", "approval 'legal' asks for no answer"),
         (f"approve {RUN} budget --why ok --yes --set amount", "give each of these fields once, as NAME=VALUE: amount"),
         (f"approve {RUN} budget --why ok --yes", "the answer lacks amount, accounts; give each as NAME=VALUE"),
