@@ -45,6 +45,7 @@ from baton.handoff.workflow_escalation import Escalation
 from baton.ledger.chain import STAGE_FAILED
 from baton.ledger.records import FAILED, Kind
 from baton.personal.records import merge_payloads, payload_changes
+from baton.runtime.workflow_approvals import ApprovalTerms
 from baton.runtime.workflow_handlers import RunHandlers
 from baton.telemetry.metrics import RECEIVER_FAILED, ROLLBACKS
 from baton.wire.money import MAX_USD, MICRO_PER_USD, to_usd
@@ -133,6 +134,11 @@ class HandoffCoordinator:
         self._sender: OutgoingHandoff | None = None
         self._ids = 0
         self._conversation = Conversation(account, handlers.metrics, terms)
+
+    @property
+    def approval_terms(self) -> ApprovalTerms:
+        """Who decides about the pipeline's handoffs, and so whether it goes on."""
+        return ApprovalTerms(needs=self._terms.needs, who=self._terms.who, proof=self._terms.proof)
 
     def carried(self) -> dict[str, JsonValue]:
         """Return the state that the next run restores after continue-as-new."""

@@ -558,8 +558,8 @@ class Pipeline:
     async def _ask_about_report(self, outcome: Outcome) -> None:
         """Ask people whether to continue if a step's report is not ready; raise `ApprovalDeniedError` if not."""
         if (question := self._reports.question(outcome)) is not None:
-            within = self._handoffs.within
-            await self.approve(question.title, within=within, asks=question.asks, shows=question.shows)
+            within, terms = self._handoffs.within, self._handoffs.approval_terms
+            await self.approve(question.title, within=within, asks=question.asks, shows=question.shows, **terms)
 
     def _stage_params(self, params: Mapping[str, Json] | None) -> dict[str, JsonValue]:
         """Return a copy of a stage's parameters, by default the pipeline's: an approval, and each try, is for these."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from baton import Baton, HandoffReport, OnReport, Pipeline, StageContext, StageResult, pipeline, stage
+from baton import Baton, HandoffReport, HandoffTerms, OnReport, Pipeline, StageContext, StageResult, pipeline, stage
 from baton.report.records import Readiness, RelevantFile, ReportContext, ReportDecision, ReportFindings, Status
 
 
@@ -109,6 +109,18 @@ async def asked(p: Pipeline) -> object:
     return await _relay(p)
 
 
+@pipeline(handoffs=HandoffTerms(needs=2, who=["ann", "bob"]))
+async def overseen(p: Pipeline) -> object:
+    """Two named people decide whether it goes on."""
+    return await _relay(p)
+
+
+@pipeline(handoffs=HandoffTerms(proof=True))
+async def proven(p: Pipeline) -> object:
+    """Only a signed decision counts."""
+    return await _relay(p)
+
+
 @pipeline(on_report=OnReport.CONTINUE)
 async def continued(p: Pipeline) -> object:
     """Neither does anything."""
@@ -135,6 +147,6 @@ async def overfilled(p: Pipeline) -> object:
     return (await p.stage(reports_too_much)).output
 
 
-RELAYING: list[Any] = [relayed, asked, continued, compared, compared_long, overfilled]
+RELAYING: list[Any] = [relayed, asked, overseen, proven, continued, compared, compared_long, overfilled]
 RELAY_STAGES: list[Any] = [looks, differs, decides_much, rejects_much, reports_too_much, reads, reads_little]
 """Every stage of these pipelines."""

@@ -7,9 +7,10 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.client import fork, read_run
+from baton.client import decide, fork, read_run
 from baton.core.messages import PipelineResult
 from baton.devserver import DevServer
+from baton.errors import PipelineError
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
 from baton.report.merging import MAX_DISPUTES
@@ -22,9 +23,11 @@ from tests.report.relay_pipelines import (
     compared_long,
     continued,
     overfilled,
+    overseen,
+    proven,
     relayed,
 )
-from tests.support import approve, failure, start
+from tests.support import answer_to, approve, failure, start
 
 QUESTION = "continue after looks (step 1)"
 
@@ -125,6 +128,28 @@ class TestOnReport:
     async def test_one_that_is_too_large_is_rejected(self, worker: Worker) -> None:
         """Its size would decide how long the workflow's code works."""
         assert "lines of text; at most 5,000 are allowed" in await failure(await start(worker, overfilled))
+
+    async def test_the_people_of_the_handoffs_decide(self, worker: Worker) -> None:
+        """Whether a pipeline goes on is decided by as many, and by whom, as about its handoffs."""
+        handle = await start(worker, overseen, ready="No")
+        yes = await answer_to(handle, QUESTION)
+        with pytest.raises(PipelineError, match="'mallory' may not decide"):
+            await decide(worker.client, handle.id, yes.model_copy(update={"who": "mallory"}))
+        replies = [
+            await decide(worker.client, handle.id, yes.model_copy(update={"who": who})) for who in ("ann", "bob")
+        ]
+
+        assert [reply.missing for reply in replies] == [1, 0]
+        assert "## Agent Handoff Report" in str((await handle.result()).output)
+        await assert_replays(handle, RELAYING)
+
+    async def test_a_signature_counts_where_handoffs_need_one(self, worker: Worker) -> None:
+        """The word of anybody does not."""
+        handle = await start(worker, proven, ready="No")
+
+        with pytest.raises(PipelineError, match="needs a signed decision"):
+            await approve(worker.client, handle, QUESTION)
+        await handle.terminate()
 
     async def test_the_code_may_decide(self, worker: Worker) -> None:
         """The report is the stage's output, and its history entry says how it went."""
