@@ -111,7 +111,7 @@ class Conversation:
             kind=Kind.SUMMARY,
             task_id=outgoing.stage_input.task_id,
             event_id=outgoing.handoff_id,
-            attempt=outgoing.sent + 1,
+            attempt=outgoing.sent,
             status="WRITTEN",
             from_agent=sender,
             to_agent=outgoing.spec.name,

@@ -317,7 +317,7 @@ def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
     adds what none of these had stated before.
     """
     records = list(records)
-    total, stated = Spend(), dict[tuple[str | None, str, int, str | None], Spend]()
+    total, stated = Spend(), dict[tuple[str | None, str, int, str | None, bool], Spend]()
     shares, findings, most_spent = [], _budget_findings(records), 0
     for record in records:
         cost = record.cost
@@ -327,7 +327,7 @@ def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
         if cost.own is None:
             added = cost.spent.beyond(total)
         else:
-            work = (agent, record.event_id, record.attempt, record.run_id)
+            work = (agent, record.event_id, record.attempt, record.run_id, record.kind == Kind.SUMMARY)
             before = stated.get(work, Spend())  # by an earlier execution
             added = cost.own.beyond(before)
             stated[work] = before + added

@@ -22,6 +22,7 @@ from baton.compression.rules import COMPRESS, Summariser, Summary
 from baton.core.history import Spend
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.records import Kind
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
@@ -172,6 +173,18 @@ async def test_a_run_that_is_cancelled_meanwhile_has_not_failed(server: DevServe
 
     assert isinstance(raised.value.cause, CancelledError)
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin(safeguards=safeguards))
+
+
+async def test_a_summary_is_on_record_with_its_attempt(scribes: Worker, safeguards: Safeguards) -> None:
+    """That of the handoff for which it was made."""
+    run = await run_pipeline(scribes, Talks.run, PipelineInput(goal="Talk"))
+
+    async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+        headers = (await ledger.trace(run.result.task_id)).headers
+    [summary] = [header for header in headers if header.kind == Kind.SUMMARY]
+    assert [(header.event_id, header.attempt) for header in headers if header.to_agent == "listen"] == [
+        (summary.event_id, 1)
+    ] * 2
 
 
 class TestUpstream:

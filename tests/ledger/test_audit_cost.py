@@ -161,6 +161,18 @@ class TestTaskCost:
         ] * 2
         assert [int(cost.usd * 100) - (9 if left else 0) for cost in costs] == [7, 3]
 
+    def test_a_summary_and_the_stage_that_hands_on_to_itself_each_count(self) -> None:
+        """Both are of one agent, one handoff and one attempt."""
+        begun, summary, returned = (
+            entry(5, cost=cents(5)),
+            entry(5, kind=Kind.SUMMARY, cost=cents(5, **owns(2))),
+            entry(5, kind=Kind.COMPLETION, status="RETURNED", cost=cents(7, **owns(3))),
+        )
+        same: Any = {"from_agent": "write", "to_agent": "write", "run_id": "pipeline/1"}
+        cost = task_cost(headers(*(event.model_copy(update=same) for event in (begun, summary, returned))))
+
+        assert (cost.usd, cost.by_agent, cost.findings) == (Decimal("0.1"), {"write": Decimal("0.1")}, ())
+
     def test_summaries_for_branches_each_count(self) -> None:
         """They are made concurrently, perhaps before any branch accepts its handoff."""
         first, second = (
