@@ -392,29 +392,32 @@ async def _resolve_all(session: Session, request: _Request, code: str | None, pi
     session.confirm(f"{verb} {count}?", yes=request.yes)
     semaphore = asyncio.Semaphore(_CONCURRENCY)
 
-    async def resolve(entry: WaitingQuestion, question: Question) -> str | None:
+    async def resolve(entry: WaitingQuestion, question: Question) -> dict[str, Any]:
+        row = {"workflow_id": entry.workflow_id, "question": question.id, "missing": 0, "refused": None}
         async with semaphore:
             try:
+                # Without a mark: the listed digest is older than the baton, and the id names exactly this question.
                 operation = request.operation(client, entry.workflow_id, question.id, entry.run_id)
-                settled = await operation.commit(Decide.mark_of(question), by=request.by, why=request.why)
+                settled = await operation.commit(by=request.by, why=request.why)
             except (BatonError, RPCError) as error:
-                return str(error)
-        return None if settled else left_note(entry.workflow_id)
+                return {**row, "outcome": "refused", "refused": str(error)}
+        if settled is None:
+            return {**row, "outcome": "left", "refused": left_note(entry.workflow_id)}
+        return {**row, "outcome": "counted" if settled.missing else "decided", "missing": settled.missing}
 
     with session.progress("deciding"):
-        refusals = await asyncio.gather(*(resolve(entry, question) for entry, question in selected))
-    rows = [
-        {"workflow_id": entry.workflow_id, "question": question.id, "refused": reason}
-        for (entry, question), reason in zip(selected, refusals, strict=True)
-    ]
+        rows = await asyncio.gather(*(resolve(entry, question) for entry, question in selected))
     if session.json:
         session.write_json(rows)
     else:
-        session.show(plain(f"{quantity(refusals.count(None), 'handoff')} decided: {verb}", "green"))
+        decided = sum(row["outcome"] == "decided" for row in rows)
+        session.show(plain(f"{quantity(decided, 'handoff')} decided: {verb}", "green"))
     for row in rows:
+        if row["missing"] and not session.json:
+            session.show(plain(f"{row['workflow_id']}: counted, {row['missing']} more must agree", "yellow"))
         if row["refused"]:
             session.say(f"{row['workflow_id']}: {row['refused']}", "red")
-    if any(refusals):
+    if any(row["refused"] for row in rows):
         raise typer.Exit(ExitCode.FAILURE)
 
 

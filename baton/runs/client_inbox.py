@@ -66,7 +66,8 @@ class WaitingQuestion:
         run_id: Its run.
         pipeline: The workflow's type.
         task_id: The task, as the server indexes it.
-        question: The question, in a list with long texts cut; None if it cannot be read.
+        question: The question; in a list with long texts cut, and with the digest of when it was published, before
+            which a decision would be refused once the baton has changed. None if it cannot be read.
         stage: The stage or approval that the run waits at, as the server indexes it.
         until: The nearest deadline of the run, as the server indexes it, in whole seconds.
         has_worker: Whether a worker polls for the run: without one, a decision has no effect before one does.

@@ -26,9 +26,9 @@ from baton.wire.names import QUERY_QUESTIONS
 from tests.acceptance.operating import Operator
 from tests.handoff import handoff_pipelines, handoff_stages
 from tests.handoff.handoff_pipelines import Forgets, FourAgents, Spends
-from tests.handoff.inbox_pipelines import PIPELINES, Tainted, TaintedTwice
+from tests.handoff.inbox_pipelines import PIPELINES, Tainted, TaintedTwice, asks_aside
 from tests.handoff.inbox_stages import STAGES
-from tests.support import Handle, failure, until
+from tests.support import Handle, failure, start, until
 
 ALL_PIPELINES = [*handoff_pipelines.PIPELINES, *PIPELINES]
 ALL_STAGES: list[Callable[..., Any]] = [*handoff_stages.STAGES, *STAGES]
@@ -370,6 +370,26 @@ class TestDecide:
             await handle.result()
         assert len(await waiting(other_handle)) == 1
         await other_handle.terminate()
+
+    async def test_of_many_one_whose_baton_changed_meanwhile_takes_the_people_it_needs(
+        self, operator: Operator, worker: Worker
+    ) -> None:
+        """What is listed was published before the change; a vote is not called a decision."""
+        handle = await start(worker, asks_aside)
+        await until(handle, lambda now: bool(now.questions) and not now.waiting_for)
+        await listed(operator, handle)
+        words = ("inbox", "requeue", "--all", "--pipeline", "asks_aside", "--why", "w", "--yes", "--who")
+
+        output = await operator(*words, "ann")
+        assert "0 handoffs decided: requeue" in output
+        assert "counted, 1 more must agree" in output
+        [again] = await operator.json(*words, "ann")
+        [last] = await operator.json(*words, "bob")
+
+        assert [(row["outcome"], row["missing"]) for row in (again, last)] == [("counted", 1), ("decided", 0)]
+        await handle.result()
+        [settled] = (await read_run(worker.client, handle.id)).handoff_decisions
+        assert (settled.choice, settled.who) == ("requeue", "ann, bob")
 
     async def test_a_decision_applies_to_what_was_shown(self, operator: Operator, worker: Worker) -> None:
         """While Bob reads, Ann has it resent: his yes does not apply to the new handoff (S3-11-d)."""

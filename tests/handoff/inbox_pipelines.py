@@ -1,8 +1,14 @@
 """The pipelines of the inbox tests, beside those of the handoff tests."""
 
+import asyncio
+from datetime import timedelta
+from typing import Any
+
 from temporalio import workflow
 
-from baton import Pipeline, PipelineInput, PipelineResult
+from baton import HandoffTerms, Pipeline, PipelineInput, PipelineResult, pipeline
+from baton.core.pending import PendingHandoff
+from baton.core.verdict import Disposition
 
 with workflow.unsafe.imports_passed_through():
     from tests.handoff.handoff_stages import forgetful, scoped, score, summarise
@@ -54,4 +60,14 @@ class ForgetsInABranch:
         return self.pipeline.result()
 
 
-PIPELINES = [Tainted, TaintedTwice, ForgetsInABranch]
+@pipeline(handoffs=HandoffTerms(needs=2))
+async def asks_aside(p: Pipeline) -> object:
+    """Ask two people about a handoff, while a stage changes the baton."""
+    pending = PendingHandoff(
+        handoff_id="h", sender="legal", receiver="finance", fate=Disposition.ESCALATE, details="refused"
+    )
+    settled, _ = await asyncio.gather(p.ask(pending, timedelta(minutes=2)), p.stage(forgetful))
+    return [settled.choice, settled.who]
+
+
+PIPELINES: list[Any] = [Tainted, TaintedTwice, ForgetsInABranch, asks_aside]
