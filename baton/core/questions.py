@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from baton.core.exhibits import Exhibit
 from baton.core.pending import FORMS, HandoffAction, PendingHandoff
-from baton.wire.json_values import Json, canonical_json, digest, pae
+from baton.wire.json_values import Json, canonical_json, digest, format_digest, pae, sha256
 from baton.wire.records import CompactRecord, Count, Integer, Name, Timestamp
 
 FormT = TypeVar("FormT", bound=BaseModel)
@@ -63,6 +63,7 @@ class Vote(CompactRecord):
         data: What the choice's form asks for.
         key: The id of the key that signed the answer, verified by a worker; absent if unsigned.
         signature: The signature over `Answer.statement`.
+        content: Where data or signature are left out, the digest of both (`content_digest`).
     """
 
     who: Name
@@ -71,6 +72,7 @@ class Vote(CompactRecord):
     at: Timestamp
     via: str
     data: Json = None
+    content: str | None = None
     key: str | None = None
     signature: str | None = None
 
@@ -129,6 +131,7 @@ class Settled(CompactRecord):
         digest: The digest of everything shown.
         via: `"update"`, `"signal"` or `"deadline"`.
         data: What the choice's form asks for; `answer_as` returns it typed.
+        content: Where a memo leaves out the data, the digest of it (`content_digest`).
         missing: How many more people have to agree; above zero only in the reply to one of several.
         votes: Each person's answer in order, if several had to agree or an answer was signed.
         asked: The digest of what was shown and asked, without the baton (`Question.asked`).
@@ -145,6 +148,7 @@ class Settled(CompactRecord):
     digest: str
     via: str
     data: Json = None
+    content: str | None = None
     missing: Integer = Field(default=0, ge=0)
     votes: list[Vote] = Field(default_factory=list)
     asked: str = ""
@@ -383,11 +387,24 @@ def _cut_handoff(handoff: PendingHandoff, length: int) -> PendingHandoff:
     return handoff.model_copy(update=update)
 
 
+def content_digest(data: Json, signature: str | None) -> str:
+    """Return the digest by which an answer sent again is compared with one whose data or signature are left out."""
+    return format_digest(sha256(json.dumps([data, signature], sort_keys=True).encode()))
+
+
 def _cut_settled(settled: Settled) -> Settled:
     """Return what a memo holds of an answer: an edit is in the history as an outcome of its own."""
+    is_left_out = settled.data is not None and not settled.micro_usd
     update = {
         "why": settled.why[: _LENGTHS[0]],
         "data": {"micro_usd": settled.micro_usd} if settled.micro_usd else None,
-        "votes": [_cut_vote(vote, _LENGTHS[1]) for vote in settled.votes[:_MAX_CUT_ENTRIES]],
+        "content": content_digest(settled.data, None) if is_left_out else None,
+        "votes": [_cut_settled_vote(vote) for vote in settled.votes[:_MAX_CUT_ENTRIES]],
     }
     return settled.model_copy(update=update)
+
+
+def _cut_settled_vote(vote: Vote) -> Vote:
+    is_left_out = vote.data is not None or vote.signature is not None
+    content = content_digest(vote.data, vote.signature) if is_left_out else None
+    return _cut_vote(vote, _LENGTHS[1]).model_copy(update={"content": content})

@@ -56,8 +56,8 @@ async def decide(
         run_id: Which of its runs; the newest by default.
 
     Returns:
-        How the question was answered, or how many more people have to agree (`missing`); for a repeated answer the
-        first reply.
+        How the question was answered, or how many more people have to agree (`missing`); for a repeated answer that
+        names its question the first reply.
 
     Raises:
         PipelineError: The answer is refused: the question is not open or was answered otherwise, what is shown has
@@ -107,7 +107,8 @@ async def _complete(client: Client, workflow_id: str, answer: Answer, run_id: st
     run = await read_run(client, workflow_id, run_id)
     asked = select_questions(run.questions, answer.choice, answer.question)
     if not asked and (settled := _find_settled(run, answer.choice, answer.question)) is not None:
-        return answer.model_copy(update={"question": settled.question})
+        digest = answer.digest or (settled.digest if answer.question else None)  # unnamed, it may be about another
+        return answer.model_copy(update={"question": settled.question, "digest": digest})
     if len(asked) != 1:
         return answer  # the run refuses it, and names what is open
     return answer.model_copy(update={"question": asked[0].id, "digest": answer.digest or asked[0].digest})
@@ -214,7 +215,7 @@ class Decide(Operation[DecidePreview, Settled | None]):
 
     @staticmethod
     def mark_of(question: Question) -> str:
-        """Return the mark of a preview of an open question, such as one in the inbox."""
+        """Return the mark of a preview of an open question, as `read_run` and `run_inbox` return it."""
         return Preview("", [], _basis(question)).mark
 
     async def preview(self) -> DecidePreview:
@@ -254,9 +255,10 @@ class Decide(Operation[DecidePreview, Settled | None]):
         if matches:
             return matches[0]
         if self.question and _QUESTION_ID.fullmatch(self.question):
+            earlier = ", or it was answered in an earlier run" if run.start.continued else ""
             raise PipelineError(
                 f"question {self.question} of {self.workflow_id!r} was withdrawn: the run was rolled back, or its code "
-                f"continued without it; open: {name_questions(run.questions)}"
+                f"continued without it{earlier}; open: {name_questions(run.questions)}"
             )
         what = "approval" if self.choice in (APPROVE, DENY) else "handoff"
         described = f"no {what} {self.question!r}" if self.question else f"no {what}"

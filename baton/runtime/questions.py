@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from baton.core.patching import same_json
 from baton.core.people import GROUP_PREFIX, name_refusal, normalize_name, reason_refusal
-from baton.core.questions import Answer, Question, Settled, Vote
+from baton.core.questions import Answer, Question, Settled, Vote, content_digest
 from baton.errors import ApprovalDeniedError
 from baton.wire.json_values import Json, find_excess
 from baton.wire.records import CompactRecord
@@ -32,7 +32,7 @@ MAX_DECIDERS = 100
 _MAX_FORM_LENGTH = 16 * 1024
 _MAX_WHO_LENGTH = 200
 _DEADLINE = "deadline"
-_VOTE_FIELDS = ("who", "choice", "why", "at", "via", "data")
+_VOTE_FIELDS = ("who", "choice", "why", "at", "via", "data", "content")
 _ANSWER_FIELDS, _PROOF_FIELDS = ("who", "choice", "why", "data"), ("key", "signature")
 
 Forms = Mapping[str, type[BaseModel]]
@@ -335,12 +335,11 @@ def restored_fault(settled: Settled, now: Question, default: str, *, same_texts:
 
 
 def _is_same(vote: Vote, answer: Answer) -> bool:
-    same = (vote.choice, normalize_name(vote.who), vote.data) == (
-        answer.choice,
-        normalize_name(answer.who),
-        answer.data,
-    )
-    return same and vote.signature == answer.signature
+    if (vote.choice, normalize_name(vote.who)) != (answer.choice, normalize_name(answer.who)):
+        return False
+    if vote.content is not None:
+        return vote.content == content_digest(answer.data, answer.signature)
+    return (vote.data, vote.signature) == (answer.data, answer.signature)
 
 
 def _votes_of(settled: Settled) -> list[Vote]:

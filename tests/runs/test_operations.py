@@ -14,7 +14,20 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from baton import Baton, BatonError, OutdatedError, Pipeline, PipelineError, PipelineInput, pipeline, stage
+from baton import (
+    Answer,
+    Baton,
+    BatonError,
+    Budget,
+    ContinueAfter,
+    OnExhaustion,
+    OutdatedError,
+    Pipeline,
+    PipelineError,
+    PipelineInput,
+    pipeline,
+    stage,
+)
 from baton.client import (
     Cancel,
     Decide,
@@ -23,6 +36,7 @@ from baton.client import (
     RollBack,
     RunStatus,
     Start,
+    decide,
     read_run,
 )
 from baton.core.messages import PipelineStatus
@@ -67,6 +81,22 @@ async def order(p: Pipeline) -> object:
         await p.child(part, "A part", name="part")
     elif not p.params.get("short"):
         await p.approve("clerk", within=DAY)
+    return None
+
+
+@stage(reserve_micro_usd=2)
+async def dear(given: Baton) -> dict[str, Any]:
+    """Work that the budget does not pay."""
+    return {"current_state": ["worked"]}
+
+
+@pipeline(continue_after=ContinueAfter(events=5))
+async def goes_on(p: Pipeline) -> object:
+    """Work, continue as new, ask."""
+    await p.stage(dear)
+    await p.sleep(timedelta(seconds=1.5))
+    await p.stage(plan)
+    await p.approve("clerk", within=DAY)
     return None
 
 
@@ -374,6 +404,36 @@ class TestDecide:
         """Before anything is asked or sent."""
         with pytest.raises(PipelineError, match=r"a person's name is recorded|shorten it"):
             await Decide(client, "nobody", "approve").commit(by=by, why=why)
+
+    async def test_sent_again_without_a_digest_it_gets_the_first_answer(self, client: Client, worker: Worker) -> None:
+        """If it names its question: one that names none may be about a later question."""
+        handle = await ordered(worker)
+        answer = Answer(question="manager", choice="approve", who="ann", why="cheap")
+        first = await decide(client, handle.id, answer)
+        await until_waiting(handle, "clerk")
+
+        assert await decide(client, handle.id, answer) == first
+        with pytest.raises(PipelineError, match="'manager' was approved by ann"):
+            await decide(client, handle.id, answer.model_copy(update={"who": "bob"}))
+        await handle.terminate()
+
+    async def test_a_continued_run_says_that_it_may_have_been_answered_before(self, client: Client) -> None:
+        """The history of the earlier run has the answer, that of the newest one has not."""
+        async with pipeline_worker(client, [goes_on], [plan, dear]) as worker:
+            budget = Budget(initial_micro_usd=1, then=OnExhaustion.PAUSE)
+            handle: Handle = await client.start_workflow(
+                goes_on, PipelineInput(goal=GOAL, budget=budget), id=f"on-{uuid4()}", task_queue=worker.task_queue
+            )
+            await overview_until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
+            [asked] = (await read_run(client, handle.id)).questions
+            await decide(client, handle.id, asked.answer("top_up", who="ann", data={"micro_usd": 5}))
+            newest = client.get_workflow_handle(handle.id)
+            await until_waiting(newest, "clerk")
+            assert (await read_run(client, handle.id)).start.continued
+
+            with pytest.raises(PipelineError, match=r"or it was answered in an earlier run; open: 'clerk'"):
+                await Decide(client, handle.id, "top_up", asked.id, {"micro_usd": 5}).preview()
+            await newest.terminate()
 
 
 class TestSettle:
