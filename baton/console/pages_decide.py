@@ -165,16 +165,11 @@ async def _approval_page(
         "why": submission.inputs.get("why", ""),
         "mark": mark,
         "changed": bool(waiting and seen and seen != mark),
-        "mine": _has_approved(get_viewer(request).name, waiting),
+        "mine": bool(waiting and waiting.has_vote_of(get_viewer(request).name)),
         "action": approval_path(workflow_id, question),
         "events": f"{approval_path(workflow_id, question).replace('?', '/events?')}&cursor={view.mark}",
     }
     return render(request, "approval.html", values, status=submission.status)
-
-
-def _has_approved(name: str, waiting: Question | None) -> bool:
-    """Return whether a person has already approved."""
-    return waiting is not None and name.casefold() in {vote.who.casefold() for vote in waiting.votes}
 
 
 async def approval(request: Request) -> Response:
@@ -272,7 +267,7 @@ def _handoff_page(
         "view": view,
         "question": question,
         "pending": pending,
-        "mine": _has_approved(get_viewer(request).name, question),
+        "mine": bool(question and question.has_vote_of(get_viewer(request).name)),
         "kind": pending_label(pending) if pending else "handoff",
         "findings": findings,
         "message": without_envelope(message or {}),

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 
 from baton.core.exhibits import Exhibit
 from baton.core.pending import FORMS, HandoffAction, PendingHandoff
+from baton.core.people import normalize_name
 from baton.wire.json_values import Json, canonical_json, digest, format_digest, pae, sha256
 from baton.wire.records import CompactRecord, Count, Integer, Name, Timestamp
 
@@ -261,6 +262,10 @@ class Question(CompactRecord):
     def choice(self, name: str) -> Choice | None:
         """Return a choice by name, or None."""
         return next((choice for choice in self.choices if choice.name == name), None)
+
+    def has_vote_of(self, name: str) -> bool:
+        """Return whether a person has voted, however their name is spelled."""
+        return normalize_name(name) in {normalize_name(vote.who) for vote in self.votes}
 
     def answer(self, choice: str, *, who: str, why: str = "", data: Json = None) -> Answer:
         """Return an answer to exactly this."""

@@ -12,6 +12,7 @@ from baton.core.state import MergedDecisions
 from baton.report.merging import merge_decisions, merge_reports
 from baton.report.records import MAX_CHARACTERS, HandoffReport, find_report
 from baton.report.rendering import render_for_agent
+from baton.runtime.questions import MAX_ASKS_LENGTH
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class RunReports:
         report = self._markdown(outcome)
         return ReportQuestion(
             title=f"continue after {outcome.name[:150]} (step {outcome.seq})",
-            asks=f"{said}. Continue?"[:MAX_ASKED],
+            asks=f"{said}. Continue?"[:MAX_ASKS_LENGTH],
             shows={"report": report[:MAX_SHOWN]} if report else {},
         )
 
@@ -104,5 +105,5 @@ def _decisions_of(patch: Mapping[str, JsonValue]) -> list[str] | None:
     return texts if isinstance(log, list) and len(texts) == len(log) else None
 
 
-MAX_ASKED, MAX_SHOWN = 2_000, 60_000
-"""The most characters of the question and of the report that it shows."""
+MAX_SHOWN = 60_000
+"""The most characters of the report that the question shows."""

@@ -343,18 +343,6 @@ async def must_be_open(client: Client, workflow_id: str, run_id: str | None = No
     return description
 
 
-async def must_be_answerable(client: Client, workflow_id: str, run_id: str | None = None) -> None:
-    """Check that a run is its workflow's newest, open, and has a worker.
-
-    Raises:
-        PipelineError: It cannot be decided about; says why.
-    """
-    description = await must_be_open(client, workflow_id, run_id)
-    build = pinned_build(description)
-    if not await has_pollers(client, description.task_queue, build):
-        raise no_worker_error(description.task_queue, build)
-
-
 def no_worker_error(task_queue: str, build: Build | None = None) -> NoAnswerError:
     """Return the error for a run without a worker that answers, of its build if it is pinned to one."""
     of_build = "" if build is None else f" of build {build.id!r}, to which the run is pinned,"

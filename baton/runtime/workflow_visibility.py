@@ -176,10 +176,10 @@ class Visibility:
             text = disarm(single_line(asked.text))
             rows += [f"{what} {text} (until {asked.until:%Y-%m-%d %H:%M} UTC)", "", *_exhibit_rows(asked.shows)]
         run = disarm(workflow.info().workflow_id)
-        if self._status is PipelineStatus.PENDING_HANDOFF:
-            rows += [f"Decide with `baton inbox show {run}`.", ""]
-        if questions:
-            rows += [f"`baton show {run}` has the commands that decide; or send the update `{ANSWER}`.", ""]
+        shows = dict.fromkeys("baton show" if asked.handoff is None else "baton inbox show" for asked in questions)
+        if shows:
+            commands = " or ".join(f"`{show} {run}`" for show in shows)
+            rows += [f"{commands} has the commands that decide; or send the update `{ANSWER}`.", ""]
         rows += [f"> {disarm(note)}" for note in notes[-3:]]
         baton = disarm(render(state.baton, max_tokens=_MAX_DETAILS_TOKENS))
         rows += ["", baton.replace(":**\n- ", ":**\n\n- "), "### Roll back", ""]

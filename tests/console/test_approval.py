@@ -10,7 +10,7 @@ import pytest
 from temporalio.worker import Worker
 
 from baton import Pipeline, pipeline
-from baton.client import read_run
+from baton.client import decide, read_run
 from baton.console.content import MAX_CHARACTERS
 from baton.console.pages_inbox import approval_path
 from baton.core.exhibits import MAX_EXHIBIT_BYTES
@@ -89,6 +89,26 @@ async def test_a_signed_decision_is_a_complete_command(page: str) -> None:
         ["baton", verb, "shows all", "it's all here", "--key", "KEY_FILE", "--why", "…"] for verb in ("approve", "deny")
     ]
     assert 'class="decide' not in page
+
+
+@pipeline
+async def asks_three(p: Pipeline) -> object:
+    """Three people approve."""
+    await p.approve("release", within=timedelta(days=1), needs=3)
+    return None
+
+
+async def test_who_has_voted_is_not_asked_again_however_their_name_is_spelled(browser: Browser, worker: Worker) -> None:
+    """The rules for answers take both spellings for one person."""
+    async with pipeline_worker(worker.client, [asks_three], []) as own:
+        handle = await started(own, asks_three, "asks three")
+        await until_waiting(handle, "release")
+        for who, is_asked in (("bob", True), ("\uff21\uff2e\uff2e", False)):
+            [asked] = (await read_run(own.client, handle.id)).approvals
+            await decide(own.client, handle.id, asked.answer("approve", who=who))
+            page = await browser.get(approval_path(handle.id, asked.id))
+            assert ('class="decide' in page.text) is is_asked
+        await handle.terminate()
 
 
 def test_an_approval_shows_no_more_than_the_page_can() -> None:

@@ -416,7 +416,8 @@ class TestDeadLetters:
         page = metadata.current_details
         assert "dead letter, SAFETY" in page
         assert f"until {(await asked(handle)).until:%Y-%m-%d}" in page
-        assert "baton inbox show" in page
+        assert f"`baton inbox show {handle.id}` has the commands that decide" in page
+        assert "`baton show" not in page
         await resolve(handle, pending, "abandon")
         await failure(handle)
 

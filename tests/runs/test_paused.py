@@ -19,7 +19,7 @@ from baton.outside.client_external import OutsideAgents
 from baton.plugin import BatonPlugin
 from baton.runs.client_follow import follow
 from baton.runs.client_list import RunFilter, list_runs
-from baton.runs.client_waiting import must_be_answerable, waits
+from baton.runs.client_waiting import must_be_open, waits
 from baton.testing import pipeline_worker
 from tests.acceptance.operating import Operator
 from tests.pipelines.pipelines import Gated
@@ -57,7 +57,7 @@ async def test_a_paused_run_is_read_like_any_other(client: Client, tmp_path: Pat
         entries = [*(await inbox(client)).entries, *await run_inbox(client, handle.id)]
         handoffs = [entry.handoff for entry in entries if entry.handoff]
         with pytest.raises(PipelineError, match=r"was paused by ann: .*restored; nothing was decided\. .* unpause"):
-            await must_be_answerable(client, handle.id)
+            await must_be_open(client, handle.id)
         async with Safeguards.development(tmp_path).opened() as guarded:
             agents = OutsideAgents(client, guarded.gate)
             with pytest.raises(PipelineError, match="is paused: nothing can be asked"):
@@ -101,7 +101,7 @@ async def test_an_unpaused_run_is_not_reported_as_paused(client: Client) -> None
             await Unpause(client, handle.id).commit(shown.mark, by="bob", why="it works")
 
         run_waits = await waits(client, await read_run(client, handle.id))
-        await must_be_answerable(client, handle.id)
+        await must_be_open(client, handle.id)
         await approve(client, handle)
         [*_, last] = [update async for update in updates]
 
