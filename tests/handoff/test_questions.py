@@ -24,22 +24,13 @@ from baton.client import (
     standing,
     waits,
 )
-from baton.core.questions import (
-    OpenQuestions,
-    Settled,
-    Vote,
-    approval_choices,
-    handoff_choices,
-    handoff_title,
-    summarize_questions,
-)
+from baton.core.questions import OpenQuestions, approval_choices, handoff_choices, handoff_title, summarize_questions
 from baton.core.verdict import Code, Disposition, Finding
 from baton.devserver import DevServer, DevServerOptions
 from baton.handoff.relay import HandoffTerms
 from baton.plugin import BatonPlugin
 from baton.runs import client_waiting
 from baton.runs.client_checks import check_search_attributes
-from baton.runtime.questions import late_reply
 from baton.testing import assert_replays, pipeline_worker
 from baton.wire.names import (
     ANSWER,
@@ -429,23 +420,3 @@ class TestSummarize:
         summary = summarize_questions(questions, "1:49")
         assert summary.questions[0].id == "1:49"
         assert len(summary.questions) + summary.more == 50
-
-    @pytest.mark.parametrize("signed", [False, True])
-    def test_an_answer_sent_again_is_compared_with_all_that_counted(self, signed: bool) -> None:
-        """The memo holds neither what an edit changes nor signatures."""
-        asked = handoff().model_copy(update={"digest": DIGEST})
-        answer = asked.answer("edit", who="ann", why="w", data={"patch": {"goal": "x" * 5_000}})
-        members: dict[str, Any] = {"choice": "edit", "who": "ann", "why": "w", "at": NOW, "via": "signal"}
-        members["data"] = answer.data
-        votes = [Vote(**members, key="k", signature="s")] if signed else []
-        settled = Settled(question=asked.id, title="t", digest=DIGEST, handoff_id="h", votes=votes, **members)
-        if signed:
-            answer = answer.model_copy(update={"key": "k", "signature": "s"})
-
-        held = summarize_questions([], settled=settled).settled
-        assert held is not None
-        assert held.data is None
-        assert late_reply(held, answer) == held
-        others: list[dict[str, Any]] = [{"data": {"patch": {"goal": "y"}}}, {"data": None}, {"signature": "t"}]
-        for other in others:
-            assert "was edited by ann" in str(late_reply(held, answer.model_copy(update=other)))

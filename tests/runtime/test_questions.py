@@ -10,9 +10,9 @@ from pydantic import BaseModel
 from baton import Answer, Exhibit, Settled, StageResult
 from baton.client import PendingHandoff, Question, Vote
 from baton.core.pending import FORMS
-from baton.core.questions import approval_choices, handoff_choices
+from baton.core.questions import approval_choices, handoff_choices, summarize_questions
 from baton.core.verdict import Code, Disposition
-from baton.runtime.questions import Questions, parse_form, restored_fault
+from baton.runtime.questions import Questions, late_reply, parse_form, restored_fault
 from baton.runtime.workflow_approvals import ApprovalRequest
 
 AT = datetime(2026, 11, 27, tzinfo=UTC)
@@ -384,6 +384,24 @@ def test_every_outcome_rests_on_decisions_on_its_question() -> None:
         case.run()
         answered += len(case.answers)
     assert answered > CASES // 4  # the cases are no empty ones
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_an_answer_sent_again_is_compared_with_all_that_counted(signed: bool) -> None:
+    """A memo holds neither what an edit changes nor signatures."""
+    questions = asked("handoff")
+    proof = {"key": "k", "signature": "s"} if signed else {}
+    answer = word(questions, "edit", data={"patch": {"goal": "x" * 5_000}}, **proof)
+    settled = decide(questions, answer)
+    assert isinstance(settled, Settled)
+
+    held = summarize_questions([], settled=settled).settled
+    assert held is not None
+    assert held.data is None
+    assert late_reply(held, answer) == held
+    others: list[dict[str, Any]] = [{"data": {"patch": {"goal": "y"}}}, {"data": None}, {"signature": "t"}]
+    for other in others:
+        assert "was edited by ann" in str(late_reply(held, answer.model_copy(update=other)))
 
 
 class TestApprovalRequest:
