@@ -11,11 +11,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from baton.core.patching import same_json
+from baton.core.patching import same_json, shorten_findings
 from baton.core.people import GROUP_PREFIX, name_refusal, normalize_name, reason_refusal
 from baton.core.questions import Answer, Question, Settled, Vote, content_digest
 from baton.errors import ApprovalDeniedError
-from baton.wire.json_values import Json, find_excess
+from baton.wire.json_values import Json, find_excess, find_unwritable
 from baton.wire.records import CompactRecord
 from baton.wire.text import describe_faults
 
@@ -418,14 +418,18 @@ def parse_form(form: type[BaseModel], data: Json) -> BaseModel:
     """Return the data of an answer as a record; None counts as an empty form.
 
     Raises:
-        ValueError: The data does not fit; the message names the fields.
+        ValueError: The data does not fit, or cannot be recorded; the message names the fields.
     """
     if (limit := find_excess(data)) is not None:
         raise ValueError(str(limit))
+    text = json.dumps({} if data is None else data, allow_nan=False)
     try:
-        return form.model_validate_json(json.dumps({} if data is None else data))
+        filled = form.model_validate_json(text)
     except ValidationError as error:
         raise ValueError(describe_faults(error, "answer")) from None
+    if faults := find_unwritable(data):
+        raise ValueError("; ".join(shorten_findings(faults)))
+    return filled
 
 
 def _join_names(votes: list[Vote]) -> str:

@@ -33,6 +33,7 @@ class Payment(BaseModel):
 
     amount: int
     currency: Literal["EUR", "USD"] = "EUR"
+    rate: float = 1.0
 
 
 def question(number: int = 1, kind: str = "approval", form: type[BaseModel] | None = None, **further: Any) -> Question:
@@ -193,6 +194,21 @@ class TestForms:
         ended = decide(questions, word(questions, choice, "bob", data=data))
         assert isinstance(ended, Settled)
         assert ended.data == data
+
+    @pytest.mark.parametrize(
+        ("data", "refused"),
+        [
+            pytest.param({"amount": 2**53}, "amount: a whole number of 2**53", id="a number that is not exact"),
+            pytest.param({"amount": [[1]] * 60_000}, "amount: has 60,000 entries", id="too many values"),
+            pytest.param({"amount": 3, "rate": float("inf")}, "not JSON", id="no number"),
+        ],
+    )
+    def test_what_cannot_be_recorded_is_refused(self, data: Any, refused: str) -> None:
+        """The record of a counted answer would fail for ever."""
+        questions = asked("approval", Payment, needs=2)
+        assert refused in str(decide(questions, word(questions, "approve", data=data)))
+        [waiting] = questions.open_now("b")
+        assert waiting.votes == []
 
     def test_defaults_count_as_the_same_answer(self) -> None:
         """What is compared is the filled-in form."""
