@@ -404,7 +404,7 @@ def _cut_settled(settled: Settled) -> Settled:
         "why": settled.why[: _LENGTHS[0]],
         "data": {"micro_usd": settled.micro_usd} if settled.micro_usd else None,
         "content": content_digest(settled.data, None) if is_left_out else None,
-        "votes": [_cut_settled_vote(vote) for vote in settled.votes[:_MAX_CUT_ENTRIES]],
+        "votes": [_cut_settled_vote(vote) for vote in settled.votes[-_MAX_CUT_ENTRIES:]],
     }
     return settled.model_copy(update=update)
 

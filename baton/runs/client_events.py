@@ -17,6 +17,8 @@ from temporalio.converter import DataConverter
 from baton.compression.rules import COMPRESS
 from baton.core.artifacts import find_confirmed_loss
 from baton.core.messages import StageInput
+from baton.core.people import normalize_name
+from baton.core.questions import Answer, Question, Settled
 from baton.errors import ConfigurationError, HistoryError
 from baton.handoff.records import Handoff
 from baton.wire.names import (
@@ -293,6 +295,29 @@ def pending_handoffs(timers: Iterable[Timer]) -> list[HandoffDeadline]:
         for timer in timers
         if (match := _HANDOFF_TIMER.fullmatch(timer.name))
     ]
+
+
+def open_questions(questions: Iterable[Question], timers: Iterable[Timer]) -> list[Question]:
+    """Return the questions whose deadlines are running, the nearest first."""
+    timers = [*timers]
+    approvals = {int(match[1]) for timer in timers if (match := APPROVAL_TIMER.fullmatch(timer.name))}
+    handoffs = {handoff.handoff_id for handoff in pending_handoffs(timers)}
+    running = [
+        question
+        for question in questions
+        if (question.handoff.handoff_id in handoffs if question.handoff else question.seq in approvals)
+    ]
+    return sorted(running, key=lambda question: question.until)
+
+
+def find_signal(settled: Settled, signals: Iterable[tuple[int, Answer]]) -> int | None:
+    """Return the event of the signal that decided: the first with this answer of the last person who agreed."""
+    who = normalize_name((settled.votes or [settled])[-1].who)
+    for event, answer in signals:
+        is_about_it = (answer.question, answer.digest) == (settled.question, settled.digest)
+        if is_about_it and answer.choice == settled.choice and normalize_name(answer.who) == who:
+            return event
+    return None
 
 
 def handoff_step(name: str) -> int:

@@ -16,7 +16,7 @@ from baton.core.history import CompensationRecord, Outcome, Spend, StepKind, fin
 from baton.core.messages import Missing, PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.core.past import RollBacks
 from baton.core.patching import PublishedTerms
-from baton.core.questions import APPROVE, ASKED, DENY, OpenQuestions, Question, Settled
+from baton.core.questions import APPROVE, ASKED, DENY, Answer, OpenQuestions, Question, Settled
 from baton.core.state import PipelineState
 from baton.core.streaming import Streamed, decode_parts
 from baton.errors import PatchError
@@ -28,12 +28,14 @@ from baton.runs.client_events import (
     DecodedEvent,
     Timer,
     failure_text,
+    find_signal,
     handoff_step,
     innermost_message,
     is_answer,
     is_missing_part,
     is_refusal,
     lost_artifact,
+    open_questions,
     parse_details,
     parse_record,
     parse_stage_input,
@@ -44,7 +46,7 @@ from baton.runs.client_events import (
 )
 from baton.runs.client_news import Reading
 from baton.runs.client_record import Note, Reset, RunRecord, RunStatus, Step, StepStatus, StepStream
-from baton.wire.names import HANDOFF_CHUNK, MEMO_QUESTIONS, MEMO_TERMS, ROLLED_BACK, WAIT_FOR_WORKER
+from baton.wire.names import ANSWER, HANDOFF_CHUNK, MEMO_QUESTIONS, MEMO_TERMS, ROLLED_BACK, WAIT_FOR_WORKER
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ class Fold:
         self._awaited: set[tuple[int, str | None]] = set()  # lost artifacts, by step
         self._questions: dict[str, Question] = {}  # the newest about each handoff, and all approvals
         self._answers: set[int] = set()  # the events that accepted one
+        self._signals: list[tuple[int, Answer]] = []  # with answers
+        self._topped_up: set[str] = set()  # the questions that updates answered
         self._timers: dict[int, Timer] = {}
         self._streams: dict[int, StepStream] = {}
         self._attempts: dict[int, int] = {}
@@ -159,7 +163,7 @@ class Fold:
         if run.status is RunStatus.RUNNING:
             run.timers = [*self._timers.values()]
             run.missing = self._missing_now()
-        run.asked = self._open_questions()
+        run.asked = open_questions(self._questions.values(), run.timers)
         return run
 
     def take_changes(self) -> Changes:
@@ -388,27 +392,17 @@ class Fold:
             return
         self._arrived_returns.append(result)
 
-    def _top_up(self, event: HistoryEvent, micro_usd: int) -> None:
+    def _top_up(self, event: int, micro_usd: int) -> None:
+        """Book a top-up at the event that delivered it: a run that is rolled back to after it counts it again."""
         if micro_usd:
-            self.run.top_ups.append((event.event_id, micro_usd))
+            self.run.top_ups.append((event, micro_usd))
 
     def _bill_abandoned(self, event: HistoryEvent, text: bytes | None) -> None:
         """Charge the spend that roll-backs abandoned, and credit the top-ups."""
         roll_backs = parse_record(RollBacks, text)
         for roll_back in roll_backs.made if roll_backs else []:
             self._bill(event, max(self._steps, default=0) + 1, "", roll_back.left, elsewhere=True)
-            self._top_up(event, roll_back.topped_up_micro_usd)
-
-    def _open_questions(self) -> list[Question]:
-        """Return the questions whose deadlines are running, the nearest first."""
-        approvals = {int(match[1]) for timer in self.run.timers if (match := APPROVAL_TIMER.fullmatch(timer.name))}
-        handoffs = {handoff.handoff_id for handoff in self.run.pending_handoffs}
-        questions = [
-            question
-            for question in self._questions.values()
-            if (question.handoff.handoff_id in handoffs if question.handoff else question.seq in approvals)
-        ]
-        return sorted(questions, key=lambda question: question.until)
+            self._top_up(event.event_id, roll_back.topped_up_micro_usd)
 
     def _memo(self, event: HistoryEvent, text: bytes | None) -> None:
         fields = event.workflow_properties_modified_event_attributes.upserted_memo.fields
@@ -425,7 +419,8 @@ class Fold:
                     self._questions[question.subject] = question
             if published and (settled := published.settled):
                 self.run.settled.setdefault(settled.question, settled)  # an update's answer has the whole texts
-                self._top_up(event, settled.micro_usd)
+                if settled.via != "update":
+                    self._top_up(find_signal(settled, self._signals) or event.event_id, settled.micro_usd)
             return
         outcome = parse_record(Outcome, text)
         if outcome is None:
@@ -443,7 +438,7 @@ class Fold:
             child_result = PipelineResult.model_validate(outcome.value)
             # Billed when it ended: a run rolled back to right after that records the outcome a second time.
             end_event = self._child_ends.get(outcome.seq, event)
-            self._top_up(end_event, child_result.topped_up_micro_usd)
+            self._top_up(end_event.event_id, child_result.topped_up_micro_usd)
             self._bill(end_event, outcome.seq, outcome.name, child_result.billed or child_result.spend, elsewhere=True)
         names = [entry.stage_id for entry in outcome.entries if entry.kind is StepKind.BRANCH]
         branches = [self._branches[outcome.seq, name] for name in names if (outcome.seq, name) in self._branches]
@@ -500,13 +495,15 @@ class Fold:
             step = replace(self._steps[seq], status=StepStatus.FAILED, ended=time_of(event), failure=failure)
             self._put(step)
             details = parse_details(text)
-            self._top_up(event, find_top_up(details))
+            self._top_up(event.event_id, find_top_up(details))
             self._bill(event, step.seq, step.name, find_spend(details), elsewhere=True)
 
     def _signaled(self, event: HistoryEvent, text: bytes | None) -> None:
         name = event.workflow_execution_signaled_event_attributes.signal_name
         if name == HANDOFF_CHUNK and text is not None:
             self.run.chunks.append(text)
+        elif name == ANSWER and (answer := parse_record(Answer, text)):
+            self._signals.append((event.event_id, answer))
 
     def _update_accepted(self, event: HistoryEvent, _: bytes | None) -> None:
         if is_answer(event):
@@ -517,6 +514,9 @@ class Fold:
         accepted = event.workflow_execution_update_completed_event_attributes.accepted_event_id
         if accepted in self._answers and (reply := parse_record(Settled, text)) and not reply.missing:
             self.run.settled[reply.question] = reply
+            if reply.via == "update" and reply.question not in self._topped_up:  # not the reply to a repeated one
+                self._topped_up.add(reply.question)
+                self._top_up(accepted, reply.micro_usd)
 
     def _completed(self, event: HistoryEvent, text: bytes | None) -> None:
         self._close(event, RunStatus.COMPLETED, None)

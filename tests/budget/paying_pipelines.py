@@ -1,5 +1,6 @@
 """A pipeline that runs given steps, to check what is charged for them."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -75,4 +76,23 @@ class Takes:
         return None
 
 
-PIPELINES: list[type] = [Takes]
+@workflow.defn
+class Alongside:
+    """Takes a stage; another one begins in the workflow task that counts a person's answer about it."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, handoffs=HandoffTerms(within=IN_TIME))
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await asyncio.gather(self.pipeline.stage(BY_NAME["dear"]), self._second())
+        await self.pipeline.approve("release manager", within=IN_TIME)
+        return self.pipeline.result()
+
+    async def _second(self) -> None:
+        await workflow.wait_condition(lambda: bool(self.pipeline._handlers.board.under_way()))
+        await self.pipeline.stage(BY_NAME["second"])
+
+
+PIPELINES: list[type] = [Takes, Alongside]

@@ -25,10 +25,11 @@ from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
 from baton.wire.money import Price
+from baton.wire.names import ANSWER
 from tests.budget.paying import BUDGET, ended, paid, taken, told
-from tests.budget.paying_pipelines import PIPELINES, Takes
+from tests.budget.paying_pipelines import PIPELINES, Alongside, Takes
 from tests.budget.paying_stages import BILLS, STAGES, summarise
-from tests.support import LIMIT, approve, event, overview, sealing_worker, until
+from tests.support import LIMIT, approve, event, overview, sealing_worker, until, until_waiting
 
 RAISES = [{"charge": [500], "end": "raise"}]
 LOST = [{"charge": [500], "end": "lost"}]
@@ -402,6 +403,36 @@ async def test_roll_backs_do_not_overrun_the_budget(worker: Worker) -> None:
             assert asked.reason == "BUDGET_EXHAUSTED"
     for run in runs:
         await worker.client.get_workflow_handle(run.workflow_id).terminate()
+
+
+@pytest.mark.parametrize("by_signal", [False, True])
+async def test_a_top_up_counts_once_if_the_roll_back_is_to_its_own_task(worker: Worker, by_signal: bool) -> None:
+    """The answer is in the part that stays, and what it adds is not abandoned with what follows."""
+    client = worker.client
+    handle = await client.start_workflow(
+        Alongside.run,
+        PipelineInput(goal="Pay", budget=Budget(initial_micro_usd=10_000)),
+        id=f"alongside-{uuid4()}",
+        task_queue=worker.task_queue,
+        execution_timeout=LIMIT,
+    )
+    await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
+    [asked] = (await read_run(client, handle.id)).questions
+    top_up = asked.answer("top_up", who="ann", data={"micro_usd": 200_000})
+    await (handle.signal(ANSWER, top_up) if by_signal else handle.execute_update(ANSWER, top_up))
+    await until_waiting(handle, "release manager")
+    run = await read_run(client, handle.id)
+    assert run.topped_up_by(run.step("second").reset_event or 0) == 200_000
+    if by_signal:  # `dear` began in that task as well
+        await handle.terminate()
+        return
+
+    await roll_back(client, handle.id, "second", by="bob", why="try again")
+    newest: Any = client.get_workflow_handle(handle.id)
+    await approve(client, newest)
+    run = await ended(worker, newest)
+    assert run.result is not None
+    assert (run.result.topped_up_micro_usd, run.ceiling_micro_usd) == (200_000, 210_000)
 
 
 async def test_what_people_added_stays_added(worker: Worker) -> None:
