@@ -72,7 +72,8 @@ class PendingHandoff(CompactRecord):
         findings: All findings about it.
         attempts: How often it was sent.
         missing_micro_usd: How much the budget lacks for it.
-        only_as_sent: Whether it can only be sent again unchanged, because its receiver may already have it.
+        only_as_sent: Whether it can only be sent again unchanged, because its receiver may already have it, or the
+            pipeline's code sends it.
     """
 
     handoff_id: str

@@ -478,7 +478,7 @@ class Pipeline:
 
     @step
     async def ask(self, pending: PendingHandoff, within: timedelta) -> Settled:
-        """Put a handoff into the inbox, and wait until people decide (`baton inbox`).
+        """Put a handoff into the inbox, and wait until people requeue or abandon it (`baton inbox`).
 
         Who may decide, and how many must, is in the pipeline's `HandoffTerms`. It is a recorded step, as an approval
         is, unless the step that sends the handoff asks.
@@ -487,7 +487,7 @@ class Pipeline:
             pending: The handoff.
             within: How long to wait; after that the handoff counts as abandoned.
         """
-        escalation = self._handoffs.escalation
+        escalation, pending = self._handoffs.escalation, pending.model_copy(update={"only_as_sent": True})
         if pending.seq in self._handlers.under_way:
             name = f"hand off to {pending.receiver}"[:200]
             return await escalation.ask(escalation.asking(pending, within), name, self.task_id)

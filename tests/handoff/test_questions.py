@@ -247,7 +247,7 @@ class TestTerms:
                 await decide(client, handle.id, question.answer("requeue", who="eve", why="w"))
             first = await decide(client, handle.id, question.answer("requeue", who="ann", why="w"))
             assert first.missing == 1
-            with pytest.raises(PipelineError, match="differs from that of ann, requeue; give the same, or abandon"):
+            with pytest.raises(PipelineError, match="does not allow 'edit'; use requeue, abandon"):
                 await decide(client, handle.id, question.answer("edit", who="bob", data={"patch": {"goal": "x"}}))
             await handle.signal(ANSWER, question.answer("requeue", who="bob", why="as ann says"))
 
