@@ -95,8 +95,11 @@ class Questions:
             effect: Returns why a choice cannot be done now.
 
         Raises:
-            ValueError: Another approval with this title is open, or a part of the question is too large.
+            ValueError: Another approval with this title or question about this handoff is open, or a part of the
+                question is too large.
         """
+        if question.handoff and question.subject in [entry.question.subject for entry in self._open.values()]:
+            raise ValueError(f"a question about handoff {question.subject} is already open; await its answer first")
         titles = [entry.question.title for entry in self._open.values() if entry.question.handoff is None]
         if question.handoff is None and question.title in titles:
             raise ValueError(f"an approval {question.title!r} is already open; give the second one another title")

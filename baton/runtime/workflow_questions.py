@@ -92,7 +92,8 @@ class QuestionBoard:
         """Ask while the block runs: it waits for the answer, records it and puts it into effect.
 
         Raises:
-            ValueError: Another approval with this title is open, or a part of the question is too large.
+            ValueError: Another approval with this title or question about this handoff is open, or a part of the
+                question is too large.
         """
         id = f"{asking.question.seq}:{workflow.uuid4().hex[:16]}"
         question = asking.question.model_copy(update={"id": id})

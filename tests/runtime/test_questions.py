@@ -259,14 +259,18 @@ class TestQuestion:
         with pytest.raises(ValueError, match=r"at most|ask for less"):
             Questions().open(question(1, **further))
 
-    def test_two_open_approvals_need_two_titles_and_handoffs_do_not(self) -> None:
-        """People name an approval by its title."""
+    def test_open_approvals_need_their_own_titles_and_a_handoff_has_one_question(self) -> None:
+        """People name an approval by its title, and a handoff by its id."""
         questions = Questions()
-        for number in (1, 2):
-            questions.open(question(number, "handoff"))
+        questions.open(question(1, "handoff"))
+        questions.open(question(2, "handoff", handoff=HANDOFF.model_copy(update={"handoff_id": "h-2"})))
         questions.open(question(3))
         with pytest.raises(ValueError, match="'legal' is already open"):
             questions.open(question(4))
+        with pytest.raises(ValueError, match="about handoff h-1 is already open"):
+            questions.open(question(5, "handoff"))
+        questions.withdraw("1:nonce")
+        questions.open(question(6, "handoff"))
 
     def test_a_handoff_allows_what_its_fate_allows(self) -> None:
         """A release is for a safety finding, a top-up for a spent budget."""
@@ -305,7 +309,8 @@ class _Case:
         if title not in [each.title for each in self.questions.open_now(self.baton)] + self.ended():
             self.number += 1
             id, needs = f"{self.number}:{self.random.getrandbits(64):x}", self.random.choice([1, 1, 2, 3])
-            self.questions.open(question(self.number, kind, title=title, id=id, needs=needs))
+            about = {"handoff": HANDOFF.model_copy(update={"handoff_id": id})} if kind == "handoff" else {}
+            self.questions.open(question(self.number, kind, title=title, id=id, needs=needs, **about))
 
     def look(self) -> None:
         """A person looks at an open question and makes up their mind."""
