@@ -3,7 +3,6 @@
 import asyncio
 import copy
 import dataclasses
-import itertools
 import logging
 import zlib
 from collections.abc import Sequence
@@ -187,8 +186,8 @@ class BatonPayloadConverter(CompositePayloadConverter):
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
         """Convert payloads to values of these types."""
-        for payload, hint in itertools.zip_longest(payloads, (type_hints or ())[: len(payloads)]):
-            _check_bounds(payload.data, hint)
+        for payload in payloads:
+            _check_bounds(payload.data)
         try:
             return super().from_payloads(payloads, type_hints)
         except FailureError:
@@ -402,11 +401,8 @@ def _seal(payload: Payload, keyring: Keyring, namespace: str | None) -> Payload:
     )
 
 
-def _check_bounds(data: bytes, hint: Any) -> None:
+def _check_bounds(data: bytes) -> None:
     """Reject a payload that would take too long to parse."""
-    limit = getattr(hint, "__baton_most_bytes__", None)
-    if limit is not None and len(data) > limit:
-        raise _invalid_payload(f"a {hint.__name__} of {len(data):,} bytes; the maximum is {limit:,}")
     count = count_containers(data, MAX_CONTAINERS)
     if count > MAX_CONTAINERS:
         raise _invalid_payload(

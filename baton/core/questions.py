@@ -5,7 +5,7 @@ Questions are in the run's memo and history, so that readers need neither a work
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, Field
 
@@ -101,8 +101,6 @@ class Answer(CompactRecord):
         >>> Answer(choice="approve", who="ann", why="tests are green").choice
         'approve'
     """
-
-    __baton_most_bytes__: ClassVar[int] = 64 * 1024
 
     choice: Name
     who: Name

@@ -312,7 +312,7 @@ def open_questions(questions: Iterable[Question], timers: Iterable[Timer]) -> li
 
 def find_signal(settled: Settled, signals: Iterable[tuple[int, Answer]]) -> int | None:
     """Return the event of the signal that decided: the first with this answer of the last person who agreed."""
-    who = normalize_name((settled.votes or [settled])[-1].who)
+    who = normalize_name(settled.votes[-1].who if settled.votes else settled.who)
     for event, answer in signals:
         is_about_it = (answer.question, answer.digest) == (settled.question, settled.digest)
         if is_about_it and answer.choice == settled.choice and normalize_name(answer.who) == who:

@@ -29,6 +29,7 @@ MAX_ASKS_LENGTH = 2_000
 """The most characters of an approval's question."""
 MAX_DECIDERS = 100
 """The most entries of `who`, and the largest quorum."""
+_MAX_ANSWERS_BYTES = 1024 * 1024  # of all who agree, and the last one twice: half of Temporal's limit
 _MAX_FORM_LENGTH = 16 * 1024
 _MAX_WHO_LENGTH = 200
 _DEADLINE = "deadline"
@@ -180,7 +181,8 @@ class Questions:
                 "again and decide on that"
             )
         return (
-            _no_choice(question, answer)
+            _too_large(question, answer)
+            or _no_choice(question, answer)
             or name_refusal(answer.who)
             or _not_allowed(question, answer)
             or _second_vote(question, answer)
@@ -356,6 +358,11 @@ def _settled(question: str, title: str, digest: str | None, vote: Vote, **furthe
     """Return how a question was answered, or with `missing` the reply to one of several."""
     members = {name: getattr(vote, name) for name in _VOTE_FIELDS}
     return Settled(question=question, title=title, digest=digest or "", **{**members, **further})
+
+
+def _too_large(question: Question, answer: Answer) -> str | None:
+    size, most = len(answer.model_dump_json().encode()), _MAX_ANSWERS_BYTES // (question.needs + 1)
+    return f"the answer has {size:,} bytes, and {most:,} is the most; shorten it" if size > most else None
 
 
 def _no_choice(question: Question, answer: Answer) -> str | None:

@@ -210,6 +210,14 @@ class TestForms:
         [waiting] = questions.open_now("b")
         assert waiting.votes == []
 
+    @pytest.mark.parametrize(("needs", "fits", "most"), [(1, 500_000, "524,288"), (100, 9_000, "10,381")])
+    def test_answers_of_all_who_agree_fit_into_one_record(self, needs: int, fits: int, most: str) -> None:
+        """Also a patch of a large baton."""
+        questions = asked("handoff", needs=needs)
+        large = word(questions, "edit", data={"patch": {"goal": "x" * (fits + 30_000)}})
+        assert f"and {most} is the most; shorten it" in str(decide(questions, large))
+        assert isinstance(decide(questions, word(questions, "edit", data={"patch": {"goal": "x" * fits}})), Settled)
+
     def test_defaults_count_as_the_same_answer(self) -> None:
         """What is compared is the filled-in form."""
         questions = asked("approval", Payment, needs=2)
@@ -309,7 +317,9 @@ class _Case:
         if title not in [each.title for each in self.questions.open_now(self.baton)] + self.ended():
             self.number += 1
             id, needs = f"{self.number}:{self.random.getrandbits(64):x}", self.random.choice([1, 1, 2, 3])
-            about = {"handoff": HANDOFF.model_copy(update={"handoff_id": id})} if kind == "handoff" else {}
+            about: dict[str, Any] = (
+                {"handoff": HANDOFF.model_copy(update={"handoff_id": id})} if kind == "handoff" else {}
+            )
             self.questions.open(question(self.number, kind, title=title, id=id, needs=needs, **about))
 
     def look(self) -> None:
