@@ -1,6 +1,7 @@
 """The fold of a run's events: one handler for each type of event."""
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -113,11 +114,9 @@ class Fold:
 
     def _begin(self, terms: PublishedTerms) -> None:
         """Set the first baton and the rules, and restore the outcomes that the run started with."""
-        start = self.run.start
-        try:
+        start, baton = self.run.start, Baton(goal=_UNUSABLE)
+        with suppress(ValidationError):
             baton = start.model_copy(update={"baton": {**start.baton, **terms.fields}}).first_baton(AnyBaton)
-        except ValidationError:
-            baton = Baton(goal=_UNUSABLE)
         self.run.state = PipelineState(baton)
         self.run.rules = terms.rules
         self._batons = [baton]

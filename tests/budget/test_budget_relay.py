@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from baton.client import AuditCost, TaskCost
 from baton.compression.rules import Compressed
 from baton.core.budget import Budget
 from baton.core.costs import CostTracking
@@ -19,8 +20,8 @@ from baton.handoff.records import Handoff, Sender, Target
 from baton.handoff.relay import AgentState, build_handoff
 from baton.handoff.store_gate import handoff_gate
 from baton.handoff.validation import validate_handoff
-from baton.ledger.entries import TaskCost, handoff_entry, task_cost
-from baton.ledger.records import AuditCost, AuditEntry
+from baton.ledger.entries import handoff_entry, task_cost
+from baton.ledger.records import AuditEntry
 from baton.wire.money import to_usd
 from tests.handoff.material import AT, EXAMPLE, EXECUTION_ID, HANDOFF_ID, RECEIVER, TASK_ID, TRACEPARENT
 from tests.ledger.material import chain, completion_entry

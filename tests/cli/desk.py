@@ -9,11 +9,12 @@ from pathlib import Path
 from typer.testing import CliRunner, Result
 
 from baton.cli.app import make_app
+from baton.client import AuditCost
 from baton.core.verdict import HandoffStatus
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import ChainHead
 from baton.ledger.entries import handoff_entry
-from baton.ledger.records import AuditCost, AuditEntry, Kind
+from baton.ledger.records import AuditEntry, Kind
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_evidence import AnchorFile
 from tests.ledger.material import NOW, TASK, completion_entry, message

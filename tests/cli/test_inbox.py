@@ -16,10 +16,9 @@ from baton.cli.inbox_pages import handoff_page, inbox_table, reason_label
 from baton.cli.options import GlobalOptions
 from baton.cli.output import format_time
 from baton.cli.session import Session
-from baton.client import PendingHandoff, Question, Settled, WaitingQuestion, text_at
+from baton.client import PendingHandoff, Question, Settled, WaitingQuestion, select_questions, text_at
 from baton.core.questions import handoff_choices, handoff_title
 from baton.core.verdict import Code, Disposition, Finding
-from baton.runs.client_decide import select_questions
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[red]x[/red]\nrun-2  9  forged → line"

@@ -8,8 +8,7 @@ from pydantic import JsonValue
 
 from baton import Conflict, HistoryEntry, Outcome
 from baton.cli.history import change_lines
-from baton.client import RunRecord, changes, remarks, with_before
-from baton.core.baton import AnyBaton
+from baton.client import AnyBaton, RunRecord, changes, remarks, with_before
 from baton.core.history import StepKind
 from baton.core.messages import PipelineInput
 from baton.core.state import PipelineState

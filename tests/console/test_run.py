@@ -10,12 +10,11 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.client import Answer, RunRecord, decide, fork, read_run
+from baton.client import Answer, RunRecord, decide, fork, read_run, verify_bundle
 from baton.console.pages_run import has_ended, run_mark
 from baton.console.rendering import Change, changes
 from baton.console.report import report
 from baton.console.sources import Sources
-from baton.ledger.store_evidence import verify_bundle
 from tests.console.conftest import Browser, started
 from tests.console.console_pipelines import NOTES, checks, failing, long, release
 from tests.support import Handle, answer_to, events, until_waiting

@@ -14,6 +14,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from baton import HandoffReport
 from baton.client import read_run, serve_outside
 from baton.core.messages import PipelineInput, PipelineStatus
 from baton.core.people import MAX_REASON_LENGTH
@@ -24,7 +25,7 @@ from baton.ledger.store import Ledger
 from baton.outside.client_external import OutsideAgents
 from baton.outside.client_http import outside_app
 from baton.plugin import BatonPlugin
-from baton.report.records import HandoffReport, Readiness, Status
+from baton.report.records import Readiness, Status
 from baton.testing import assert_replays
 from tests.exchange.exchange_pipelines import HandsOutside
 from tests.support import Handle, approve, failure, overview, start, until

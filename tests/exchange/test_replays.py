@@ -16,13 +16,12 @@ from temporalio.worker import Worker
 
 from baton import WorkerParts
 from baton.artifacts.store import MemoryArtifactStore
-from baton.client import Question, read_run, roll_back
+from baton.client import AuditHeader, Question, read_run, roll_back
 from baton.core.messages import PipelineResult, PipelineStatus
 from baton.core.verdict import Code
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.handoff.store_safeguards import Safeguards
-from baton.ledger.records import AuditHeader
 from baton.ledger.store import Ledger
 from baton.plugin import BatonPlugin
 from baton.testing import copy_handoff, pipeline_worker, play_again

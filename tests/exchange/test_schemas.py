@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from baton import HandoffReport
 from baton.client import SCHEMAS, Explanation, schema_of
 from baton.contract.records import HandoffContract, LeftOut, SessionEvent
 from baton.core import artifacts as artifacts
 from baton.core import baton, exhibits, history, messages, pending, questions
 from baton.core.past import ChildHandoff, Heir, ParentHandoff, RollBacks, RolledBack, SealCheck
-from baton.report.records import HandoffReport
 from baton.wire.records import CompactRecord, Record
 from tests.core.material import GOLDEN
 from tests.report.documents import almost, documents, fullest, one_change

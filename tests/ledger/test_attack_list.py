@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.client import Vault
+from baton.client import Vault, VaultOptions
 from baton.keys.claims import HeadVerifier
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import ChainHead, Flaw, Verdict
@@ -23,7 +23,6 @@ from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_evidence import verify_bundle
 from baton.ledger.store_schema import StoredRecord
 from baton.personal.records import SEALED_ONLY
-from baton.personal.store import VaultOptions
 from tests.ledger import attacks
 from tests.ledger import chain_attacks as chains
 from tests.ledger.chain_attacks import MIDDLE, Attack

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from baton.artifacts.store import LocalArtifactStore
+from baton.client import verify_bundle
 from baton.core.verdict import HandoffStatus
 from baton.keys.claims import HeadVerifier
 from baton.keys.store_keyring import Keyring
@@ -18,7 +19,6 @@ from baton.ledger.chain import Verdict
 from baton.ledger.entries import Trace, erasure_entry, handoff_entry
 from baton.ledger.records import AuditEntry, LedgerUnavailableError
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_evidence import verify_bundle
 from baton.personal.records import (
     SEALED_ONLY,
     Erased,

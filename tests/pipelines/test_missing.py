@@ -21,13 +21,23 @@ from typer.testing import CliRunner
 
 from baton import Baton, BatonPatch, ConfigurationError, Overview, PipelineInput, Safeguards, stage
 from baton.cli.app import make_app
-from baton.client import CheckMark, RunFilter, RunRecord, RunStatus, StepStatus, follow, list_runs, read_run, standing
+from baton.client import (
+    CheckMark,
+    RunFilter,
+    RunRecord,
+    RunStatus,
+    StepStatus,
+    describe,
+    follow,
+    list_runs,
+    read_run,
+    standing,
+)
 from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.pipelines.activity_worker import missing_part
 from baton.runs.client_checks import check_blocked_runs, check_suspended_runs
-from baton.runs.client_executions import describe
 from baton.testing import assert_replays, local_server, pipeline_worker
 from tests.chat_server import chat_server, completion
 from tests.pipelines import missing_pipelines as they

@@ -7,9 +7,8 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
 from baton import BatonPlugin, MemoryArtifactStore, PipelineInput, Safeguards, WorkerParts
-from baton.client import read_run
+from baton.client import explain_run, read_run
 from baton.devserver import DevServer
-from baton.runs.client_explanation import explain_run
 from baton.testing import assert_replays, pipeline_worker, run_pipeline
 from tests.pipelines import prompt_pipelines as they
 from tests.pipelines.prompt_pipelines import FOUND, LOG, PIPELINES, PROMPTS, READ, STAGES

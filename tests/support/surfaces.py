@@ -21,10 +21,9 @@ from temporalio.common import RawValue
 
 from baton import render
 from baton.artifacts.store import ArtifactStore
-from baton.client import read_run
+from baton.client import describe, read_run
 from baton.errors import HistoryError
 from baton.ledger.store import Ledger
-from baton.runs.client_executions import describe
 
 _HASH = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from baton import BatonPatch
+from baton import BatonPatch, HandoffReport
 from baton.client import Answer
 from baton.contract.records import HandoffContract
 from baton.core.messages import PipelineInput, PipelineResult, StageInput, StageReturn
@@ -15,7 +15,6 @@ from baton.exchange.external import AgentAction
 from baton.exchange.records import Acknowledgement
 from baton.exchange.workflow_streams import Chunk
 from baton.handoff.records import Handoff
-from baton.report.records import HandoffReport
 from baton.wire.records import OpenRecord
 
 WIRE_RECORDS: tuple[type[BaseModel], ...] = (

@@ -13,12 +13,11 @@ from temporalio.worker import Worker
 from activities.code_review.stages import STAGES
 from baton import PipelineInput, WorkerParts
 from baton.artifacts.store import ArtifactStore
-from baton.client import read_run
+from baton.client import explain_run, read_run
 from baton.plugin import BatonPlugin
 from baton.report.parsing import parse_report
 from baton.report.records import Readiness, Status
 from baton.report.rules import lint_report
-from baton.runs.client_explanation import explain_run
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
 from tests.chat_server import chat_server, completion, configure, refusal
 from tests.shipped.code_review.material import FILES, SLOW, WEAK, contents, git, repository, write
