@@ -91,6 +91,8 @@ async def chain(length: int, *, sentences: bool) -> list[Inherited]:
     events: list[SessionEvent] = []
     inherited: list[Inherited] = []
     store = MemoryArtifactStore()
+    for ref in baton.artifacts:  # what the samples refer to
+        await store.put(str(ref.summary).encode())
     for seq in range(1, length + 1):
         session = work(seq, now, counter, sentences=sentences)
         inherited.append(await _measure_inherited(seq, baton, events, now, transcript_tokens, session, store))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import JsonValue
 from rich.console import Console, RenderableType
 from rich.text import Text
 from temporalio.client import Client
@@ -146,8 +147,8 @@ async def _decide(session: Session, run: str, approval: str | None, options: _De
     report(session, operation, result, by, options.why)
 
 
-def report(session: Session, operation: Decide, settled: Settled | None, by: str, why: str) -> None:
-    """Print how a question was answered; an answer that no worker took up ends the command."""
+def report(session: Session, operation: Decide, settled: Settled | None, by: str, why: str, **more: JsonValue) -> None:
+    """Print how a question was answered, in JSON with more; an answer that no worker took up ends the command."""
     if settled is None:
         if session.json:
             sent = {"question": operation.question, "choice": operation.choice, "who": by, "why": why}
@@ -155,7 +156,7 @@ def report(session: Session, operation: Decide, settled: Settled | None, by: str
         session.note(left_note(operation.workflow_id))
         raise typer.Exit(ExitCode.UNVERIFIED)
     if session.json:
-        session.write_json({"workflow_id": operation.workflow_id, **settled.model_dump(mode="json")})
+        session.write_json({"workflow_id": operation.workflow_id, **settled.model_dump(mode="json"), **more})
     else:
         session.show(render_outcome(settled))
 

@@ -356,10 +356,15 @@ async def _resolve(session: Session, target: Target, handoff: str | None, reques
     operation = operation.pinned_to(preview)
     with session.progress("deciding"):
         settled = await operation.commit(preview.mark, by=request.by, why=request.why)
-    report(session, operation, settled, request.by, request.why)
-    if settled is not None and settled.micro_usd and not settled.missing and pending and not session.json:
-        run = await read_run(operation.client, target.workflow_id, preview.run.run_id)
-        session.show(balance_line(run, max(0, pending.missing_micro_usd - settled.micro_usd)))
+    if settled is None or not settled.micro_usd or settled.missing or pending is None:
+        report(session, operation, settled, request.by, request.why)
+        return
+    run = await read_run(operation.client, target.workflow_id, preview.run.run_id)
+    missing = max(0, pending.missing_micro_usd - settled.micro_usd)
+    budget = {"micro_usd": run.ceiling_micro_usd, "left_micro_usd": run.left_micro_usd, "missing_micro_usd": missing}
+    report(session, operation, settled, request.by, request.why, budget=budget)
+    if not session.json:
+        session.show(balance_line(run, missing))
 
 
 def _card(workflow_id: str, preview: DecidePreview) -> RenderableType:

@@ -105,7 +105,7 @@ class TestBudget:
         assert (run.billed.micro_usd, run.left_micro_usd) == (730_000, 120_000)
         assert "$0.12 of $0.85 left" in " ".join((await baton("show", handle.id)).split())
         decided = json.loads(await baton("history", handle.id, "--json"))["decided"]
-        assert [(row["who"], row["action"], row["micro_usd"]) for row in decided] == [
+        assert [(row["who"], row["choice"], row["data"]["micro_usd"]) for row in decided] == [
             ("ann", "top_up", 50_000),
             ("ann", "top_up", 300_000),
         ]
