@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import JsonValue
 from rich.console import RenderableType
 from rich.text import Text
 from temporalio.client import Client
@@ -361,7 +362,11 @@ async def _resolve(session: Session, target: Target, handoff: str | None, reques
         return
     run = await read_run(operation.client, target.workflow_id, preview.run.run_id)
     missing = max(0, pending.missing_micro_usd - settled.micro_usd)
-    budget = {"micro_usd": run.ceiling_micro_usd, "left_micro_usd": run.left_micro_usd, "missing_micro_usd": missing}
+    budget: dict[str, JsonValue] = {
+        "micro_usd": run.ceiling_micro_usd,
+        "left_micro_usd": run.left_micro_usd,
+        "missing_micro_usd": missing,
+    }
     report(session, operation, settled, request.by, request.why, budget=budget)
     if not session.json:
         session.show(balance_line(run, missing))
