@@ -24,10 +24,8 @@ from benchmarks.deploys import deploys
 from benchmarks.exchange import signal_handoffs
 from benchmarks.following import follow_cost
 from benchmarks.history import history
-from benchmarks.inbox import waiting_people
 from benchmarks.inputs import inputs
 from benchmarks.ledger import append_size, appends, trace, verification
-from benchmarks.long_run import long_run
 from benchmarks.measures import embedded_latency, stage_latency, stock_throughput, throughput
 from benchmarks.peers.comparison import PEERS, against, agent_chain, agent_stage
 from benchmarks.projects import new_project
@@ -70,8 +68,6 @@ MEASURES = (
     Measure(["worker_cpu_vs_raw", "worker_cpu_vs_raw_safe", "worker_cpu_safe_vs_plain"], worker_cost),
     Measure(["handoff_cpu_ms"], handoff_cost),
     Measure(["follow_cost"], follow_cost),
-    Measure(["long_run_task_ms_max"], long_run),
-    Measure(["inbox_ms_5000", "decide_s_busy"], waiting_people),
     Measure(["signal_accept_p99_ms_c1"], partial(signal_handoffs, concurrency=1)),
     Measure(["signal_accept_p99_ms_c20"], partial(signal_handoffs, concurrency=20)),
     Measure(["recovery_s_median", "recovery_s_max"], recovery),
@@ -105,10 +101,7 @@ MEASURES = (
     Measure(["console_memory_growth_mb"], memory),
     Measure(["agent_stage_vs_bare"], agent_stage),
     Measure(["agent_chain_vs_bare"], agent_chain),
-    *(
-        Measure([figure, *([peer.cost] if peer.cost else [])], partial(against, figure=figure))
-        for figure, peer in PEERS.items()
-    ),
+    *(Measure([figure], partial(against, figure=figure)) for figure in PEERS),
 )
 
 

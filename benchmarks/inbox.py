@@ -6,7 +6,7 @@ import time
 from datetime import timedelta
 from uuid import uuid4
 
-from baton import Decision, PipelineInput
+from baton import Answer, PipelineInput
 from baton.client import decide, inbox
 from benchmarks.compare import Effort
 from benchmarks.report import Findings
@@ -69,7 +69,7 @@ async def _wake(crew: Crew, run: str) -> None:
 async def _decide(crew: Crew, run: str) -> float:
     """Approve, and return how many seconds it took."""
     started = time.perf_counter()
-    decided = await decide(crew.client, run, Decision(approval="release", approved=True, who="ann"))
+    decided = await decide(crew.client, run, Answer(question="release", choice="approve", who="ann"))
     if not decided.approved:
         raise RuntimeError(f"the decision about {run!r} did not count: {decided}")
     return time.perf_counter() - started

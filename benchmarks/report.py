@@ -82,9 +82,6 @@ GOALS: Mapping[str, Goal] = {
     "worker_cpu_safe_vs_plain": Goal("processor time of a worker with safeguards, of one without", most=1.4),
     "handoff_cpu_ms": Goal("milliseconds of processor time that safeguards add to a handoff, one at a time", most=2),
     "follow_cost": Goal("processor time of worker and one watcher, 150 stages, of the worker alone", most=1.3),
-    "long_run_task_ms_max": Goal("milliseconds of processor of the longest task of 10,000 stages", most=200),
-    "inbox_ms_5000": Goal("milliseconds of the inbox's first page among 5,000 runs that ask", most=500),
-    "decide_s_busy": Goal("seconds of the slowest of ten decisions while each of 5,000 runs has a task to do"),
     "signal_accept_p99_ms_c1": Goal(
         "milliseconds from dispatch to accept by signal (p99), one pair at a time", most=90
     ),
@@ -134,11 +131,6 @@ GOALS: Mapping[str, Goal] = {
     "vs_openai_agents_c10": Goal("pipelines a second, of the OpenAI Agents plugin's, 10 at a time", least=1.9),
     "vs_pydantic_ai_c10": Goal("pipelines a second, of pydantic-ai's durable agents', 10 at a time", least=2.5),
     "vs_langgraph_plugin_c10": Goal("pipelines a second, of the LangGraph plugin's, 10 at a time", least=1.2),
-    "cpu_vs_openai_agents": Goal(
-        "processor time of a worker, of the OpenAI Agents plugin's with the same agents", most=1.0
-    ),
-    "cpu_vs_pydantic_ai": Goal("the same of pydantic-ai's durable agents'", most=0.9),
-    "cpu_vs_langgraph": Goal("the same of the LangGraph plugin's", most=1.0),
     "vs_langgraph_sqlite_c10": Goal("pipelines a second, of those of LangGraph in one process, SQLite, 10 at a time"),
     "vs_dbos_sqlite_c10": Goal("pipelines a second, of those of DBOS in one process, SQLite, 10 at a time"),
 }

@@ -45,26 +45,18 @@ class Peer:
         module: Its module, of `benchmarks.peers.worker.PEERS`.
         workflow: The name of its workflow; None if it has no server and works in one process.
         framework: Baton's workflow with agents of the same framework; None if the peer has none.
-        cost: The figure that compares processor time, on one server, both with agents of that framework.
     """
 
     title: str
     module: str
     workflow: str | None
     framework: str | None
-    cost: str | None = None
 
 
 PEERS: Mapping[str, Peer] = {
-    "vs_openai_agents_c10": Peer(
-        "OpenAI Agents plugin", "openai_agents", "OpenAIDelivery", "OpenAIAgentsStages", "cpu_vs_openai_agents"
-    ),
-    "vs_pydantic_ai_c10": Peer(
-        "pydantic-ai durable", "pydantic_ai", "PydanticAIDelivery", "PydanticAIStages", "cpu_vs_pydantic_ai"
-    ),
-    "vs_langgraph_plugin_c10": Peer(
-        "LangGraph plugin", "langgraph", "LangGraphDelivery", "LangGraphStages", "cpu_vs_langgraph"
-    ),
+    "vs_openai_agents_c10": Peer("OpenAI Agents plugin", "openai_agents", "OpenAIDelivery", "OpenAIAgentsStages"),
+    "vs_pydantic_ai_c10": Peer("pydantic-ai durable", "pydantic_ai", "PydanticAIDelivery", "PydanticAIStages"),
+    "vs_langgraph_plugin_c10": Peer("LangGraph plugin", "langgraph", "LangGraphDelivery", "LangGraphStages"),
     "vs_langgraph_sqlite_c10": Peer("LangGraph, one process", "langgraph_sqlite", None, "LangGraphStages"),
     "vs_dbos_sqlite_c10": Peer("DBOS, one process", "dbos_sqlite", None, None),
 }
@@ -105,9 +97,6 @@ async def against(rig: Rig, effort: Effort, *, figure: str) -> Findings:
     findings = Findings(f"Baton against {peer.title}, {_CONCURRENCY} at a time", SPEED_COLUMNS)
     findings.rows.extend(speed_rows("1 KB", results, peer.title))
     findings.values[figure] = ratio(column(results, "per_second"), BATON, peer.title)
-    if peer.cost is not None:
-        *_, theirs, _, ours = (load.name for load in loads)
-        findings.values[peer.cost] = ratio(column(results, "worker_ms"), ours, theirs)
     return findings
 
 
