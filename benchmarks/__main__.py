@@ -19,7 +19,7 @@ from benchmarks.bounds import worst_checks
 from benchmarks.compare import Effort
 from benchmarks.console import events, memory, pages
 from benchmarks.contracts import compile_cost
-from benchmarks.cost import handoff_cost, worker_cost
+from benchmarks.cost import worker_cost
 from benchmarks.deploys import deploys
 from benchmarks.exchange import signal_handoffs
 from benchmarks.following import follow_cost
@@ -66,7 +66,6 @@ MEASURES = (
     Measure(["protocol_ms_per_handoff"], protocol_latency),
     Measure(["accept_us"], acceptance),
     Measure(["worker_cpu_vs_raw", "worker_cpu_vs_raw_safe", "worker_cpu_safe_vs_plain"], worker_cost),
-    Measure(["handoff_cpu_ms"], handoff_cost),
     Measure(["follow_cost"], follow_cost),
     Measure(["signal_accept_p99_ms_c1"], partial(signal_handoffs, concurrency=1)),
     Measure(["signal_accept_p99_ms_c20"], partial(signal_handoffs, concurrency=20)),

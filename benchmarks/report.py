@@ -80,7 +80,6 @@ GOALS: Mapping[str, Goal] = {
     "worker_cpu_vs_raw": Goal("processor time of a worker without safeguards, of raw's", most=1.15),
     "worker_cpu_vs_raw_safe": Goal("the same with safeguards, encrypted", most=1.6),
     "worker_cpu_safe_vs_plain": Goal("processor time of a worker with safeguards, of one without", most=1.4),
-    "handoff_cpu_ms": Goal("milliseconds of processor time that safeguards add to a handoff, one at a time", most=2),
     "follow_cost": Goal("processor time of worker and one watcher, 150 stages, of the worker alone", most=1.3),
     "signal_accept_p99_ms_c1": Goal(
         "milliseconds from dispatch to accept by signal (p99), one pair at a time", most=90
