@@ -102,7 +102,7 @@ async def test_a_failure_that_the_pipeline_handles_has_no_traceback(server: DevS
 
 async def test_a_traceback_in_the_log_has_none(server: DevServer, caplog: pytest.LogCaptureFixture) -> None:
     """Also of an activity that is not a stage, and at level DEBUG."""
-    client = await Client.connect(server.address, plugins=[BatonPlugin()])
+    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards="off")])
     with short_failures(), caplog.at_level(logging.DEBUG, "temporalio.activity"):
         async with pipeline_worker(client, [Leaks], [leak_plainly]) as worker:
             handle = await start(worker, Leaks, how="activity")
