@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Citation(NamedTuple):
-    """Words, and the line in which they begin: its number from 1 in these lines. `place` is what a reader is told."""
+    """Words, and the line in which they begin: its number from 1 in these lines. `place` is the text for readers."""
 
     place: str
     lines: Sequence[str]

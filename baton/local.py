@@ -25,7 +25,7 @@ from baton.runs.client_connection import Connection, connect
 from baton.sdk.failure_logs import RunFailedError, print_uncaught_shortly, short_failures
 from baton.sdk.sandbox import naming_lines
 from baton.wire.json_values import Json
-from baton.worker import Settings, collect_served, plugin_for
+from baton.worker import Settings, collect_served, is_verbose, plugin_for
 
 
 def run(
@@ -74,7 +74,7 @@ def run(
         return _run_to_end(_run(pipeline, start, stages, plugin, quiet))
     except WorkflowFailureError as error:
         failed = RunFailedError(error.cause)
-    if not _is_verbose():
+    if not is_verbose():
         print_uncaught_shortly()
     # Outside the handler, so that its traceback has no other lines of Baton and the SDK.
     raise failed
@@ -118,7 +118,7 @@ async def _run(
     async with AsyncExitStack() as stack:
         if not quiet and not _configured_address():
             make_console(error=True).print("starting a Temporal server", style="dim")
-        if not _is_verbose():
+        if not is_verbose():
             stack.enter_context(short_failures())
         plugin = plugin or await plugin_for(Settings.of(os.environ), module)
         client = await stack.enter_async_context(_client(plugin))
@@ -153,10 +153,6 @@ async def _client(plugin: BatonPlugin) -> AsyncIterator[Client]:
         return
     async with DevServer() as server:
         yield await connect(Connection(address=server.address), plugins=[plugin])
-
-
-def _is_verbose() -> bool:
-    return os.environ.get("BATON_LOG_LEVEL", "").upper() == "DEBUG"
 
 
 def _configured_address() -> str | None:

@@ -359,10 +359,14 @@ def _serve_source(source: str) -> int:
         print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
         return 2
     except Exception as error:  # of the user's code
-        is_verbose = os.environ.get("BATON_LOG_LEVEL", "").upper() == "DEBUG"
-        print("".join(users_traceback(error)).rstrip() if is_verbose else short_failure(error), file=sys.stderr)
+        print("".join(users_traceback(error)).rstrip() if is_verbose() else short_failure(error), file=sys.stderr)
         return 2
     return serve(served)
+
+
+def is_verbose() -> bool:
+    """Return whether the log level asks for whole tracebacks."""
+    return os.environ.get("BATON_LOG_LEVEL", "").upper() == "DEBUG"
 
 
 def discover(source: str) -> Served:

@@ -196,7 +196,7 @@ def _make_output(report: Report) -> dict[str, str | int]:
 
 
 def _describe_judge(report: Report) -> str:
-    return "judged by a model" if report.judged else "judged by nobody"
+    return "judged by a model" if report.judged else "not judged"
 
 
 def _model_input(report: Report, policy: Policy) -> JsonValue:

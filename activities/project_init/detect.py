@@ -217,7 +217,7 @@ def find_purpose(name: str, body: str = "") -> Purpose:
     if purpose == "test" and _NO_TEST.search(body):
         return "other"
     if purpose == "test" and (checks or (runs and all(map(_CHECKER.match, runs)))):
-        return "lint"  # a type check is no test
+        return "lint"  # a type check does not test
     return purpose or "other"
 
 

@@ -16,7 +16,7 @@ MIN_SECRET_LENGTH = 6
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[\s\S]*?(?:(-----END [A-Z ]{0,30}PRIVATE KEY-----)|\Z)"
 )
-_FORMS = [  # each with the texts, in lower case, of which a secret of this form has one
+_FORMS = [  # each with texts in lower case; a secret of this form has one of them
     (marks, re.compile(form))
     for marks, form in (
         (("sk-",), r"\bsk-[\w-]{16,}"),  # OpenAI, Anthropic and others
@@ -147,7 +147,7 @@ def settled_length(text: str) -> int:
 
 
 def _spans_of_forms(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the beginning and the end of what is masked as one; what may go on ends after the text."""
+    """Yield the beginning and the end of what is masked as one; what may continue ends after the text."""
     for match in _TOGETHER.finditer(text):
         begin, after = match.span(match.lastindex or 0)
         yield begin, after + (after == len(text))

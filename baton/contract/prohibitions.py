@@ -9,7 +9,7 @@ import re
 from baton.wire.text import split_sentences
 
 MAX_PROHIBITION_LENGTH = 500
-"""The longest sentence that is quoted; a longer one is no rule but a pasted text."""
+"""The longest sentence that is quoted; a longer one is a pasted text and not a rule."""
 MAX_PROHIBITIONS = 20
 """The most sentences that are quoted from one message, the first ones."""
 _MAX_SEARCHED = 30_000  # characters, in less than a quarter of a second

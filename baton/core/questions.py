@@ -224,7 +224,7 @@ class Question(CompactRecord):
 
     @property
     def subject(self) -> str:
-        """The id of the handoff, about which a later question replaces this one; of an approval its own id."""
+        """What it is about: the id of the handoff, or of an approval its own id."""
         return self.handoff.handoff_id if self.handoff else self.id
 
     @property

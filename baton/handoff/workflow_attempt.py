@@ -141,7 +141,8 @@ async def execute_stage(
                 raise StageExecutionError(text, spend_of(error), is_outage=outage) from error
             account.charge_unreserved(spec.name, spend_of(error))
         what = "an artifact" if missing.artifact else "a worker that can do it"
-        what = "an artifact that only another worker's store has" if again else what
+        if again:
+            what = "an artifact that only another worker's store has"
         if (text := f"{spec.name!r} waits for {what}: {missing.text}") != noted:
             noted = text
             handlers.note(noted)

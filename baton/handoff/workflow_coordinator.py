@@ -137,7 +137,7 @@ class HandoffCoordinator:
 
     @property
     def approval_terms(self) -> ApprovalTerms:
-        """Who decides about the pipeline's handoffs, and so whether it goes on."""
+        """Who decides about the pipeline's handoffs, and so whether it continues."""
         return ApprovalTerms(needs=self._terms.needs, who=self._terms.who, proof=self._terms.proof)
 
     def carried(self) -> dict[str, JsonValue]:

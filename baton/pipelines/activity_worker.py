@@ -121,7 +121,7 @@ async def lost_artifact(error: BaseException) -> str | None:
     for cause in (cause for inner in leaf_errors(error) for cause in causes(inner)):
         kind = cause.type if isinstance(cause, ApplicationError) else type(cause).__name__
         lost = find_lost(kind, text := text_of(cause))
-        if lost is not None and await _has_lost(lost):
+        if lost is not None and isinstance(await _artifact_error(lost), ArtifactNotFoundError | ArtifactCorruptError):
             return text
     return None
 
@@ -160,7 +160,8 @@ class MissingParts(worker.Interceptor):
         @activity.defn(name=WAIT_FOR_WORKER)
         async def wait_for_worker(missing: Missing) -> None:
             if missing.artifact is not None:
-                text = await _artifact_problem(missing.artifact)
+                error = await _artifact_error(missing.artifact)
+                text = None if error is None else str(error)
             else:
                 text = self.for_stage(missing.stage)
             if text:
@@ -224,27 +225,15 @@ class _ReportMissingParts(worker.ActivityInboundInterceptor):
             raise _failure(text, info.attempt - 1, *details, kind=kind, non_retryable=True) from None
 
 
-async def _has_lost(sha256: str) -> bool:
-    """Return whether this worker's store confirms that an artifact is gone or damaged."""
-    store = current_parts().artifacts
-    if store is None:
-        return False
-    try:
-        await store.get(sha256)
-    except ArtifactError as error:
-        return isinstance(error, ArtifactNotFoundError | ArtifactCorruptError)
-    return False
-
-
-async def _artifact_problem(sha256: str) -> str | None:
+async def _artifact_error(sha256: str) -> ArtifactError | None:
     """Return why this worker cannot read an artifact, or None."""
     store = current_parts().artifacts
     if store is None:
-        return "this worker has no artifact store; set BATON_ARTIFACTS"
+        return ArtifactError("this worker has no artifact store; set BATON_ARTIFACTS")
     try:
         await store.get(sha256)
     except ArtifactError as error:
-        return str(error)
+        return error
     return None
 
 

@@ -40,7 +40,7 @@ def merge_reports(
         summary: The summary; those of the reports with their senders by default.
 
     Raises:
-        ValueError: There is no report.
+        ValueError: The list of reports is empty.
 
     Example:
         >>> one = HandoffReport(sender="audit", receiver="lead", task="Review", status="completed", confidence=90,
@@ -199,8 +199,10 @@ def find_disputes(reports: Sequence[tuple[str, HandoffReport]]) -> Disputes:
     The rule compares words and judges nothing: alternatives are parted at commas, semicolons, lines and "or", and one
     is a decision if its words stand in it, or the other way round. Short and common words alone name nothing.
     """
-    choices = [Choice(name, one) for name, report in reports for one in report.context.decisions[:MAX_COMPARED]]
-    pairs = pair_choices(choices)
+    decided = [
+        ComparedDecision(name, one) for name, report in reports for one in report.context.decisions[:MAX_COMPARED]
+    ]
+    pairs = pair_decisions(decided)
     compared = list(itertools.islice(pairs, MAX_COMPARISONS))
     rejected = dict.fromkeys(
         (made, instead)
@@ -238,7 +240,7 @@ def _normalized(text: str) -> str:
     return f" {' '.join(words)} " if any(len(word) > 2 and word not in _COMMON for word in words) else ""
 
 
-class Choice:
+class ComparedDecision:
     """A decision of an agent, with its words and those of its alternatives."""
 
     def __init__(self, author: str, decision: ReportDecision) -> None:
@@ -249,17 +251,17 @@ class Choice:
         self.rejected = list(dict.fromkeys(filter(None, map(_normalized, parts))))
 
 
-def pair_choices(choices: Sequence[Choice]) -> Iterator[tuple[Choice, str, Choice]]:
+def pair_decisions(decided: Sequence[ComparedDecision]) -> Iterator[tuple[ComparedDecision, str, ComparedDecision]]:
     """Yield decisions with the alternatives that may be the same, found by the rarest word of either."""
-    made_with: dict[str, list[Choice]] = {}
-    for made in choices:
+    made_with: dict[str, list[ComparedDecision]] = {}
+    for made in decided:
         for word in dict.fromkeys(made.words.split()):
             made_with.setdefault(word, []).append(made)
-    known_by: dict[str, list[Choice]] = {}
-    for made in filter(lambda choice: choice.words, choices):
+    known_by: dict[str, list[ComparedDecision]] = {}
+    for made in filter(lambda made: made.words, decided):
         rarest = min(made.words.split(), key=lambda word: len(made_with[word]))
         known_by.setdefault(rarest, []).append(made)
-    for instead in choices:
+    for instead in decided:
         for part in instead.rejected:
             words = list(dict.fromkeys(part.split()))
             containing = min((made_with.get(word, []) for word in words), key=len)

@@ -317,23 +317,26 @@ def find_report(value: object) -> HandoffReport | None:
 
     A value that is too large for a report is none.
     """
-    if not isinstance(value, dict) or not value.keys() >= _REQUIRED or find_report_excess(value):
-        return None
-    try:
-        return HandoffReport.from_json_object(value)
-    except ValidationError:
-        return None
+    report = _read_report(value)
+    return report if isinstance(report, HandoffReport) else None
 
 
 def report_faults(value: object) -> str | None:
     """Return what is wrong with a value that is meant as a report; None if it is one, or something else."""
+    faults = _read_report(value)
+    return faults if isinstance(faults, str) else None
+
+
+def _read_report(value: object) -> HandoffReport | str | None:
+    """Return the report that a value is, what is wrong with one that is meant as a report, or None."""
     if not isinstance(value, dict) or not value.keys() >= _REQUIRED:
         return None
+    if excess := find_report_excess(value):
+        return excess
     try:
-        HandoffReport.from_json_object(value)
+        return HandoffReport.from_json_object(value)
     except ValidationError as error:
         return describe_faults(error)
-    return None
 
 
 def find_report_excess(value: Mapping[str, Any]) -> str:

@@ -14,8 +14,8 @@ _MAX_LINE_LENGTH = 80
 def describe_news(news: News, run: RunRecord) -> str:
     """Return a piece of news as a sentence, with the command that helps where a person is needed.
 
-    It is one line, unless a stage or a person wrote several. All of its text is untrusted: whoever shows it escapes
-    it.
+    It is one line, unless a stage or a person wrote several. All of its text is untrusted and must be escaped
+    where it is shown.
 
     Args:
         news: What happened.

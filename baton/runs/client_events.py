@@ -205,7 +205,7 @@ def is_missing_part(event: HistoryEvent) -> bool:
 
 
 def lost_artifact(event: HistoryEvent) -> str | None:
-    """Return the hash of the artifact for want of which an activity failed; None if it failed otherwise."""
+    """Return the hash of the missing artifact that made an activity fail; None if it failed otherwise."""
     chain = [event.activity_task_failed_event_attributes.failure]
     while chain[-1].HasField("cause"):
         chain.append(chain[-1].cause)

@@ -76,7 +76,7 @@ def schema_of(name: str) -> dict[str, Any]:
         name: One of `SCHEMAS`.
 
     Raises:
-        KeyError: There is no such schema.
+        KeyError: The name is unknown.
     """
     body = SCHEMAS[name].model_json_schema(mode="validation", schema_generator=PublishedSchema)
     return {"$schema": PublishedSchema.schema_dialect, "$id": f"urn:baton:schema:{name}:1", **body}

@@ -392,8 +392,8 @@ def _is_named(who: str, names: list[str]) -> bool:
 
 
 def _second_vote(question: Question, answer: Answer) -> str | None:
-    """Return the refusal if the person has already voted, unless they now decide alone."""
-    if not _is_named(answer.who, [vote.who for vote in question.votes]):
+    """Return the refusal if the person has voted already: one who changes their mind asks another to decide alone."""
+    if not question.has_vote_of(answer.who):
         return None
     missing = question.needs - len(question.votes)
     return (

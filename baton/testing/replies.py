@@ -11,7 +11,7 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError
 
 from baton.core.messages import Overview, PipelineStatus
-from baton.core.people import GROUP_PREFIX, normalize_name
+from baton.core.people import GROUP_PREFIX
 from baton.core.questions import APPROVE, DENY, Answer, Question
 from baton.errors import PipelineError
 from baton.keys.store_keys import Key
@@ -129,7 +129,7 @@ class Replying:
             return _as_reply(given[counted])
         if not callable(given):
             reply = _as_reply(given)
-            if reply.who is not None and _has_voted(reply.who, question):
+            if reply.who is not None and question.has_vote_of(reply.who):
                 raise RepliesError(f"{_open_state(question)}, and {reply.who} counts once; pass a list of replies")
             return reply
         asked = (question.id, question.digest, len(question.votes))
@@ -159,11 +159,7 @@ def _somebody(question: Question) -> str:
     """Return one of those who may decide and have not."""
     may = [name for name in question.who if not name.startswith(GROUP_PREFIX)]
     testers = (_TESTER if nth == 0 else f"{_TESTER} {nth + 1}" for nth in range(len(question.votes) + 1))
-    return next(name for name in (*may, *testers) if not _has_voted(name, question))
-
-
-def _has_voted(who: str, question: Question) -> bool:
-    return normalize_name(who) in {normalize_name(vote.who) for vote in question.votes}
+    return next(name for name in (*may, *testers) if not question.has_vote_of(name))
 
 
 def _open_state(question: Question) -> str:

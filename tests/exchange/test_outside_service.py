@@ -404,13 +404,15 @@ class TestOutsideAgents:
         assert (await handle.result()).output["report"]["readiness"] == "No"
         await assert_replays(handle, [HandsOutside])
 
-    async def test_a_malformed_report_is_refused_and_can_be_corrected(
+    async def test_a_malformed_or_oversized_report_is_refused_and_can_be_corrected(
         self, exchange: Worker, agents: OutsideAgents
     ) -> None:
         """It would else pass as a text, whatever its status says."""
         handle = await waiting(exchange)
         with pytest.raises(PipelineError, match="the report is refused: confidence"):
             await self.report(agents, handle, status="failed", ready="Yes", confidence="10")
+        with pytest.raises(PipelineError, match=r"the report is refused: has 6,0.. lines of text; at most 5,000"):
+            await self.report(agents, handle, status="failed", ready="Yes", recommendations=["look"] * 6_000)
         await self.report(agents, handle, status="completed", ready="Yes")
 
         assert (await handle.result()).output["report"]["status"] == "completed"

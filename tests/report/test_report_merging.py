@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from baton.report.merging import (
     MAX_DISPUTES,
-    Choice,
+    ComparedDecision,
     find_disputes,
     merge_decisions,
     merge_reports,
-    pair_choices,
+    pair_decisions,
 )
 from baton.report.parsing import parse_report
 from baton.report.records import (
@@ -192,8 +192,8 @@ class TestMergeReports:
 
     def test_only_decisions_that_share_a_rare_word_are_compared(self) -> None:
         """Comparing each with each would take seconds in a workflow task."""
-        choices = [
-            Choice(
+        decisions = [
+            ComparedDecision(
                 sender,
                 ReportDecision(
                     decision=f"Use library number {sender} {number} for the thing",
@@ -204,7 +204,7 @@ class TestMergeReports:
             for number in range(100, 300)
         ]
 
-        assert len(list(pair_choices(choices))) <= 2 * len(choices) * 5
+        assert len(list(pair_decisions(decisions))) <= 2 * len(decisions) * 5
 
     def test_a_dispute_quotes_the_beginning_of_a_long_decision(self) -> None:
         """It goes into the history."""
