@@ -17,8 +17,10 @@ from baton.wire.records import CompactRecord, Count, Integer, Name, Timestamp
 
 FormT = TypeVar("FormT", bound=BaseModel)
 
-APPROVE, DENY = "approve", "deny"
-"""The choices of an approval."""
+APPROVE = "approve"
+"""The choice that lets an approval's work go on."""
+DENY = "deny"
+"""The choice that forbids it."""
 ASKED = "baton.asked"
 """The activity whose input is a question that its run's memo holds in part."""
 MAX_MEMO_BYTES = 1_600
