@@ -149,12 +149,16 @@ class Storm:
         return self._report
 
     async def _start_worker(self) -> asyncio.subprocess.Process:
-        """Start a worker process."""
+        """Start a worker process; every second does already what the SDK announces for its next versions."""
         command = [sys.executable, "-m", "tests.storm.worker", self._server.address, str(self._folder)]
         self._started += 1
         with (self._folder / f"worker-{self._started}.log").open("wb") as log:
             worker = await asyncio.create_subprocess_exec(
-                *command, str(self._options.cache), stdout=asyncio.subprocess.PIPE, stderr=log
+                *command,
+                str(self._options.cache),
+                ("now", "next")[self._started % 2],
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
             )
         assert worker.stdout is not None
         await worker.stdout.readline()

@@ -1,4 +1,7 @@
-"""A worker of the storm as a process of its own: `python -m tests.storm.worker ADDRESS FOLDER CACHE`."""
+"""A worker of the storm as a process of its own: `python -m tests.storm.worker ADDRESS FOLDER CACHE SDK`.
+
+With `SDK` as `next`, it does already what the SDK announces for its next versions.
+"""
 
 import asyncio
 import os
@@ -7,7 +10,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from temporalio.client import Client
-from temporalio.worker import Worker
+from temporalio.worker import Worker, _workflow
+from temporalio.worker._workflow_instance import _WorkflowLogicFlag
 
 from baton import BatonPlugin, Safeguards, WorkerParts
 from tests.storm.pipelines import PIPELINES
@@ -16,8 +20,10 @@ from tests.storm.stages import STAGES
 QUEUE, DECIDERS = "storm", "deciders.toml"
 
 
-async def main(address: str, folder: str, cache: str) -> None:
+async def main(address: str, folder: str, cache: str, sdk: str) -> None:
     """Work until killed."""
+    if sdk == "next":
+        _workflow._DEFAULT_ENABLED_WORKFLOW_LOGIC_FLAGS = frozenset(_WorkflowLogicFlag)
     parts = WorkerParts(deciders=Path(folder, DECIDERS))
     plugin = BatonPlugin(parts, safeguards=Safeguards.development(Path(folder)))
     client = await Client.connect(address, plugins=[plugin])
