@@ -37,7 +37,7 @@ _MEMBERS: Mapping[str, dict[str, Any]] = {
     "open_questions": {**_TEXTS, "description": "What later stages must resolve; replaces the list."},
     "acceptance": {**_TEXTS, "description": "Tests and checks that must pass; replaces the list."},
 }
-_THINKING = re.compile(r"\s*<think>(?P<thought>(?:[^<]|<(?!/think>))*+)(?:</think>\s*|\Z)")
+_THINKING = re.compile(r"\s*<think>(?P<thought>.*?)(?:</think>\s*|\Z)", re.DOTALL)
 _END_OF_THINKING = re.compile(r"(?<=\n)</think>[ \t]*(?:\n\s*|\Z)")
 _CODE_FENCE = re.compile(r"```[\w-]*[ \t]*\n(.*)```", re.DOTALL)
 

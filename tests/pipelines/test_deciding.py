@@ -82,8 +82,10 @@ class TestDecide:
         for other in (yes.model_copy(update={"choice": "deny"}), yes.model_copy(update={"who": "bob"})):
             with pytest.raises(PipelineError, match=f"question {yes.question} was answered: 'security' was approved"):
                 await decide(client, handle.id, other)
+        by_title = Answer(question="security", choice="approve", who="ann")
+        assert await decide(client, handle.id, by_title) == first
         with pytest.raises(PipelineError, match="'security' was approved by ann at "):
-            await decide(client, handle.id, Answer(question="security", choice="approve", who="ann"))
+            await decide(client, handle.id, by_title.model_copy(update={"choice": "deny"}))
         await handle.terminate()
 
     async def test_a_decision_counts_for_its_own_question(self, client: Client, worker: Worker) -> None:

@@ -21,6 +21,7 @@ class TestCollection:
     async def test_an_evicted_run_changes_no_other(self, client: Client, kind: Any) -> None:
         """Its blocks are closed where the interpreter collects them, and must not write there."""
         gc.disable()
+        gc.freeze()  # of the tests before, which a collection within a workflow task has no time for
         try:
             async with pipeline_worker(client, [kind], STAGES) as worker:
                 handle = await start(worker, kind.run)
@@ -32,6 +33,7 @@ class TestCollection:
                 events = (await collecting.fetch_history()).events
                 await assert_replays(collecting, [Collecting])
         finally:
+            gc.unfreeze()
             gc.enable()
         await handle.terminate()
 

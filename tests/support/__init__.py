@@ -90,8 +90,9 @@ async def until(handle: Handle, true: Callable[[Overview], bool]) -> Overview:
         try:
             now: Overview = await handle.query(QUERY_STATUS, result_type=Overview)
         except RPCError as error:
-            # No task has been completed yet; or the worker that was asked has ended before it answered.
-            if error.status not in (RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.CANCELLED):
+            # No task has been completed yet; the worker that was asked has ended before it answered, or was too busy.
+            early = error.status in (RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.CANCELLED)
+            if not early and "TMPRL1101" not in error.message:
                 raise
         else:
             if true(now):
