@@ -43,10 +43,10 @@ from baton.pipelines.activity_worker import (
     record_question,
 )
 from baton.pipelines.workflow_function import named_schemas
-from baton.pipelines.workflow_steps import run_fit
 from baton.runs.client_clock import ClockError, check_clock, watch_clock
 from baton.runs.client_plugin import ClientPlugin
 from baton.runs.client_rollback import rolled_back
+from baton.runtime.workflow_input import run_fit
 from baton.runtime.workflow_visibility import close_run, complete_run, runs_in, show_failed
 from baton.sdk.early_queries import RunCache
 from baton.sdk.runner import (

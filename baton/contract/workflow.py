@@ -103,17 +103,18 @@ class ContractIssuer:
     def __init__(
         self,
         terms: ContractTerms,
+        start: PipelineInput,
+        task_id: str,
         state: PipelineState,
-        trace_id: str,
         metrics: Metrics,
-        limits: ToolLimits | None = None,
     ) -> None:
+        limits = start.tool_limits
         self._terms = terms
         self._inherited = frozenset(limits.forbidden if limits else ())
         self._grants = [tool_keys(tools) for tools in limits.granted.values()] if limits else []
         self._metrics = metrics
         self._state = state
-        self._trace_id = trace_id
+        self._trace_id = find_trace_id(start, task_id)
         self._session = Session()
         self._inputs: dict[str, StageInput] = {}
         self._sent_labels: list[dict[str, str]] = []

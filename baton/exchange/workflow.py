@@ -41,10 +41,10 @@ from baton.exchange.workflow_messages import (
     start_receiver,
 )
 from baton.handoff.records import REPLY_TO, CompletedSubtask, Handoff, Sender, Subtask, Target, Trail
-from baton.handoff.relay import EXPIRES, AgentState, Delivery, build_handoff
+from baton.handoff.relay import EXPIRES, AgentState, Envelope, build_handoff
 from baton.handoff.sealed import SealError
 from baton.pipelines.workflow import CHAIN, Pipeline
-from baton.pipelines.workflow_steps import publish, workflow_type
+from baton.pipelines.workflow_steps import workflow_type
 from baton.telemetry.trace import handoff_span_id, task_traceparent
 from baton.wire.json_values import Json, digest
 from baton.wire.names import HANDOFF, HANDOFF_ANSWER
@@ -121,9 +121,9 @@ class Outgoing:
                     agent=self._sender,
                     task_id=pipeline.task_id,
                     task_description=description,
-                    cost=pipeline._account.budget.cost_tracking(),
+                    cost=pipeline._run.account.budget.cost_tracking(),
                     spend=Spend(),
-                    traceparent=pipeline._start.traceparent or task_traceparent(pipeline.task_id),
+                    traceparent=pipeline._run.start.traceparent or task_traceparent(pipeline.task_id),
                     parent_handoff_id=self._parent,
                     completed=completed,
                     remaining=[Subtask(subtask_id=work, description=description)],
@@ -134,7 +134,7 @@ class Outgoing:
                 constraints,
                 handoff_id=handoff_id,
                 timestamp=now,
-                delivery=Delivery(
+                envelope=Envelope(
                     receivers=receivers,
                     audience=to.workflow_id,
                     audience_run=to.run_chain,
@@ -204,7 +204,7 @@ class Exchange:
         self.outgoing = Outgoing(pipeline, agent or workflow.info().workflow_type, version)
         self._ask = ask
         self._outbox = Outbox(carried.get("outbox", ()))
-        self._arrivals = Arrivals(pipeline._handlers, self.note, carried)
+        self._arrivals = Arrivals(pipeline._run, self.note, carried)
         self._answers = MessageProcessor(self._receive_answer, carried.get("answers", ()))
         workflow.set_signal_handler(HANDOFF_ANSWER, self._on_answer)
         pipeline.carries["exchange"] = self.carried
@@ -295,7 +295,7 @@ class Exchange:
         self.outgoing.follow(received)
         if received.cost and received.task_id == self.pipeline.task_id:
             comes_back = self.outgoing.has_sent(received)
-            self.pipeline._account.relay(received.cost, comes_back=comes_back, recorded=replayed)
+            self.pipeline._run.account.relay(received.cost, comes_back=comes_back, recorded=replayed)
         return received
 
     async def step(self, name: str, act: Callable[[int], Awaitable[StageReturn]]) -> Any:
@@ -311,7 +311,7 @@ class Exchange:
                 outcome = pipeline.state.record_stage(returned, workflow.now())
             except PatchError as error:
                 raise StageFailedError(f"{name}: the returned patch is refused: {error}") from error
-        publish(outcome)
+        pipeline._run.publish(outcome)
         await pipeline._ask_about_report(outcome)
         return outcome.value
 
@@ -423,7 +423,7 @@ class Exchange:
                 follows=handoff_span_id(handoff.handoff_id, to.agent),
                 tool_limits=self.pipeline.limits_for(workflow_type(to.starts)),
             )
-            await start_receiver(to, start, searchable=self.pipeline._handlers.visibility.enabled)
+            await start_receiver(to, start, searchable=self.pipeline._run.visibility.enabled)
             if await signal_workflow(to.workflow_id, HANDOFF, handoff):
                 return
         self.note(f"nothing runs as {to.workflow_id!r} to receive handoff {handoff.handoff_id}; it waits")
@@ -434,7 +434,7 @@ class Exchange:
         """Put the task into PENDING_HANDOFF and ask a person; return whether to send it again."""
         self.note(f"escalated: {reason}")
         if self._ask is None:
-            self.pipeline._handlers.visibility.show_rejected(f"hand off to {to.agent}"[:200])
+            self.pipeline._run.visibility.show_rejected(f"hand off to {to.agent}"[:200])
             raise StageFailedError(reason)
         pending = PendingHandoff(
             handoff_id=handoff_id,
@@ -495,4 +495,4 @@ class Exchange:
 
     def note(self, text: str) -> None:
         """Keep a note for the pipeline's operators."""
-        self.pipeline._handlers.note(text[:1_000])
+        self.pipeline._run.note(text[:1_000])

@@ -183,7 +183,7 @@ async def _gather(
         needed = gathered.quorum or len(gathered.receivers)
         reason = f"{len(gathered.accepted)} of {needed} accepted: {'; '.join([*refusals, *missing, *errors])}"
         exchange.note(f"escalated: {reason}")
-        exchange.pipeline._handlers.visibility.show_rejected()
+        exchange.pipeline._run.visibility.show_rejected()
         raise StageFailedError(f"the handoff to {', '.join(map(repr, gathered.receivers))} failed: {reason}")
     return gathered
 

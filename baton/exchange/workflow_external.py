@@ -38,7 +38,6 @@ from baton.exchange.workflow import Exchange
 from baton.exchange.workflow_messages import Receiver, message_of, open_message
 from baton.handoff.records import Handoff
 from baton.handoff.sealed import SealedAction
-from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.report.records import find_report, report_faults
 from baton.telemetry.metrics import LATENCY, Transport, slo_breach
 from baton.wire.json_values import Json, loads_strict
@@ -149,13 +148,11 @@ class Outside:
         pipeline = self._exchange.pipeline
         baton = pipeline.state.baton.to_json_object()
         stage_input = StageInput(stage=spec.name, seq=seq, task_id=pipeline.task_id, baton=baton)
-        contract = pipeline._handoffs.with_contract(
-            OutgoingHandoff(spec, stage_input, handoff_id), stage_input, kept=False
-        ).contract
+        contract = pipeline._handoffs.contracted(spec, stage_input, handoff_id, kept=False).contract
         return {} if contract is None else {"contract": contract}
 
     async def _wait(self, waiting: _OpenHandoff, agent: str, within: timedelta, name: str) -> OutsideResult:
-        handoff_id, visibility = waiting.message.handoff_id, self._exchange.pipeline._handlers.visibility
+        handoff_id, visibility = waiting.message.handoff_id, self._exchange.pipeline._run.visibility
         self._waiting[handoff_id] = waiting
         self._open.add(OutsideHandoff.of(waiting.message, within))
         summary = f"answer of {agent} outside"[:200]
@@ -277,12 +274,12 @@ class Outside:
         if verdict is None or open_handoff.measured:  # a later holder gets the same answer
             return
         open_handoff.measured = True
-        handlers, sender = self._exchange.pipeline._handlers, open_handoff.message.from_agent.agent_id
-        handlers.metrics.handoff(verdict, sender, move.agent)
+        metrics, sender = self._exchange.pipeline._run.metrics, open_handoff.message.from_agent.agent_id
+        metrics.handoff(verdict, sender, move.agent)
         if move.kind is not ActionKind.ACCEPT:
             return
         seconds = max((workflow.now() - waiting.since).total_seconds(), 0.0)
-        handlers.metrics.measure(LATENCY, seconds, Transport.QUEUE, sender, move.agent)
+        metrics.measure(LATENCY, seconds, Transport.QUEUE, sender, move.agent)
         breach = slo_breach(Transport.QUEUE, seconds)
         if breach:
             self._exchange.note(f"{sender!r} to {move.agent!r} outside: {breach}")

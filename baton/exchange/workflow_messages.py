@@ -45,7 +45,7 @@ from baton.pipelines.workflow_steps import (
     check_task_queue,
     workflow_type,
 )
-from baton.runtime.workflow_handlers import RunHandlers
+from baton.runtime.workflow_run import Run
 from baton.sdk.search import start_attributes
 from baton.telemetry.metrics import LATENCY, Transport, slo_breach
 from baton.wire.json_values import Json, loads_strict
@@ -260,8 +260,8 @@ class _Queued:
 class Arrivals:
     """The handoffs that arrive at a pipeline."""
 
-    def __init__(self, handlers: RunHandlers, note: Callable[[str], None], carried: Mapping[str, Any]) -> None:
-        self._handlers = handlers
+    def __init__(self, run: Run, note: Callable[[str], None], carried: Mapping[str, Any]) -> None:
+        self._metrics = run.metrics
         self._note = note
         self._intake = ProcessedHandoffs(carried.get("intake", ()))
         self._queue = [_Queued(base64.b64decode(raw)) for raw in carried.get("queue", ())]
@@ -348,14 +348,14 @@ class Arrivals:
     def _receive_measured(self, admission: Admission, handoff: Handoff, ack: Acknowledgement) -> ReceivedHandoff:
         """Measure a handoff from dispatch to acceptance, by the server's clock; note it if it took too long."""
         seconds = max((workflow.now() - handoff.timestamp).total_seconds(), 0.0)
-        self._handlers.metrics.measure(LATENCY, seconds, Transport.SIGNAL, admission.sender, ack.by)
+        self._metrics.measure(LATENCY, seconds, Transport.SIGNAL, admission.sender, ack.by)
         breach = slo_breach(Transport.SIGNAL, seconds)
         if breach:
             self._note(f"{admission.sender!r} to {ack.by!r}: {breach}")
         return ReceivedHandoff.of(admission, handoff, seconds)
 
     def _count(self, verdict: str, sender: str, receiver: str) -> None:
-        self._handlers.metrics.handoff(verdict, sender, receiver)
+        self._metrics.handoff(verdict, sender, receiver)
 
     async def _repeat_answer(self, raw: bytes) -> None:
         reply_to, ack = self._answered_hashes[_hash(raw)]

@@ -436,7 +436,7 @@ class Streams:
             return
         self._recorded[stream.handoff_id] = status
         pipeline = self._exchange.pipeline
-        pipeline._handlers.metrics.handoff(code or status, received.sender, by)
+        pipeline._run.metrics.handoff(code or status, received.sender, by)
         contents = stream.contents
         message: dict[str, JsonValue] = {
             **{"handoffId": received.handoff_id, "streamId": stream.handoff_id},
@@ -450,7 +450,6 @@ class Streams:
             details=fault,
             agents=(received.sender, by),
             message=message,
-            seq=pipeline._handlers.steps,
         )
 
     async def _repeat_answer(self, stream_id: str) -> None:
@@ -491,7 +490,7 @@ class Streams:
     async def _record_unverified(self, raw: bytes, fault: str) -> None:
         """Put on record, and count, a chunk whose seal does not hold; nobody knows its stream."""
         pipeline, receiver = self._exchange.pipeline, self._exchange.outgoing.agent
-        pipeline._handlers.metrics.handoff(Code.SIGNATURE_INVALID, UNKNOWN, receiver)
+        pipeline._run.metrics.handoff(Code.SIGNATURE_INVALID, UNKNOWN, receiver)
         hashed = format_digest(sha256(raw))
         await pipeline._handoffs.escalation.record_stream(
             f"chunk {hashed}",
@@ -501,7 +500,6 @@ class Streams:
             details=fault,
             agents=(UNKNOWN, receiver),
             message={"chunk": hashed},
-            seq=pipeline._handlers.steps,
         )
 
     def _add_chunk(self, chunk: Chunk) -> None:

@@ -87,7 +87,7 @@ class AgentState:
 
 
 @dataclass(frozen=True)
-class Delivery:
+class Envelope:
     """How a handoff is delivered: the optional members that do not come from the agent.
 
     Attributes:
@@ -116,22 +116,22 @@ def build_handoff(
     *,
     handoff_id: str,
     timestamp: datetime,
-    delivery: Delivery | None = None,
+    envelope: Envelope | None = None,
 ) -> Handoff:
     """Return the message that hands a task on, not yet sealed."""
-    delivery = delivery or Delivery()
-    content = {"currentState": dict(state.current_state), "step": dict(delivery.step or {})}
+    envelope = envelope or Envelope()
+    content = {"currentState": dict(state.current_state), "step": dict(envelope.step or {})}
     if faults := find_unwritable(content):
         raise SealError("; ".join(shorten_findings(faults)))
     optional = {
-        "receiver_list": list(delivery.receivers) or None,
-        "personal_data_payload": None if delivery.personal_data is None else dict(delivery.personal_data),
-        "audience": delivery.audience,
-        "audience_run": delivery.audience_run,
-        "expires_at": None if delivery.expires is None else timestamp + delivery.expires,
-        "initial": delivery.initial or None,
+        "receiver_list": list(envelope.receivers) or None,
+        "personal_data_payload": None if envelope.personal_data is None else dict(envelope.personal_data),
+        "audience": envelope.audience,
+        "audience_run": envelope.audience_run,
+        "expires_at": None if envelope.expires is None else timestamp + envelope.expires,
+        "initial": envelope.initial or None,
         "trail": None if state.trail is None else _next_trail(state, state.trail, target),
-        "step": None if delivery.step is None else dict(delivery.step),
+        "step": None if envelope.step is None else dict(envelope.step),
     }
     members: dict[str, Any] = {name: value for name, value in optional.items() if value is not None}
     return Handoff(
@@ -371,7 +371,7 @@ class Relay:
             history=[Turn.from_json_object(turn) for turn in stage_input.turns],
             tool_calls=self._tool_calls,
         )
-        delivery = Delivery(
+        envelope = Envelope(
             receivers=receivers,
             audience=audience,
             audience_run=audience_run,
@@ -382,7 +382,7 @@ class Relay:
         )
         target = Target(agent_type=spec.name, agent_version=f">={spec.version}")
         return build_handoff(
-            state, target, self.terms.constraints, handoff_id=handoff_id, timestamp=now, delivery=delivery
+            state, target, self.terms.constraints, handoff_id=handoff_id, timestamp=now, envelope=envelope
         )
 
     def _step(self, stage_input: StageInput) -> dict[str, JsonValue]:

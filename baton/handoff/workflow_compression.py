@@ -10,17 +10,17 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
-from baton.budget.workflow import BudgetAccount
 from baton.compression.rules import COMPRESS, Compressed, CompressInput
 from baton.core.artifacts import ArtifactRef
 from baton.core.history import Spend
 from baton.core.messages import StageInput, StageReturn
+from baton.core.stages import StageSpec
 from baton.core.turns import Turn
 from baton.errors import StageFailedError
 from baton.handoff.relay import HandoffTerms
-from baton.handoff.workflow_attempt import OutgoingHandoff
 from baton.ledger.records import AuditCost, AuditEntry, Kind
-from baton.telemetry.metrics import COMPRESSED_AWAY, COMPRESSIONS, Metrics
+from baton.runtime.workflow_run import Run
+from baton.telemetry.metrics import COMPRESSED_AWAY, COMPRESSIONS
 from baton.wire.text import estimate_tokens
 
 _COMPRESSION_TIMEOUT = timedelta(minutes=2)
@@ -31,9 +31,8 @@ _ENVELOPE_TOKENS = 600  # the cost of a handoff without baton and conversation
 class Conversation:
     """The conversation of the stages so far: the newest turns verbatim, older ones as a summary."""
 
-    def __init__(self, account: BudgetAccount, metrics: Metrics, terms: HandoffTerms) -> None:
-        self._account = account
-        self._metrics = metrics
+    def __init__(self, run: Run, terms: HandoffTerms) -> None:
+        self._run = run
         self._terms = terms
         self._turns: list[Turn] = []
         self._summary = ""
@@ -62,12 +61,11 @@ class Conversation:
         self._upstream = returned.spend
 
     async def fit(
-        self, outgoing: OutgoingHandoff, message: StageInput, task_queue: str | None, *, sender: str | None
+        self, spec: StageSpec, message: StageInput, task_queue: str | None, handoff_id: str, sender: str | None
     ) -> StageInput:
         """Return the stage's input with the conversation, compressed if it exceeds its share of the window."""
         if not self._turns:
             return message
-        spec = outgoing.spec
         request = CompressInput(
             turns=self._turns,
             window=spec.window,
@@ -79,7 +77,7 @@ class Conversation:
         )
         if request.exceeds():
             if sender is not None:
-                request = request.model_copy(update={"event": self._event(outgoing, sender)})
+                request = request.model_copy(update={"event": self._event(message, handoff_id, sender)})
             try:
                 result: Compressed = await workflow.execute_activity(
                     COMPRESS,
@@ -96,25 +94,25 @@ class Conversation:
                     raise asyncio.CancelledError(f"the stage {spec.name!r} was cancelled") from error
                 reason = f"the history for {spec.name!r} cannot be compressed: {error.cause or error}"
                 raise StageFailedError(reason) from error
-            self._account.charge(outgoing.key, f"compression {outgoing.sent}", result.spend)
-            self._metrics.count(COMPRESSIONS, spec.name)
-            self._metrics.count(COMPRESSED_AWAY, spec.name, by=result.before_tokens - result.after_tokens)
+            self._run.account.charge(f"{message.seq}:{spec.name}", f"compression {message.attempt}", result.spend)
+            self._run.metrics.count(COMPRESSIONS, spec.name)
+            self._run.metrics.count(COMPRESSED_AWAY, spec.name, by=result.before_tokens - result.after_tokens)
             self._turns, self._summary = result.verbatim, result.summary
             older = [*self._older, *([result.artifact] if result.artifact else [])]
             self._older = [ref for ref in older if ref.id in result.summary]  # an artifact names those before it
         turns = [turn.to_json_object() for turn in self._turns]
         return message.model_copy(update={"turns": turns, "summary": self._summary, "older": self._older})
 
-    def _event(self, outgoing: OutgoingHandoff, sender: str) -> AuditEntry:
+    def _event(self, message: StageInput, handoff_id: str, sender: str) -> AuditEntry:
         """Return the event that the worker records for a summary, because in a fork no handoff shows its cost."""
         return AuditEntry(
             kind=Kind.SUMMARY,
-            task_id=outgoing.stage_input.task_id,
-            event_id=outgoing.handoff_id,
-            attempt=outgoing.sent,
+            task_id=message.task_id,
+            event_id=handoff_id,
+            attempt=message.attempt,
             status="WRITTEN",
             from_agent=sender,
-            to_agent=outgoing.spec.name,
+            to_agent=message.stage,
             timestamp=workflow.now(),
-            cost=AuditCost.of(self._account.budget.cost_tracking()),
+            cost=AuditCost.of(self._run.account.budget.cost_tracking()),
         )

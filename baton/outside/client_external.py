@@ -431,7 +431,7 @@ async def hand_off_to(
         SealError: The answer's seal does not hold.
     """
     if message.audience is None:
-        raise ValueError("the message names no audience; build it with Delivery(audience=<the workflow id>)")
+        raise ValueError("the message names no audience; build it with Envelope(audience=<the workflow id>)")
     try:
         async with asyncio.timeout(within.total_seconds()):
             if not await _send(client, message, message.audience, starting, restart=False):

@@ -10,9 +10,7 @@ from typing import Any, Unpack
 from pydantic import BaseModel, JsonValue
 from temporalio import workflow
 
-from baton.budget.workflow import BudgetAccount
-from baton.contract.session import SessionState
-from baton.contract.workflow import ContractIssuer, ContractTerms, child_limits, find_trace_id
+from baton.contract.workflow import ContractTerms, child_limits
 from baton.core.baton import Baton
 from baton.core.history import Outcome, StepKind
 from baton.core.inputs import Input, Parameters, decode_inputs, encode_inputs, encode_params
@@ -29,42 +27,29 @@ from baton.core.patching import PatchRules, patch_effect, shorten_findings
 from baton.core.pending import PendingHandoff
 from baton.core.questions import Settled, handoff_title
 from baton.core.stages import Calls, HasSpec, OnReport, StageSpec, name_set, same_name, spec_of, step
-from baton.core.state import DEFAULT_STRATEGIES, MergeStrategy, PipelineState
+from baton.core.state import DEFAULT_STRATEGIES, MergeStrategy
 from baton.errors import ApprovalDeniedError, PatchError, PipelineError, StageFailedError
 from baton.handoff.relay import HandoffTerms
-from baton.handoff.workflow_attempt import OutgoingHandoff
-from baton.handoff.workflow_coordinator import HandoffCoordinator, HandoffState
-from baton.pipelines.workflow_dispatch import (
-    StepLimit,
-    Takes,
-    child_patch,
-    run_child,
-    run_stage,
-    settle_failure,
-)
+from baton.handoff.workflow_coordinator import HandoffCoordinator
+from baton.handoff.workflow_delivery import Delivery
+from baton.pipelines.workflow_children import Takes, child_patch, run_child, settle_failure
 from baton.pipelines.workflow_reports import RunReports, merged_decisions
 from baton.pipelines.workflow_steps import (
     LONG_ENOUGH,
     ContinueAfter,
-    RecordedOutcomes,
-    RunInput,
     Steps,
-    publish,
-    publish_terms,
+    check_task_queue,
     stage_results,
     workflow_type,
 )
 from baton.runtime.workflow_approvals import ApprovalRequest, ApprovalTerms, Then, stage_arguments
-from baton.runtime.workflow_handlers import RunHandlers
 from baton.runtime.workflow_questions import Asking
+from baton.runtime.workflow_run import Run
 from baton.wire.json_values import Json, find_unwritable
 from baton.wire.records import Record
 
 CHAIN = "chain"
 """The key in `Pipeline.carries` of the chain of handoffs between pipelines that brought the task here."""
-
-CONTRACTS = "contracts"
-"""The key of the session that contracts are compiled from."""
 
 
 class Pipeline:
@@ -108,49 +93,24 @@ class Pipeline:
             on_report: What happens about a handoff report that is not ready: by default a failed or blocked one
                 fails its stage, and one that says `Ready: No` asks people.
         """
-        self._run_input = RunInput(start)
-        self._start = start = self._run_input.start
         rules = PatchRules(freeze_goal=freeze_goal, protected=name_set(protected, "protected"))
-        self.state = PipelineState(self._run_input.baton(baton_type), rules)
-        self.task_id = self._run_input.task_id()
+        self._run = run = Run(start, baton_type, rules)
+        self.state, self.task_id = run.state, run.task_id
         self._strategies = {**DEFAULT_STRATEGIES, **(merge or {})}
-        limits = continue_after or ContinueAfter()
-        publish_terms(self.state.initial, rules)
-        self._account = BudgetAccount(start)
-        self._handlers = RunHandlers(self.state, self.task_id, self._account)
-        self._handlers.visibility.set_task(self.task_id)
         self._contracts = contracts
         self._reports = RunReports(on_report)
-        terms = handoffs or HandoffTerms()
-        issuer = None
-        if contracts is not None:
-            trace_id = find_trace_id(start, self.task_id)
-            issuer = ContractIssuer(contracts, self.state, trace_id, self._handlers.metrics, start.tool_limits)
-        relay = self._run_input.relay(self.task_id, terms)
-        self._handoffs = HandoffCoordinator(self._handlers, self.state, self._account, relay, terms, publish, issuer)
+        self._handoffs = HandoffCoordinator(run, handoffs or HandoffTerms(), contracts)
         self.carries: dict[str, Callable[[], JsonValue]] = {
-            "operators": self._handlers.carried,
-            "handoffs": self._handoffs.carried,
+            "operators": run.carried,
             CHAIN: partial(self.carried, CHAIN),
+            **self._handoffs.carries,
         }
-        if issuer is not None:
-            self.carries[CONTRACTS] = issuer.carried
-            issuer.restore(self.carried(CONTRACTS, SessionState))
-        self._recorded = RecordedOutcomes(self._run_input, self.state, self._account)
-        continue_if_long = partial(self._recorded.continue_if_long, limits, self.task_id, self.carries)
+        record_interventions = self._handoffs.escalation.record_interventions
+        self._steps = Steps(run, continue_after or ContinueAfter(), self.carries, record_interventions)
         self._calls = Calls()
-        self._limit = StepLimit()
         self._stages: dict[str, HasSpec] = {}
-        self._steps = Steps(
-            self._run_input,
-            self._handlers,
-            self.state,
-            self._recorded,
-            continue_if_long,
-            partial(self._handoffs.escalation.record_interventions, self.task_id),
-        )
-        self._handlers.restore(start)
-        self._handoffs.restore(self.carried("handoffs", HandoffState))
+        run.restore()
+        self._handoffs.restore()
 
     @property
     def baton(self) -> Baton:
@@ -160,12 +120,12 @@ class Pipeline:
     @property
     def params(self) -> dict[str, Json]:
         """The parameters of the pipeline."""
-        return Parameters(self._start.params)
+        return Parameters(self._run.start.params)
 
     @property
     def inputs(self) -> dict[str, Input]:
         """The inputs of the pipeline. Stages get them only if passed on: `inputs=p.inputs`."""
-        return decode_inputs(self._start.inputs)
+        return decode_inputs(self._run.start.inputs)
 
     @step
     async def stage(
@@ -205,23 +165,22 @@ class Pipeline:
         """
         spec, encoded_inputs = self._spec_of(stage), encode_inputs(inputs)
         taken = self._stage_params(params)
-        self._handlers.approved_stages.use([spec.name], stage_arguments(taken, encoded_inputs))
+        self._run.approved_stages.use([spec.name], stage_arguments(taken, encoded_inputs))
         seq, recorded = await self._steps.begin(spec.name, StepKind.STAGE)
         if recorded is not None:
             await self._ask_about_report(recorded)
             return stage_results(recorded)[0]
 
-        outgoing = self._outgoing_handoff(spec, seq, taken, encoded_inputs, stream=stream)
+        delivery = self._delivery(spec, seq, taken, encoded_inputs, task_queue, stream=stream)
 
         def accept(returned: StageReturn, base: Baton) -> Outcome:
-            self._handlers.visibility.add_seconds(returned.seconds)
+            self._run.visibility.add_seconds(returned.seconds)
             outcome = self.state.record_stage(returned, workflow.now(), base=base)
-            self._handoffs.complete_stage(outgoing, returned)
+            delivery.complete(returned)
             return outcome
 
         with self._steps.under_way(StepKind.STAGE, spec.name, seq):
-            async with self._limit.slot():
-                outcome = await run_stage(outgoing, self._handoffs, self.state.base, accept, task_queue, self._limit)
+            outcome = await delivery.deliver(accept)
         await self._ask_about_report(outcome)
         return stage_results(outcome)[0]
 
@@ -261,7 +220,7 @@ class Pipeline:
         if not names or len(set(names)) < len(names):
             raise ValueError(f"fan_out needs at least one stage, each once; got {names}")
         taken = self._stage_params(params)
-        self._handlers.approved_stages.use(names, stage_arguments(taken, encoded_inputs))
+        self._run.approved_stages.use(names, stage_arguments(taken, encoded_inputs))
         name = "+".join(names)[:200]
         seq, recorded = await self._steps.begin(name, StepKind.MERGE)
         if recorded is not None:
@@ -272,19 +231,16 @@ class Pipeline:
             patch_effect(base, returned.baton_patch, self.state.stage_rules())
             return returned
 
-        handoffs = [self._outgoing_handoff(spec, seq, taken, encoded_inputs, names) for spec in specs]
-
-        async def run(outgoing: OutgoingHandoff) -> StageReturn:
-            async with self._limit.slot():
-                return await run_stage(outgoing, self._handoffs, self.state.base, accept, task_queue, self._limit)
-
+        deliveries = [self._delivery(spec, seq, taken, encoded_inputs, task_queue, names) for spec in specs]
         with self._steps.under_way(StepKind.MERGE, name, seq):
-            results = await asyncio.gather(*map(run, handoffs), return_exceptions=True)
+            results = await asyncio.gather(
+                *(delivery.deliver(accept) for delivery in deliveries), return_exceptions=True
+            )
             errors = [result for result in results if isinstance(result, BaseException)]
             if errors:
                 raise StageFailedError("; ".join(map(str, errors))) from errors[0]
             branches = [result for result in results if isinstance(result, StageReturn)]
-            self._handlers.visibility.add_seconds(max(branch.seconds for branch in branches))
+            self._run.visibility.add_seconds(max(branch.seconds for branch in branches))
             strategies, decisions = {**self._strategies, **(merge or {})}, merged_decisions(branches)
             try:
                 outcome = self.state.record_fan_out(
@@ -292,8 +248,10 @@ class Pipeline:
                 )
             except PatchError as error:
                 raise StageFailedError(f"the branches of {name!r} cannot be merged: {error}") from error
-            self._handoffs.complete_branches(name, handoffs, branches)
-        publish(outcome)
+            for delivery, branch in zip(deliveries, branches, strict=True):
+                delivery.complete(branch)
+            self._handoffs.join_branches(name)
+        self._run.publish(outcome)
         await self._ask_about_report(outcome)
         return stage_results(outcome)
 
@@ -344,7 +302,7 @@ class Pipeline:
             reason = f": {settled.why}" if settled.why else ""
             raise ApprovalDeniedError(f"{approval!r} was denied by {settled.who}{reason}", settled)
         if request.stage is not None:
-            self._handlers.approved_stages.add(request.stage, settled, request.arguments)
+            self._run.approved_stages.add(request.stage, settled, request.arguments)
         return settled
 
     @step
@@ -362,14 +320,14 @@ class Pipeline:
         """
         if duration < timedelta(0):
             raise ValueError(f"duration is {duration}; expected zero or more")
-        self._handlers.visibility.add_seconds(LONG_ENOUGH)  # so that this step and the next are shown
+        self._run.visibility.add_seconds(LONG_ENOUGH)  # so that this step and the next are shown
         seq, recorded = await self._steps.begin(name, StepKind.SLEEP)
         if recorded is not None:
             return
         with self._steps.under_way(StepKind.SLEEP, name, seq, until=workflow.now() + duration):
             await workflow.sleep(duration, summary=f"step {seq}: sleeps: {name}"[:200])
-            self._handlers.visibility.add_seconds(LONG_ENOUGH)
-        publish(self.state.record_sleep(seq, name, workflow.now()))
+            self._run.visibility.add_seconds(LONG_ENOUGH)
+        self._run.publish(self.state.record_sleep(seq, name, workflow.now()))
 
     @step
     async def child(
@@ -418,26 +376,24 @@ class Pipeline:
                 params=encode_params(params or {}),
                 inputs=encoded_inputs,
                 task_id=self.task_id,
-                budget=self._account.reserve_child(seq, step),
-                traceparent=self._start.traceparent,
+                budget=self._run.account.reserve_child(seq, step),
+                traceparent=self._run.start.traceparent,
                 tool_limits=self.limits_for(kind),
                 carried={CHAIN: chain} if (chain := self.carries[CHAIN]()) else {},
                 **self._handoffs.for_child(),
             )
-            async with self._limit.slot(), settle_failure(self._handoffs, kind, seq, step, self.task_id):
-                await self._limit.admit(start.goal, start.baton, start.params, start.inputs, start.personal_data)
-                result = await run_child(
-                    kind, seq, step, start, task_queue, searchable=self._handlers.visibility.enabled
-                )
-            self._account.settle_child_result(seq, step, result)
-            await self._handoffs.receive_child(kind, seq, result, self.task_id)
-            self._handlers.visibility.add_seconds(LONG_ENOUGH)
+            async with self._run.limit.slot(), settle_failure(self._handoffs, kind, seq, step):
+                await self._run.limit.admit(start.goal, start.baton, start.params, start.inputs, start.personal_data)
+                result = await run_child(kind, seq, step, start, task_queue, searchable=self._run.visibility.enabled)
+            self._run.account.settle_child_result(seq, step, result)
+            await self._handoffs.receive_child(kind, seq, result)
+            self._run.visibility.add_seconds(LONG_ENOUGH)
             try:
                 patch = takes(self.state.baton, result)
                 outcome = self.state.record_child(seq, step, result, patch, workflow.now())
             except PatchError as error:
                 raise StageFailedError(f"the patch from child {step!r} is rejected: {error}") from error
-        publish(outcome)
+        self._run.publish(outcome)
         return self._handoffs.merge_personal_data(result)
 
     def limits_for(self, child: str) -> ToolLimits | None:
@@ -446,7 +402,7 @@ class Pipeline:
         Args:
             child: The child's workflow type.
         """
-        return child_limits(self._start.tool_limits, self._contracts, workflow.info().workflow_type, child)
+        return child_limits(self._run.start.tool_limits, self._contracts, workflow.info().workflow_type, child)
 
     def carried(self, name: str, form: type[Record] | None = None) -> dict[str, Any]:
         """Return what ``carries[name]`` returned in the previous run; empty in a first run.
@@ -455,16 +411,16 @@ class Pipeline:
             name: The state's name.
             form: The state's form. A state that does not fit makes the input unusable, and is returned as empty.
         """
-        return self._run_input.carried(name, form)
+        return self._run.input.carried(name, form)
 
     @contextmanager
     def defer_continue_as_new(self) -> Iterator[None]:
         """Prevent continue-as-new inside the block, for work between two steps that no outcome records."""
-        self._handlers.defer_continue_as_new += 1
+        self._run.defer_continue_as_new += 1
         try:
             yield
         finally:
-            self._handlers.defer_continue_as_new -= 1
+            self._run.defer_continue_as_new -= 1
 
     def is_recorded(self, name: str) -> bool:
         """Return whether the next step has this name and a recorded outcome, as in a forked or continued run.
@@ -474,7 +430,7 @@ class Pipeline:
         Args:
             name: The step's name.
         """
-        return self._recorded.has_step(self._handlers.steps + 1, name)
+        return self._steps.recorded.has_step(self._run.steps + 1, name)
 
     @step
     async def ask(self, pending: PendingHandoff, within: timedelta) -> Settled:
@@ -488,9 +444,9 @@ class Pipeline:
             within: How long to wait; after that the handoff counts as abandoned.
         """
         escalation, pending = self._handoffs.escalation, pending.model_copy(update={"only_as_sent": True})
-        if pending.seq in self._handlers.under_way:
+        if pending.seq in self._run.under_way:
             name = f"hand off to {pending.receiver}"[:200]
-            return await escalation.ask(escalation.asking(pending, within), name, self.task_id)
+            return await escalation.ask(escalation.asking(pending, within), name)
         name = handoff_title(pending)
         seq, recorded = await self._steps.begin(name, StepKind.APPROVAL)
         asking = escalation.asking(pending.model_copy(update={"seq": seq}), within)
@@ -502,21 +458,21 @@ class Pipeline:
         if recorded is not None:
             settled = Settled.model_validate(recorded.value, strict=False)
             # The texts of a continued run may name the time; those of a fork must be what the people saw.
-            fault = self._handlers.board.restore(settled, asking, same_texts=not self._start.continued)
+            fault = self._run.board.restore(settled, asking, same_texts=not self._run.start.continued)
             if fault is not None:
-                await self._recorded.suspend(
+                await self._steps.recorded.suspend(
                     f"step {seq} is the question {name!r}, and its recorded decision does not answer what the code "
                     f"asks now: {fault}"
                 )
             return settled
         with self._steps.record_failure(StepKind.APPROVAL, name, seq):
-            settled = await self._handoffs.escalation.ask(asking, name, self.task_id)
-        publish(self.state.record_decision(seq, settled))
+            settled = await self._handoffs.escalation.ask(asking, name)
+        self._run.publish(self.state.record_decision(seq, settled))
         return settled
 
     def note(self, text: str) -> None:
         """Add a note for operators, shown in the status and in the run's details."""
-        self._handlers.note(text)
+        self._run.note(text)
 
     def result(self, output: Json = None) -> PipelineResult:
         """Return the result for the workflow's `run` to return.
@@ -528,24 +484,24 @@ class Pipeline:
             PipelineError: The pipeline's input is unusable, a step was never awaited, or JSON cannot represent the
                 output exactly: an integer of 2**53 or more, or half a surrogate pair.
         """
-        self._run_input.check()
+        self._run.input.check()
         self._calls.check()
         self._steps.apply_edit()
         result = PipelineResult(
             task_id=self.task_id,
             baton=self.state.baton.to_json_object(),
-            steps=self._handlers.steps,
+            steps=self._run.steps,
             spend=self.state.spend,
-            billed=self._account.billed(self.state.spend),
-            topped_up_micro_usd=self._account.budget.topped_up_micro_usd,
+            billed=self._run.account.billed(self.state.spend),
+            topped_up_micro_usd=self._run.account.budget.topped_up_micro_usd,
             output=output,
-            personal_data=self._handoffs.personal_data_for_parent(self._start.personal_data),
+            personal_data=self._handoffs.personal_data_for_parent(self._run.start.personal_data),
             handoff=self._handoffs.handoff_for_parent(),
         )
         if findings := find_unwritable(result.output, "output"):
             raise PipelineError(f"the pipeline's output is rejected: {'; '.join(shorten_findings(findings))}")
-        self._handlers.visibility.set_status(PipelineStatus.COMPLETED)
-        self._handlers.visibility.at_end = partial(self._handoffs.complete_task, result)
+        self._run.visibility.set_status(PipelineStatus.COMPLETED)
+        self._run.visibility.at_end = partial(self._handoffs.complete_task, result)
         return result
 
     def _spec_of(self, stage: HasSpec) -> StageSpec:
@@ -558,25 +514,26 @@ class Pipeline:
     async def _ask_about_report(self, outcome: Outcome) -> None:
         """Ask people whether to continue if a step's report is not ready; raise `ApprovalDeniedError` if not."""
         if (question := self._reports.question(outcome)) is not None:
-            within, terms = self._handoffs.within, self._handoffs.approval_terms
+            within, terms = self._handoffs.terms.within, self._handoffs.approval_terms
             await self.approve(question.title, within=within, asks=question.asks, shows=question.shows, **terms)
 
     def _stage_params(self, params: Mapping[str, Json] | None) -> dict[str, JsonValue]:
         """Return a copy of a stage's parameters, by default the pipeline's: an approval, and each try, is for these."""
-        return encode_params(self._start.params if params is None else params)
+        return encode_params(self._run.start.params if params is None else params)
 
-    def _outgoing_handoff(
+    def _delivery(
         self,
         spec: StageSpec,
         seq: int,
         params: dict[str, JsonValue],
         inputs: dict[str, JsonValue],
+        task_queue: str | None,
         branches: Sequence[str] = (),
         *,
         stream: bool = False,
-    ) -> OutgoingHandoff:
+    ) -> Delivery:
         """Return the handoff to a stage, before its first attempt."""
-        message = StageInput(
+        stage_input = StageInput(
             stage=spec.name,
             seq=seq,
             task_id=self.task_id,
@@ -584,9 +541,10 @@ class Pipeline:
             params=params,
             inputs=inputs,
             branch=bool(branches),
-            tool_limits=self._start.tool_limits,
+            tool_limits=self._run.start.tool_limits,
             stream=stream or spec.stream,
             report=self._reports.last(self.state.outcomes, spec),
             on_report=self._reports.on_report,
         )
-        return OutgoingHandoff(spec, message, self._handoffs.new_id(), branches)
+        queue = check_task_queue(task_queue)
+        return Delivery(self._handoffs, spec, stage_input, self._handoffs.new_id(), branches, queue)

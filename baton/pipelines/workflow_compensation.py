@@ -46,7 +46,7 @@ class Compensations:
         self._pipeline = pipeline
         self._calls = pipeline._calls
         self._pending: list[tuple[HasSpec, dict[str, JsonValue], Mapping[str, Json] | None]] = []
-        self._since = pipeline._handlers.steps + 1
+        self._since = pipeline._run.steps + 1
 
     def later(
         self,

@@ -91,7 +91,7 @@ class Alongside:
         return self.pipeline.result()
 
     async def _second(self) -> None:
-        await workflow.wait_condition(lambda: bool(self.pipeline._handlers.board.under_way()))
+        await workflow.wait_condition(lambda: bool(self.pipeline._run.board.under_way()))
         await self.pipeline.stage(BY_NAME["second"])
 
 

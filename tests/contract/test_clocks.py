@@ -9,7 +9,7 @@ from temporalio.client import Client
 from baton import WorkerParts
 from baton.artifacts.store import MemoryArtifactStore
 from baton.devserver import DevServer
-from baton.handoff import store_safeguards, workflow_attempt
+from baton.handoff import store_safeguards, workflow_delivery
 from baton.handoff.store_gate import Gate
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger
@@ -58,7 +58,7 @@ async def test_what_only_a_clock_refused_is_tried_elsewhere(
     server: DevServer, safeguards: Safeguards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before a person is asked: the next worker's clock is right."""
-    monkeypatch.setattr(workflow_attempt, "_FIRST_PAUSE", timedelta(seconds=0.5))
+    monkeypatch.setattr(workflow_delivery, "_FIRST_PAUSE", timedelta(seconds=0.5))
     queue = f"clocks-{now_utc().timestamp()}"
     with monkeypatch.context() as patch:
         client = await connected_behind(server, safeguards, patch, timedelta(days=1))

@@ -19,7 +19,7 @@ from baton.errors import PipelineError
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.records import Reply
 from baton.handoff.records import Handoff, Sender, Target
-from baton.handoff.relay import AgentState, Delivery, build_handoff
+from baton.handoff.relay import AgentState, Envelope, build_handoff
 from baton.handoff.sealed import SealError
 from baton.handoff.store_safeguards import Safeguards
 from baton.keys.store_keyring import Keyring
@@ -47,7 +47,7 @@ def message(to: str | None, *, agent: str = "risk", at: datetime | None = None, 
         [],
         handoff_id=str(id),
         timestamp=at or datetime.now(UTC),
-        delivery=Delivery(audience=to, initial=True),
+        envelope=Envelope(audience=to, initial=True),
     )
 
 

@@ -39,7 +39,7 @@ class InboxOfLater:
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
         self.pipeline = Pipeline(start)
-        self.board = self.pipeline._handlers.board
+        self.board = self.pipeline._run.board
         self.board._publish = self.publish  # type: ignore[method-assign]
 
     def publish(self, id: str) -> None:

@@ -17,7 +17,7 @@ from baton.core.stages import StageSpec
 from baton.core.turns import Turn
 from baton.errors import RoutingError
 from baton.handoff.records import CompletedSubtask, ContextItem, Handoff, Sender, Subtask, Target, ToolCall, Trail
-from baton.handoff.relay import AgentState, Delivery, HandoffTerms, Relay, build_handoff, hop_of
+from baton.handoff.relay import AgentState, Envelope, HandoffTerms, Relay, build_handoff, hop_of
 from baton.handoff.sealed import SealError
 from baton.handoff.store_gate import handoff_gate
 from baton.handoff.validation import validate_handoff
@@ -72,16 +72,16 @@ def state(**changes: Any) -> AgentState:
     return AgentState(**{**members, **changes})
 
 
-def build(agent_state: AgentState | None = None, delivery: Delivery | None = None) -> Handoff:
+def build(agent_state: AgentState | None = None, envelope: Envelope | None = None) -> Handoff:
     return build_handoff(
-        agent_state or state(), TARGET, CONSTRAINTS, handoff_id=HANDOFF_ID, timestamp=AT, delivery=delivery
+        agent_state or state(), TARGET, CONSTRAINTS, handoff_id=HANDOFF_ID, timestamp=AT, envelope=envelope
     )
 
 
 class TestBuildHandoff:
     def test_it_builds_the_documents_example(self) -> None:
         """From an agent's state, a target and constraints, each member (S3-7.1.2-a, S3-5.1-a, S3-5.2-d, S3-5.2-z)."""
-        assert build(delivery=Delivery(expires=None)).to_json_object() == EXAMPLE
+        assert build(envelope=Envelope(expires=None)).to_json_object() == EXAMPLE
 
     def test_it_expires_after_a_day_if_nothing_else_is_said(self) -> None:
         """A signature proves no freshness."""
@@ -99,15 +99,15 @@ class TestBuildHandoff:
 
     def test_unused_members_are_absent(self) -> None:
         """A message states the version that its sender writes (S3-7.1.1-b, S3-5.2-a, S3-5.2-y, S3-14.2-c)."""
-        for delivery, names in (
-            (Delivery(expires=None), set()),
-            (Delivery(), {"expiresAt"}),
-            (Delivery(expires=None, receivers=["a", "b"]), {"receiverList"}),
-            (Delivery(expires=None, personal_data={"s": "AA"}), {"personalDataPayload"}),
-            (Delivery(expires=None, audience="x", audience_run="r"), {"audience", "audienceRun"}),
-            (Delivery(expires=None, initial=True), {"initial"}),
+        for envelope, names in (
+            (Envelope(expires=None), set()),
+            (Envelope(), {"expiresAt"}),
+            (Envelope(expires=None, receivers=["a", "b"]), {"receiverList"}),
+            (Envelope(expires=None, personal_data={"s": "AA"}), {"personalDataPayload"}),
+            (Envelope(expires=None, audience="x", audience_run="r"), {"audience", "audienceRun"}),
+            (Envelope(expires=None, initial=True), {"initial"}),
         ):
-            message = build(delivery=delivery).to_json_object()
+            message = build(envelope=envelope).to_json_object()
             assert message["schemaVersion"] == "2.0"
             assert message.keys() - EXAMPLE.keys() == names
 
@@ -132,7 +132,7 @@ class TestBuildHandoff:
     def test_values_that_cannot_be_sealed_are_named(self) -> None:
         """Before anything is sent, because the receiver could only report a missing seal (S3-10.2-b)."""
         with pytest.raises(SealError, match=r"^currentState\.ids\.0: a whole number of 2\*\*53 or beyond") as raised:
-            build(state(current_state={"ids": [2**53]}), Delivery(step={"n": -(2**60)}))
+            build(state(current_state={"ids": [2**53]}), Envelope(step={"n": -(2**60)}))
         assert "step.n: " in str(raised.value)
 
     def test_a_constraint_is_a_key_and_a_value(self) -> None:
@@ -141,7 +141,7 @@ class TestBuildHandoff:
             build_handoff(state(), TARGET, ["be quick"], handoff_id=HANDOFF_ID, timestamp=AT)
 
 
-EVERYTHING = Delivery(
+EVERYTHING = Envelope(
     receivers=["risk-scoring-agent"],
     audience="contract_review/score",
     expires=timedelta(hours=1),

@@ -11,7 +11,7 @@ from baton import Baton, PatchError
 from baton.client import RunFilter, StepStatus, list_runs, read_run, waits
 from baton.core.history import Spend, StepKind
 from baton.core.messages import PipelineInput, PipelineResult
-from baton.pipelines.workflow_dispatch import child_patch
+from baton.pipelines.workflow_children import child_patch
 from baton.testing import run_pipeline
 from tests.pipelines.mishaps import Twins
 from tests.pipelines.pipelines import Delegates, Parent

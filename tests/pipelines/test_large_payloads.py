@@ -13,8 +13,8 @@ from baton import PipelineResult, WorkerParts
 from baton.artifacts.store import MemoryArtifactStore
 from baton.client import read_run
 from baton.devserver import DevServer
-from baton.pipelines import workflow_dispatch
 from baton.plugin import WORKFLOW_TASKS, BatonPlugin
+from baton.runtime import workflow_run
 from baton.testing import assert_replays, pipeline_worker
 from tests.pipelines.large_pipelines import PIPELINES, STAGES, FillsUp, Overfills, SpreadsOut
 from tests.support import failure, most_activities, start
@@ -60,7 +60,7 @@ async def test_many_large_inputs_are_sent_in_slices(worker: Worker) -> None:
 
 async def test_only_content_decides_how_many_begin_at_once(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new member of Baton's own messages would else start timers in recorded runs that had none."""
-    monkeypatch.setattr(workflow_dispatch, "_MAX_TASK_BYTES", 2 * 180_230)
+    monkeypatch.setattr(workflow_run, "_MAX_TASK_BYTES", 2 * 180_230)
     handle = await start(worker, SpreadsOut.run)
     await handle.result()
 
@@ -71,8 +71,8 @@ async def test_only_content_decides_how_many_begin_at_once(worker: Worker, monke
 
 async def test_many_steps_at_once_begin_in_turn(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server rejects a task with more than 2,000 of them for ever, and a task has two seconds."""
-    monkeypatch.setattr(workflow_dispatch, "MAX_AT_WORK", 5)
-    monkeypatch.setattr(workflow_dispatch, "_MAX_TASK_STEPS", 2)
+    monkeypatch.setattr(workflow_run, "MAX_AT_WORK", 5)
+    monkeypatch.setattr(workflow_run, "_MAX_TASK_STEPS", 2)
     handle = await start(worker, SpreadsOut.run)
     result = await handle.result()
 

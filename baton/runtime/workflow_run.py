@@ -1,7 +1,9 @@
-"""The queries of a running pipeline, its notes, and its roll-backs."""
+"""`Run`: what the parts of a running pipeline share. It answers the queries, and reads roll-backs."""
 
 import asyncio
-from collections.abc import Callable
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -13,16 +15,23 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 
 from baton.budget.workflow import BudgetAccount
+from baton.core.baton import Baton
+from baton.core.history import Outcome
 from baton.core.messages import Overview, PipelineInput, Waiting
 from baton.core.past import RollBacks, RolledBack
+from baton.core.patching import PatchRules, PublishedTerms
 from baton.core.state import PipelineState
 from baton.errors import StageFailedError
 from baton.runtime.questions import ApprovedStages
+from baton.runtime.workflow_input import RunInput
 from baton.runtime.workflow_questions import QuestionBoard
-from baton.runtime.workflow_visibility import Visibility, untyped_handler
+from baton.runtime.workflow_visibility import Visibility, untyped_handler, upsert_memo
 from baton.telemetry.metrics import ROLLBACKS, Metrics
+from baton.wire.json_values import Json
 from baton.wire.names import (
     FIRST_SEED,
+    MEMO_OUTCOME,
+    MEMO_TERMS,
     QUERY_BATON,
     QUERY_DETAILS,
     QUERY_HISTORY,
@@ -35,6 +44,12 @@ from baton.wire.text import single_line
 _MAX_NOTES = 50
 _MAX_ID_LENGTH = 200
 _MAX_NOTE_LENGTH = 2_000  # one query returns all notes, and the next run inherits them
+
+
+MAX_AT_WORK = 500
+"""How many stages and children of a run are at work at once; the server rejects the task with the 2,001st."""
+_MAX_TASK_STEPS = 50  # that begin in one workflow task, which has two seconds
+_MAX_TASK_BYTES = 3_000_000  # of content in one workflow task; the server ends a run whose task completes with 4 MB
 
 
 @dataclass(frozen=True)
@@ -58,10 +73,58 @@ class Intervention:
     why: str
 
 
-class RunHandlers:
-    """The handlers of a pipeline: its queries, its notes for operators, and its steps in progress.
+class StepLimit:
+    """Limits how many steps are at work at once, and how many steps and bytes begin in one workflow task."""
+
+    def __init__(self) -> None:
+        self._slots = asyncio.Semaphore(MAX_AT_WORK)
+        self._beginning = asyncio.Lock()
+        self._sending = asyncio.Lock()
+        self._task = 0
+        self._steps = 0
+        self._bytes = 0
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """Hold one of the slots during the block; it begins once the current workflow task may begin a step."""
+        async with self._slots:
+            async with self._beginning:
+                await self._wait_until(lambda: self._steps < _MAX_TASK_STEPS)
+                self._steps += 1
+            yield
+
+    async def admit(self, *content: Json) -> None:
+        """Wait until a message fits into the current workflow task; a single message always does.
+
+        Args:
+            *content: What the pipeline and its agents put into the message. Baton's own members do not count: a new
+                one would start timers in recorded runs that had none.
+        """
+        size = len(json.dumps(content, ensure_ascii=False).encode("utf-8", "replace"))
+        async with self._sending:
+            await self._wait_until(lambda: not self._bytes or self._bytes + size <= _MAX_TASK_BYTES)
+            self._bytes += size
+
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
+        while True:
+            task = workflow.info().get_current_history_length()
+            if task != self._task:
+                self._task, self._steps, self._bytes = task, 0, 0
+            if condition():
+                return
+            await workflow.sleep(timedelta(milliseconds=1), summary="the next slice of many steps")
+
+
+class Run:
+    """What the parts of a run share; it answers the run's queries.
 
     Attributes:
+        input: The run's input, which may be unusable.
+        start: What it starts with, by its input.
+        task_id: The task's id; the same across continued and forked runs.
+        state: The baton, its history and the recorded outcomes.
+        account: The budget.
+        limit: How many steps are at work at once, and begin in one workflow task.
         under_way: The steps in progress, by number.
         visibility: The run's search attributes and details in the Temporal UI.
         board: The questions to people.
@@ -73,10 +136,14 @@ class RunHandlers:
         defer_continue_as_new: How many open blocks prevent continue-as-new.
     """
 
-    def __init__(self, state: PipelineState, task_id: str, account: BudgetAccount) -> None:
-        self._state = state
-        self._task_id = task_id
-        self._account = account
+    def __init__(self, start: PipelineInput, baton_type: type[Baton], rules: PatchRules) -> None:
+        self.input = RunInput(start)
+        self.start = self.input.start
+        self.state = PipelineState(self.input.baton(baton_type), rules)
+        self.task_id = self.input.task_id()
+        _publish_terms(self.state)
+        self.account = BudgetAccount(self.start)
+        self.limit = StepLimit()
         self.under_way: dict[int, Waiting] = {}
         self.notes: list[str] = []
         self._roll_backs: list[RolledBack] = []
@@ -85,7 +152,8 @@ class RunHandlers:
         self.steps = 0
         self.defer_continue_as_new = 0
         self.visibility = Visibility()
-        self.board = QuestionBoard(lambda: self._state.baton.digest, self.note, self.visibility)
+        self.visibility.set_task(self.task_id)
+        self.board = QuestionBoard(lambda: self.state.baton.digest, self.note, self.visibility)
         self.approved_stages = ApprovedStages()
         self.metrics.begin(ROLLBACKS)
         workflow.set_query_handler(QUERY_BATON, untyped_handler(self._on_baton))
@@ -113,6 +181,10 @@ class RunHandlers:
         ]
         return sorted([*self.under_way.values(), *approvals], key=lambda waiting: waiting.seq)
 
+    def publish(self, outcome: Outcome) -> None:
+        """Publish an outcome in the memo, for readers without a worker; the history has its events elsewhere."""
+        upsert_memo({MEMO_OUTCOME: outcome.model_copy(update={"events": []}) if outcome.events else outcome})
+
     def note(self, text: str) -> None:
         """Add a note for operators and log it."""
         line = single_line(text[:_MAX_NOTE_LENGTH])
@@ -125,9 +197,9 @@ class RunHandlers:
 
     def record_roll_back(self, roll_back: RolledBack) -> None:
         """Charge the cost of the abandoned part, credit its top-ups, and note who rolled the run back."""
-        self._account.charge_unreserved("", roll_back.left)
+        self.account.charge_unreserved("", roll_back.left)
         if roll_back.topped_up_micro_usd:
-            self._account.top_up(roll_back.topped_up_micro_usd)
+            self.account.top_up(roll_back.topped_up_micro_usd)
         self._roll_backs = [*self._roll_backs, roll_back][-_MAX_NOTES:]
         run_id = roll_back.from_run_id
         id = f"rollback:{run_id[:_MAX_ID_LENGTH]}"
@@ -136,8 +208,9 @@ class RunHandlers:
         if roll_back.stopped_children:
             self.note(f"stopped children: {', '.join(roll_back.stopped_children)}")
 
-    def restore(self, start: PipelineInput) -> None:
+    def restore(self) -> None:
         """Restore the notes and roll-backs of the previous run, and note a fork."""
+        start = self.start
         operators: Any = start.carried.get("operators", {})
         self.notes = [*operators.get("notes", [])]
         self._roll_backs = start.roll_backs
@@ -148,25 +221,25 @@ class RunHandlers:
 
     def _on_baton(self) -> dict[str, JsonValue]:
         """The current baton, as JSON."""
-        return self._state.baton.to_json_object()
+        return self.state.baton.to_json_object()
 
     def _on_history(self, since: int = 0) -> list[dict[str, JsonValue]]:
         """The history entries from index ``since``: who changed what, and when."""
-        return [entry.model_dump(mode="json") for entry in self._state.entries[since:]]
+        return [entry.model_dump(mode="json") for entry in self.state.entries[since:]]
 
     def _on_status(self) -> Overview:
         """Status, steps in progress, open questions, spend, notes."""
         return Overview(
             status=self.visibility.status,
-            task_id=self._task_id,
+            task_id=self.task_id,
             seq=self.steps,
             waiting_for=self.waiting(),
             questions=self.board.open_now(),
-            spend=self._state.spend,
-            billed=self._account.billed(self._state.spend),
-            remaining_micro_usd=self._account.budget.remaining_micro_usd if self._account.limited else None,
-            topped_up_micro_usd=self._account.budget.topped_up_micro_usd,
-            digest=self._state.baton.digest,
+            spend=self.state.spend,
+            billed=self.account.billed(self.state.spend),
+            remaining_micro_usd=self.account.budget.remaining_micro_usd if self.account.limited else None,
+            topped_up_micro_usd=self.account.budget.topped_up_micro_usd,
+            digest=self.state.baton.digest,
             notes=self.notes,
         )
 
@@ -177,12 +250,21 @@ class RunHandlers:
     def _on_details(self) -> str:
         """The run's details as Markdown: status, baton, and the events to roll back to."""
         return self.visibility.page(
-            self._state,
+            self.state,
             [*self.under_way.values()],
             self.board.open_now(),
             self.notes,
-            self._account.budget.own.micro_usd,
+            self.account.budget.own.micro_usd,
         )
+
+
+def _publish_terms(state: PipelineState) -> None:
+    """Publish the baton's additional fields and its rules in the memo, for readers without the pipeline's code."""
+    members, rules = state.initial.to_json_object(), state.rules
+    additional = {name: members[name] for name in members if name not in Baton.FIELDS}
+    terms = PublishedTerms(fields=additional, freeze_goal=rules.freeze_goal, protected=sorted(rules.protected))
+    if terms != PublishedTerms():
+        workflow.upsert_memo({MEMO_TERMS: terms})
 
 
 def _shorten(roll_back: RolledBack) -> dict[str, JsonValue]:
