@@ -1,4 +1,4 @@
-"""`baton erase`: destroy the keys of a data subject, or place the subject under a legal hold."""
+"""`baton erase`: destroy the keys of a data subject."""
 
 import os
 import sys
@@ -16,7 +16,6 @@ from baton import Keyring
 from baton.cli.ledger_sources import LedgerOption
 from baton.cli.ledger_sources import open_ledger as ledger_at
 from baton.cli.operations import fact_lines, operate
-from baton.cli.options import ExitCode
 from baton.cli.output import format_time, make_table, plain, stack
 from baton.cli.session import Session, YesOption, command, current_user
 from baton.client import Erase, Erasure, Place, Vault, VaultOptions
@@ -40,16 +39,9 @@ SubjectArgument = Annotated[
 ByOption = Annotated[
     str | None, typer.Option("--by", metavar="NAME", help="Your name. [BATON_USER, or your user name]")
 ]
-WhyOption = Annotated[
-    str, typer.Option("--why", help="The reason for a hold or its end, for the vault's journal.", show_default=False)
-]
 RequestOption = Annotated[
     str | None,
     typer.Option("--request-id", metavar="ID", help="The request's id, which is recorded permanently. [a new one]"),
-]
-HoldOption = Annotated[
-    bool | None,
-    typer.Option("--hold/--release", help="Do not erase; start a legal hold, which refuses erasure, or end it."),
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Do not erase; show where the data is.")]
 VaultOption = Annotated[
@@ -68,9 +60,7 @@ async def erase(
     session: Session,
     subject: SubjectArgument,
     by: ByOption = None,
-    why: WhyOption = "",
     request_id: RequestOption = None,
-    hold: HoldOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     vault: VaultOption = None,
@@ -80,12 +70,8 @@ async def erase(
 
     Sealed data becomes unreadable wherever it is stored. No chain of the ledger changes: each task that held data
     of the person gets a record of the erasure. Erasing again is harmless and completes an interrupted erasure. Asks
-    for confirmation; without a terminal, --yes is required. Exit code 1: refused because of a legal hold.
+    for confirmation; without a terminal, --yes is required.
     """
-    if hold is not None and dry_run:
-        raise typer.BadParameter("--hold, --release and --dry-run exclude each other")
-    if hold is not None and not why.strip():
-        raise typer.BadParameter("give a reason; it is kept in the vault's journal", param_hint="--why")
     who = by or current_user()
     name = _read_name() if subject == "-" else subject
     if "\n" in name:
@@ -94,12 +80,9 @@ async def erase(
         raise typer.BadParameter("name the data subject", param_hint="SUBJECT")
     keyring = Keyring.from_environment(os.environ)
     file = vault_path(vault)
-    if hold is not None or dry_run:
+    if dry_run:
         async with Vault(file, keyring, VaultOptions(create=False)) as opened_vault:
-            if hold is None:
-                await _show(session, opened_vault, name)
-            else:
-                await _hold(session, opened_vault, name, who, why, hold)
+            await _show(session, opened_vault, name)
         return
     # Open the ledger first: nothing is erased that cannot be recorded.
     async with (
@@ -135,24 +118,6 @@ async def _erase(session: Session, vault: Vault, name: str, request_id: str, who
         session.write_json({**asdict(report), "at": report.at.isoformat(), "task_ids": list(report.task_ids)})
     else:
         session.show(_render_report(report))
-    if not report:
-        raise typer.Exit(ExitCode.FAILURE)
-
-
-async def _hold(session: Session, vault: Vault, name: str, who: str, why: str, hold: bool) -> None:
-    """Start or end a legal hold."""
-    if hold:
-        await vault.hold(name, why, who)
-        status, text = "HELD", "is under a legal hold: erasure is refused"
-    elif await vault.release_hold(name, why, who):
-        status, text = "RELEASED", "is released: it may be erased"
-    else:
-        status, text = "NOT_HELD", "was not under a legal hold"
-    pseudonym = await vault.pseudonym(name)
-    if session.json:
-        session.write_json({"subject": pseudonym, "status": status})
-    else:
-        session.show(plain(f"{pseudonym} {text}"))
 
 
 async def _show(session: Session, vault: Vault, name: str) -> None:
@@ -179,9 +144,6 @@ def _render_places(pseudonym: str, places: list[Place]) -> RenderableType:
 
 def _render_report(report: Erasure) -> RenderableType:
     """Return the result of an erasure."""
-    if not report:
-        reason = plain(f"  {report.why}", "bold") if report.why else None
-        return stack(Text.assemble(("refused", "red"), plain(f": {report.subject} is under a legal hold")), reason)
     if report.status != _ERASED:
         return plain(f"the vault holds no data of {report.subject}; nothing was erased")
     keys, places = report.removed.get("keys", 0), report.removed.get("places", 0)

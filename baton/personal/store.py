@@ -104,42 +104,11 @@ class Vault:
 
         return await self._file.read(work)
 
-    async def hold(self, subject: str, why: str, actor: str) -> None:
-        """Start a legal hold, which refuses erasure of a subject (GDPR Art. 17(3))."""
-        at = self._options.clock()
-
-        def work(connection: sqlite3.Connection) -> None:
-            located = self._locate_present(connection, subject)
-            connection.execute(
-                "INSERT OR REPLACE INTO hold VALUES (?, ?, ?, ?)",
-                (subjects.ensure_subject(connection, located), why, actor, at.isoformat()),
-            )
-            subjects.add_to_journal(connection, "HELD", located.pseudonym, at, actor=actor, why=why)
-
-        await self._file.write(work)
-
-    async def release_hold(self, subject: str, why: str, actor: str) -> bool:
-        """End a legal hold, and return whether there was one. A refused erasure must be requested again."""
-        at = self._options.clock()
-
-        def work(connection: sqlite3.Connection) -> bool:
-            located = self._locate(connection, subject)
-            if not connection.execute("DELETE FROM hold WHERE subject = ?", (located.id,)).rowcount:
-                return False
-            subjects.add_to_journal(connection, "RELEASED", located.pseudonym, at, actor=actor, why=why)
-            return True
-
-        return await self._file.write(work)
-
     async def erase(self, subject: str, request_id: str, actor: str | None = None) -> Erasure:
         """Destroy every key of a subject, and record that in each task that held its data (§12.3)."""
         subjects.check_recordable(request_id, actor)
         at = self._options.clock()
-        report, tasks = await self._file.write(
-            lambda connection: self._erase(connection, subject, request_id, actor, at)
-        )
-        if report.status == subjects.REFUSED:
-            return await self._record_refusal(report, tasks, actor)
+        report = await self._file.write(lambda connection: self._erase(connection, subject, request_id, actor, at))
         if report.status == subjects.UNKNOWN:
             return report
         recorded_tasks = await self._record(report.subject)
@@ -194,14 +163,10 @@ class Vault:
         self._list.append(due)
         for notice in due:
             subjects.apply_notice(connection, notice)
-            subjects.add_to_journal(
-                connection, "REAPPLIED", notice.subject, self._options.clock(), request_id=notice.erasure_id
-            )
         return len(due)
 
     async def _reapply_listed(self) -> None:
         """Erase again what a restored backup brought back."""
-        at = self._options.clock()
 
         def work(connection: sqlite3.Connection) -> None:
             notices = {notice.subject: notice for notice in self._list.read()}
@@ -211,9 +176,7 @@ class Vault:
             for notice in due:
                 check_proof(notice, self._keyring)
             for notice in due:
-                if subjects.apply_notice(connection, notice):
-                    request_id = notice.erasure_id
-                    subjects.add_to_journal(connection, "REAPPLIED", notice.subject, at, request_id=request_id)
+                subjects.apply_notice(connection, notice)
             if unlisted := sorted(applied - notices.keys()):
                 self._list.append([subjects.get_notice(connection, pseudonym) for pseudonym in unlisted])
 
@@ -221,22 +184,17 @@ class Vault:
 
     def _erase(
         self, connection: sqlite3.Connection, subject: str, request_id: str, actor: str | None, at: datetime
-    ) -> tuple[Erasure, list[str]]:
-        """Destroy the keys of a subject, and return the report, with the tasks if it was refused."""
+    ) -> Erasure:
+        """Destroy the keys of a subject, and return the report."""
         located = self._locate(connection, subject)
         pseudonym, past = located.pseudonym, located.erased
         if past is not None:
-            return Erasure(subjects.ERASED, past.subject, past.erasure_id, past.at, past.removed, repeated=True), []
+            return Erasure(subjects.ERASED, past.subject, past.erasure_id, past.at, past.removed, repeated=True)
         if located.id is None:
-            return Erasure(subjects.UNKNOWN, pseudonym, request_id, at), []
-        why = subjects.hold_reason(connection, located)
-        if why is not None:
-            subjects.add_to_journal(connection, subjects.REFUSED, pseudonym, at, request_id=request_id, actor=actor)
-            tasks = {place.task_id for place in subjects.list_places(connection, located.id)}
-            return Erasure(subjects.REFUSED, pseudonym, request_id, at, why=why), sorted(tasks)
+            return Erasure(subjects.UNKNOWN, pseudonym, request_id, at)
         notice = subjects.erase(connection, self._keyring, located, request_id=request_id, actor=actor, at=at)
         self._list.append([notice])
-        return Erasure(subjects.ERASED, notice.subject, request_id, at, notice.removed), []
+        return Erasure(subjects.ERASED, notice.subject, request_id, at, notice.removed)
 
     async def _record(self, pseudonym: str) -> list[str] | None:
         """Write an erasure's missing ledger records, and return their tasks, or None without a ledger."""
@@ -262,16 +220,6 @@ class Vault:
             await self._file.write(mark)
             recorded_tasks += tasks
         return recorded_tasks
-
-    async def _record_refusal(self, report: Erasure, tasks: list[str], actor: str | None) -> Erasure:
-        """Record a refused erasure in each task that holds data of the subject."""
-        ledger = self._options.ledger
-        if ledger is not None:
-            for start in range(0, len(tasks), _RECORD_BATCH_SIZE):
-                batch = tasks[start : start + _RECORD_BATCH_SIZE]
-                await ledger.append_all([subjects.make_refusal_entry(report, task, actor) for task in batch])
-        recorded = ledger is not None or not tasks
-        return replace(report, task_ids=tuple(tasks if ledger else ()), recorded=recorded)
 
     def _locate(self, connection: sqlite3.Connection, subject: str) -> LocatedSubject:
         return subjects.locate(connection, self._keyring, subject)

@@ -173,12 +173,6 @@ CREATE TABLE place (
     name TEXT NOT NULL,
     PRIMARY KEY (subject, task_id, name)
 ) WITHOUT ROWID;
-CREATE TABLE hold (
-    subject INTEGER PRIMARY KEY REFERENCES subject,
-    why TEXT NOT NULL,
-    actor TEXT NOT NULL,
-    at TEXT NOT NULL
-);
 CREATE TABLE erasure (
     subject TEXT PRIMARY KEY,
     index_key TEXT NOT NULL REFERENCES index_key,
@@ -189,15 +183,6 @@ CREATE TABLE unrecorded (
     task_id TEXT NOT NULL,
     PRIMARY KEY (subject, task_id)
 ) WITHOUT ROWID;
-CREATE TABLE journal (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    at TEXT NOT NULL,
-    event TEXT NOT NULL,
-    subject TEXT NOT NULL,
-    request_id TEXT,
-    actor TEXT,
-    why TEXT
-);
 PRAGMA application_id = {_APPLICATION};
 PRAGMA user_version = {_FILE_VERSION};
 """

@@ -25,7 +25,7 @@ from baton.errors import HandoffError
 from baton.keys.claims import HeadVerifier
 from baton.keys.store_keyring import Key, Keyring, Purpose, UnknownKeyError
 from baton.ledger.entries import Trace, erasure_entry
-from baton.ledger.records import AuditEntry, Kind, stamp
+from baton.ledger.records import AuditEntry, Kind
 from baton.personal.records import DataKeyMissingError, Erased, ErasureNotice, VaultError, VaultUnavailableError
 from baton.personal.store_file import WRAPPED_BYTES, Context, KeyPlace, new_key, new_kid, unwrap, wrap
 from baton.wire.json_values import pae
@@ -249,7 +249,6 @@ def destroy_keys(connection: sqlite3.Connection, subject: int) -> None:
     connection.executemany("UPDATE wrapped_key SET bytes = ? WHERE id = ?", [(blank, slot) for (slot,) in slots])
     connection.execute("DELETE FROM data_key WHERE subject = ?", (subject,))
     connection.execute("DELETE FROM place WHERE subject = ?", (subject,))
-    connection.execute("DELETE FROM hold WHERE subject = ?", (subject,))
     connection.execute("DELETE FROM subject WHERE id = ?", (subject,))
 
 
@@ -263,9 +262,7 @@ def _read_notice(connection: sqlite3.Connection, pseudonym: str) -> ErasureNotic
         ) from None
 
 
-ERASED, REFUSED, UNKNOWN = "ERASED", "REFUSED", "UNKNOWN"
-LEGAL_HOLD = "LEGAL_HOLD"
-"""The reason of a refusal in the ledger; the hold's own reason stays in the vault."""
+ERASED, UNKNOWN = "ERASED", "UNKNOWN"
 _RECORDABLE = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,200}")
 
 
@@ -284,10 +281,10 @@ class ErasureRecorder(Protocol):
 
 @dataclass(frozen=True)
 class Erasure:
-    """The result of a request to erase a data subject; true unless it was refused.
+    """The result of a request to erase a data subject.
 
     Attributes:
-        status: `ERASED`, `REFUSED` because of a legal hold, or `UNKNOWN`: the vault has no data of the subject.
+        status: `ERASED`, or `UNKNOWN`: the vault has no data of the subject.
         subject: The pseudonym.
         request_id: The id of the request that destroyed the keys, which may be an earlier one.
         at: When the keys were destroyed.
@@ -295,7 +292,6 @@ class Erasure:
         task_ids: The tasks whose chains got a record by this call.
         recorded: Whether every affected task has its record; false without a ledger.
         repeated: Whether the keys were destroyed before this call.
-        why: Why it was refused.
     """
 
     status: str
@@ -306,10 +302,6 @@ class Erasure:
     task_ids: tuple[str, ...] = ()
     recorded: bool = True
     repeated: bool = False
-    why: str = ""
-
-    def __bool__(self) -> bool:
-        return self.status != REFUSED
 
 
 class ErasureList:
@@ -366,7 +358,7 @@ def erase(
     actor: str | None,
     at: datetime,
 ) -> ErasureNotice:
-    """Destroy the keys of a subject that is not under a hold, queue the ledger's records, and return the notice."""
+    """Destroy the keys of a subject, queue the ledger's records, and return the notice."""
     if located.id is None:
         raise ValueError(f"the vault has no data of {located.pseudonym!r}")
     keys, places = connection.execute(
@@ -383,12 +375,11 @@ def erase(
     )
     notice = add_proof(notice, keyring)
     apply_notice(connection, notice)
-    add_to_journal(connection, ERASED, located.pseudonym, at, request_id=request_id, actor=actor)
     return notice
 
 
-def apply_notice(connection: sqlite3.Connection, notice: ErasureNotice) -> bool:
-    """Apply an erasure to the vault's file, and return whether the file had the subject."""
+def apply_notice(connection: sqlite3.Connection, notice: ErasureNotice) -> None:
+    """Apply an erasure to the vault's file."""
     connection.execute("INSERT OR IGNORE INTO index_key VALUES (?)", (notice.index_key,))
     connection.execute(
         "INSERT OR IGNORE INTO erasure (subject, index_key, notice) VALUES (?, ?, ?)",
@@ -396,13 +387,12 @@ def apply_notice(connection: sqlite3.Connection, notice: ErasureNotice) -> bool:
     )
     row = connection.execute("SELECT id FROM subject WHERE pseudonym = ?", (notice.subject,)).fetchone()
     if row is None:
-        return False
+        return
     connection.execute(
         "INSERT OR IGNORE INTO unrecorded SELECT DISTINCT ?, task_id FROM place WHERE subject = ?",
         (notice.subject, row[0]),
     )
     destroy_keys(connection, row[0])
-    return True
 
 
 def get_notice(connection: sqlite3.Connection, pseudonym: str) -> ErasureNotice:
@@ -428,29 +418,6 @@ def mark_recorded(connection: sqlite3.Connection, pseudonym: str, task_ids: list
     )
 
 
-def hold_reason(connection: sqlite3.Connection, located: LocatedSubject) -> str | None:
-    """Return the reason of a subject's legal hold, or None."""
-    row = connection.execute("SELECT why FROM hold WHERE subject = ?", (located.id,)).fetchone()
-    return None if row is None else str(row[0])
-
-
-def add_to_journal(
-    connection: sqlite3.Connection,
-    event: str,
-    pseudonym: str,
-    at: datetime,
-    *,
-    request_id: str | None = None,
-    actor: str | None = None,
-    why: str | None = None,
-) -> None:
-    """Record an action on a subject in the vault's journal."""
-    connection.execute(
-        "INSERT INTO journal (at, event, subject, request_id, actor, why) VALUES (?, ?, ?, ?, ?, ?)",
-        (stamp(at), event, pseudonym, request_id, actor, why),
-    )
-
-
 def make_erasure_entry(notice: ErasureNotice, task_id: str) -> AuditEntry:
     """Return the ledger's entry of an erasure for one task."""
     return erasure_entry(
@@ -460,18 +427,4 @@ def make_erasure_entry(notice: ErasureNotice, task_id: str) -> AuditEntry:
         removed=notice.removed,
         timestamp=notice.at,
         actor=notice.actor,
-    )
-
-
-def make_refusal_entry(report: Erasure, task_id: str, actor: str | None) -> AuditEntry:
-    """Return the ledger's entry of a refused erasure for one task (GDPR Art. 17(3))."""
-    return AuditEntry(
-        kind=Kind.ERASURE,
-        task_id=task_id,
-        event_id=report.request_id,
-        status=REFUSED,
-        timestamp=report.at,
-        reason=LEGAL_HOLD,
-        actor=actor,
-        message={"subject": report.subject},
     )

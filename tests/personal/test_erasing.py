@@ -60,7 +60,7 @@ class TestErase:
         ]
         assert found_in(tmp_path, wrapped) == 1
 
-        assert await vault.erase(SUBJECT, "r-1", "dpo")
+        assert (await vault.erase(SUBJECT, "r-1", "dpo")).status == "ERASED"
 
         assert found_in(tmp_path, [*wrapped, MARKER.encode(), SUBJECT.encode()]) == 0
         assert sorted(file.name for file in (tmp_path / "vault").iterdir()) == ["vault.db", "vault.db.erasures"]
@@ -208,7 +208,7 @@ class TestErase:
         """Nothing is recorded about an unknown subject (S3-12.3-a)."""
         report = await vault.erase("nobody", "r-1")
 
-        assert (report.status, report.removed, bool(report)) == ("UNKNOWN", {}, True)
+        assert (report.status, report.removed) == ("UNKNOWN", {})
 
     @pytest.mark.parametrize(
         ("request_id", "actor"),
@@ -231,7 +231,7 @@ class TestErase:
             await vault.erase(SUBJECT, request_id, actor)
         assert await vault.finish_erasures() == 0
         assert {"email": MARKER} in (await vault.open(payload, TASK)).values()
-        assert await vault.erase(SUBJECT, "r-2", "ann")
+        assert (await vault.erase(SUBJECT, "r-2", "ann")).status == "ERASED"
         assert len((await ledger.trace(TASK)).records) == 2
 
     async def test_a_running_pipeline_cannot_restore_it(self, vault: Vault) -> None:
@@ -241,8 +241,6 @@ class TestErase:
 
         with pytest.raises(SubjectErasedError, match="use another name"):
             await vault.seal(SUBJECT, TASK, {"email": MARKER}, onto=before)
-        with pytest.raises(SubjectErasedError):
-            await vault.hold(SUBJECT, "too late", "counsel")
 
     async def test_the_number_of_keys_does_not_grow_with_the_records(self, path: Path, keyring: Keyring) -> None:
         """(g) 100,000 values sealed in 1,000 tasks: one key is destroyed (S3-12.3-a)."""

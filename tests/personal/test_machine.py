@@ -1,4 +1,4 @@
-"""Any order of sealing, erasing, holding, rotating and restoring, checked against what was said to it."""
+"""Any order of sealing, erasing, rotating and restoring, checked against what was said to it."""
 
 import asyncio
 import shutil
@@ -31,7 +31,6 @@ class Vaults(RuleBasedStateMachine):
         self.vault = Vault(self.folder / "vault.db", self.keyring)
         self.payloads: list[tuple[str, dict[str, Any], str]] = []
         self.erased: set[str] = set()
-        self.held: set[str] = set()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the machine's own loop."""
@@ -56,25 +55,11 @@ class Vaults(RuleBasedStateMachine):
 
     @rule(subject=SUBJECTS)
     def erase(self, subject: str) -> None:
-        """Erase; refused if and only if the subject is held."""
+        """Erase, again or for the first time."""
         report = self.run(self.vault.erase(subject, "r"))
-        assert bool(report) is (subject not in self.held)
         if report.status == "ERASED":
             assert report.repeated is (subject in self.erased)
             self.erased.add(subject)
-
-    @rule(subject=SUBJECTS)
-    def hold(self, subject: str) -> None:
-        """Hold a subject that is there."""
-        if subject not in self.erased:
-            self.run(self.vault.hold(subject, "w", "a"))
-            self.held.add(subject)
-
-    @rule(subject=SUBJECTS)
-    def release(self, subject: str) -> None:
-        """Release a subject."""
-        assert self.run(self.vault.release_hold(subject, "w", "a")) is (subject in self.held)
-        self.held.discard(subject)
 
     @rule(purpose=st.sampled_from([Purpose.WRAP, Purpose.INDEX]), rewrap=st.booleans())
     def rotate(self, purpose: Purpose, rewrap: bool) -> None:
@@ -89,7 +74,7 @@ class Vaults(RuleBasedStateMachine):
     @rule(subject=SUBJECTS)
     def restore(self, subject: str) -> None:
         """Erase a subject, and restore the vault of right before that."""
-        if subject in self.held or subject in self.erased:
+        if subject in self.erased:
             return
         shutil.copy(self.folder / "vault.db", self.folder / "backup")
         self.erase(subject)

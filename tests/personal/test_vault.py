@@ -341,7 +341,7 @@ class TestFile:
         async with Vault(path, keyring):
             pass
         data = await asyncio.to_thread(path.read_bytes)
-        await asyncio.to_thread(path.write_bytes, data.replace(b"CREATE TABLE journal (", b"CREATE TABLE journal \x8e"))
+        await asyncio.to_thread(path.write_bytes, data.replace(b"CREATE TABLE place (", b"CREATE TABLE place \x8e"))
 
         with pytest.raises(VaultUnavailableError, match="cannot be used"):
             await Vault(path, keyring).__aenter__()
