@@ -1,19 +1,19 @@
 -- The ledger's tables in an SQLite file. Baton creates them when it first opens the file. What they are for:
--- store_schema.py, and the same tables in postgres.sql. An empty line separates two statements.
+-- store_schema.py, and the same tables in postgres.sql. STRICT needs SQLite 3.37. An empty line separates two statements.
 
-CREATE TABLE handoff_audit_version (version_num TEXT NOT NULL PRIMARY KEY);
+CREATE TABLE handoff_audit_version (version_num TEXT NOT NULL PRIMARY KEY) STRICT;
 
 INSERT INTO handoff_audit_version VALUES ('1');
 
 CREATE TABLE handoff_audit_ledger (
-    one SMALLINT NOT NULL PRIMARY KEY CONSTRAINT handoff_audit_ledger_is_one CHECK (one = 1),
+    one INTEGER NOT NULL PRIMARY KEY CONSTRAINT handoff_audit_ledger_is_one CHECK (one = 1),
     name TEXT NOT NULL
-);
+) STRICT;
 
 CREATE TABLE handoff_audit (
     position INTEGER PRIMARY KEY,
     task_id TEXT NOT NULL,
-    sequence BIGINT NOT NULL CONSTRAINT handoff_audit_sequence CHECK (sequence > 0),
+    sequence INTEGER NOT NULL CONSTRAINT handoff_audit_sequence CHECK (sequence > 0),
     previous_hash BLOB NOT NULL,
     record_hash BLOB NOT NULL,
     event_key TEXT NOT NULL,
@@ -24,34 +24,34 @@ CREATE TABLE handoff_audit (
     CONSTRAINT handoff_audit_no_fork UNIQUE (task_id, sequence),
     CONSTRAINT handoff_audit_each_event_once UNIQUE (task_id, event_key),
     CONSTRAINT handoff_audit_hashes CHECK (length(previous_hash) = 32 AND length(record_hash) = 32)
-);
+) STRICT;
 
 CREATE INDEX handoff_audit_erasures ON handoff_audit (task_id) WHERE substr(event_key, 1, 15) = 'erasure/ERASED/';
 
 CREATE TABLE handoff_audit_content (
     position INTEGER NOT NULL PRIMARY KEY REFERENCES handoff_audit (position), -- SQLite's own row id
-    codec SMALLINT NOT NULL,
+    codec INTEGER NOT NULL,
     bytes BLOB NOT NULL
-);
+) STRICT;
 
 CREATE TABLE handoff_audit_segment (
-    first_position BIGINT NOT NULL PRIMARY KEY,
-    last_position BIGINT NOT NULL UNIQUE,
-    records BIGINT NOT NULL,
+    first_position INTEGER NOT NULL PRIMARY KEY,
+    last_position INTEGER NOT NULL UNIQUE,
+    records INTEGER NOT NULL,
     segment TEXT NOT NULL,
     archived_at TEXT NOT NULL,
     CONSTRAINT handoff_audit_segment_range CHECK (first_position <= last_position)
-);
+) STRICT;
 
 CREATE TABLE handoff_audit_checkpoint (
-    size BIGINT NOT NULL PRIMARY KEY,
-    position BIGINT NOT NULL,
+    size INTEGER NOT NULL PRIMARY KEY,
+    position INTEGER NOT NULL,
     last_hash BLOB NOT NULL,
     digest BLOB NOT NULL,
     at TEXT NOT NULL,
     key_id TEXT,
     signature BLOB
-);
+) STRICT;
 
 -- A record is the next one of its chain.
 CREATE TRIGGER handoff_audit_continues BEFORE INSERT ON handoff_audit

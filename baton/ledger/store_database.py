@@ -141,19 +141,18 @@ class Database(ABC):
 
 
 class DamagedRowError(LedgerError):
-    """A row has values of a wrong type: SQLite stores any value in any column."""
+    """A row is damaged, or was written past the constraints."""
 
     def __init__(self, subject: str) -> None:
         super().__init__(
-            f"{subject}: its row in the ledger's tables has values of a wrong type; find out who wrote it: "
-            "`baton audit verify --all`"
+            f"{subject}: its row in the ledger's tables is damaged; find out who wrote it: `baton audit verify --all`"
         )
 
 
 def hashes(row: Row) -> tuple[bytes, bytes | None]:
     """Return the hash and the signature in a row of the index."""
     record_hash, signature = row["record_hash"], row["signature"]
-    if not (isinstance(record_hash, bytes) and len(record_hash) == 32 and isinstance(signature, bytes | None)):
+    if len(record_hash) != 32:
         raise DamagedRowError("a record")
     return record_hash, signature
 

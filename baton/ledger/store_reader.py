@@ -141,9 +141,10 @@ class Mover:
     async def finish(self) -> None:
         """Finish interrupted moves: delete the bytes that registered segments hold, if the store has these segments."""
         for first, last, segment in await self._database.read(lambda c: [tuple(row) for row in c.rows(_UNFINISHED)]):
-            if not isinstance(segment, str):
+            sha256 = parse_digest(str(segment)).hex()
+            if not sha256:
                 raise DamagedRowError("a segment")
-            await self._artifacts.get(parse_digest(segment).hex())
+            await self._artifacts.get(sha256)
             await self.forget(first, last)
 
     async def forget(self, first: int, last: int) -> None:
@@ -165,9 +166,7 @@ class Mover:
 
 async def moved_through(database: Database) -> int:
     """Return the last position in a segment; flawed records before it were skipped."""
-    last = await database.read(lambda connection: scalar(connection, _MOVED_THROUGH))
-    if not isinstance(last, int | None):
-        raise DamagedRowError("a segment")
+    last: int | None = await database.read(lambda connection: scalar(connection, _MOVED_THROUGH))
     return BEFORE_ALL if last is None else last
 
 
@@ -221,7 +220,7 @@ _PAGE = f"{_RECORD}WHERE record.position >= ? AND record.position <= ? ORDER BY 
 _EVENT = f"{_RECORD}WHERE record.task_id = ? AND record.event_key LIKE ? ESCAPE '!' ORDER BY record.sequence"
 _ESCAPED = str.maketrans({character: f"!{character}" for character in "!%_"})
 _NEWEST = f"{_RECORD}ORDER BY record.position DESC LIMIT ?"
-# The valid types of a record's columns: SQLite stores any value in any column.
+# The types of a record's columns; a damaged file can have others.
 _TYPES = frozenset(
     itertools.product(
         *((int,), (str,), (int,), (bytes,), (bytes,), (str,), (bytes,), (str,)),
@@ -283,10 +282,7 @@ class Reader:
             self._database.settle(connection)
             return scalar(connection, "SELECT max(position) FROM handoff_audit") or 0
 
-        end = await self._database.read(work)
-        if not isinstance(end, int):  # SQLite returns whatever is there
-            raise LedgerUnavailableError(f"the ledger at {self._database.where!r} cannot be used: its file is damaged")
-        return end
+        return await self._database.read(work)
 
     async def _records(self, query: str, *values: int | str) -> list[AuditRecord]:
         def work(connection: Connection) -> list[tuple[AuditRecord, str | None]]:
@@ -331,7 +327,7 @@ def _to_record(row: Row) -> tuple[AuditRecord, str | None]:
 
 
 def _make_damaged_record(row: Row) -> AuditRecord:
-    """Return an absent record for a row with values of wrong types, for verification to report."""
+    """Return an absent record for a damaged row, for verification to report."""
     claimed_hash = row["record_hash"] if isinstance(row["record_hash"], bytes) else b""
-    absence = "its row in the ledger's tables has values of a wrong type"
+    absence = "its row in the ledger's tables is damaged"
     return AuditRecord(b"", b"", position=row["position"], claimed_hash=claimed_hash, absence=absence, lost=True)

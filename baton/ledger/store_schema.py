@@ -316,7 +316,7 @@ def to_checkpoint(ledger: str, row: Row) -> Checkpoint:
             key_id=row["key_id"],
             signature=None if row["signature"] is None else to_base64url(row["signature"]),
         )
-    except (ValueError, TypeError, AttributeError) as error:  # SQLite keeps whatever is put into a column
+    except (ValueError, TypeError, AttributeError) as error:
         raise DamagedRowError(f"the ledger's checkpoint at {str(row['size'])[:20]} records") from error
 
 
@@ -345,14 +345,16 @@ def to_end(ledger: str, row: Row, checkpoints: Sequence[Checkpoint] = ()) -> Cha
         checkpoints: The record is not older than those that it is behind.
 
     Raises:
-        DamagedRowError: The row has values of wrong types.
+        DamagedRowError: The row is damaged.
     """
     task_id, sequence, recorded_at, key_id = (row[name] for name in ("task_id", "sequence", "recorded_at", "key_id"))
     try:
         record_hash, signature = hashes(row)
-        is_number = isinstance(sequence, int) and 0 < sequence < 2**53
-        if not (is_number and isinstance(task_id, str) and isinstance(key_id, str | None)):
-            raise TypeError("it is not a row of the index")
+        is_text = isinstance(task_id, str) and isinstance(
+            key_id, str | None
+        )  # a text that is not UTF-8 is read as bytes
+        if not (is_text and 0 < sequence < 2**53):
+            raise ValueError("it is not a row of the index")
         datetime.fromisoformat(recorded_at)
     except (DamagedRowError, ValueError, TypeError) as error:
         raise DamagedRowError(f"record {sequence!r} of task {task_id!r}") from error

@@ -331,15 +331,12 @@ class TestLoss:
         assert named(report) == (Verdict.INVALID, 1, Flaw.GONE)
         assert "damaged" in reason(report)
 
-    @pytest.mark.parametrize("segment", ["'../../../etc/passwd'", "x'00'"], ids=["a path", "bytes"])
-    async def test_a_malformed_segment_name_is_detected(
-        self, path: Path, later: LedgerOptions, cold: Segment, segment: str
-    ) -> None:
+    async def test_a_malformed_segment_name_is_detected(self, path: Path, later: LedgerOptions, cold: Segment) -> None:
         """It is not looked up in the store."""
         execute(
             path,
             "DROP TRIGGER handoff_audit_segment_no_update",
-            f"UPDATE handoff_audit_segment SET segment = {segment}",
+            "UPDATE handoff_audit_segment SET segment = '../../../etc/passwd'",
         )
 
         async with Ledger(path, later) as ledger:

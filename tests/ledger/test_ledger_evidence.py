@@ -183,7 +183,7 @@ class TestCheckpoint:
                 "signature = zeroblob(64)", r"was changed \(its signature does not count: bad", id="signature"
             ),
             pytest.param("position = 1", "does not continue the checkpoint at 2 records", id="position"),
-            pytest.param("digest = zeroblob(31)", "has values of a wrong type", id="no digest"),
+            pytest.param("digest = zeroblob(31)", "is damaged", id="no digest"),
         ],
     )
     async def test_no_checkpoint_follows_a_changed_one(

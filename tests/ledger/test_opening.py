@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from baton.ledger.records import LedgerUnavailableError
-from baton.ledger.store import Ledger, LedgerOptions
+from baton.ledger.store import Ledger
 from baton.ledger.store_schema import open_database
-from tests.ledger.material import completion_entry
 
 PASSWORD = "t0psecret"
 
@@ -70,15 +69,3 @@ async def test_damage_in_the_text_of_the_tables_is_an_error_of_the_ledger(path: 
 
     with pytest.raises(LedgerUnavailableError, match="its file is damaged"):
         await Ledger(path).__aenter__()
-
-
-async def test_damage_that_moves_the_columns_is_one_too(path: Path) -> None:
-    """With another primary key, the last position is a text."""
-    async with Ledger(path) as ledger:
-        await ledger.append(completion_entry({"risk": "low"}))
-    damaged = (await asyncio.to_thread(path.read_bytes)).replace(b"INTEGER PRIMARY KEY", b"INT4GER PRIMARY KEY")
-    await asyncio.to_thread(path.write_bytes, damaged)
-
-    async with Ledger(path, LedgerOptions(create=False)) as ledger:
-        with pytest.raises(LedgerUnavailableError, match="its file is damaged"):
-            await ledger.verify_all()
