@@ -94,12 +94,7 @@ class StageFailedError(PipelineError):
 
 
 class PayloadTooLargeError(StageFailedError):
-    """A payload exceeds the server's limit, and there is no artifact store.
-
-    Attributes:
-        size: The size in bytes, after compression if enabled.
-        limit: The limit in bytes.
-    """
+    """A payload exceeds the server's limit in bytes, after compression, and there is no artifact store."""
 
     def __init__(self, kind: str, size: int, limit: int) -> None:
         self.size, self.limit = size, limit

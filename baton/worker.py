@@ -62,13 +62,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Served:
-    """The pipelines, stages and schemas of a worker.
-
-    Attributes:
-        pipelines: Workflow classes.
-        stages: Stages and plain activities.
-        schemas: Output schemas.
-    """
+    """The pipelines, stages, plain activities and output schemas of a worker."""
 
     pipelines: Sequence[type]
     stages: Sequence[Callable[..., Any]]

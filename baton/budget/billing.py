@@ -21,17 +21,7 @@ _BEYOND = "beyond"
 
 @dataclass(frozen=True)
 class Bill:
-    """A charge, as recorded in the event history.
-
-    Attributes:
-        seq: The number of the step.
-        stage: The stage, or the child.
-        spend: The amount.
-        event: The event that records it.
-        at: The time of the event.
-        models: The part of each model, if known.
-        elsewhere: Whether another run's history records it too, that of a child or of a run that was rolled back.
-    """
+    """A charge, as recorded in the event history; ``elsewhere`` if another run's history records it too."""
 
     seq: int
     stage: str

@@ -11,12 +11,7 @@ from baton.core.stages import StageSpec
 
 
 class BudgetAccount:
-    """The budget of a running pipeline; retries, rejected attempts, branches and children are charged.
-
-    Attributes:
-        budget: The current budget; each change replaces it.
-        limited: Whether the pipeline has a budget; without one, spend is counted and nothing is refused.
-    """
+    """The budget of a running pipeline, if it has one; retries, rejected attempts, branches, children are charged."""
 
     def __init__(self, start: PipelineInput) -> None:
         self.limited = start.budget is not None

@@ -68,11 +68,7 @@ def use_worker_threshold(converter: DataConverter) -> None:
 
 
 class ArtifactDriver(StorageDriver):
-    """Temporal's storage driver for an artifact store: a payload is stored under its hash.
-
-    Attributes:
-        above: The minimum size in bytes of a payload to store outside the history.
-    """
+    """Temporal's storage driver for an artifact store: a payload from ``above`` bytes on is stored under its hash."""
 
     def __init__(self, store: ArtifactStore, above: int = CLIENTS_ABOVE_BYTES) -> None:
         self.above = above

@@ -231,11 +231,9 @@ class ToolAnswer:
     """A tool's result with a claim and other metadata; the caller gets only the result.
 
     Attributes:
-        result: The value for the caller.
         claim: The sentence that becomes a fact.
         retrieved_at: When the data was retrieved, if not now; a cached answer is as old as its data.
         success: Whether the tool succeeded; if not, its claim does not become a fact.
-        max_age_minutes: The age after which it is stale, instead of the policy's.
         by_model: Whether a model wrote it; its fact is then of medium confidence.
     """
 

@@ -283,13 +283,9 @@ DEFAULT_PROCESSORS = (
 
 
 class CompileReport(CompactRecord):
-    """The compiler's report on each event, against which a contract is validated.
+    """The outcome of each event in session order, against which a contract is validated.
 
     Attributes:
-        dispositions: The outcome of each event, in session order.
-        processors: The names of the processors, in order.
-        session_tokens: The tokens of the whole session.
-        contract_tokens: The tokens of the rendered contract.
         settled: The number of earlier events by label, which were left out for good.
     """
 

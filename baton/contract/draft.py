@@ -44,22 +44,11 @@ _MAX_MINUTES = 10**12  # two million years, within the range of a timedelta
 
 @dataclass(frozen=True)
 class ContractRequest:
-    """The request for a contract.
+    """The request for a contract; ``created_at`` is the workflow's time in a workflow.
 
     Attributes:
-        handoff_id: The id of the handoff.
-        receiving_agent: The name of the receiver.
-        task: The task, at most 500 characters.
-        trace_id: The trace id; if empty, that of `traceparent`.
-        created_at: The time of compilation, with a UTC offset; in a workflow the workflow's time.
-        capability: The tools that the receiver can use.
         granted: Tools that the policy grants even if they were not used before.
-        forbidden: Tools that the receiver may never use.
-        output_schema: The schema of the output.
         max_tokens: The maximum tokens of the rendered contract; None for no limit.
-        receiving_agent_version: The required version of the receiver.
-        traceparent: The W3C trace context of the handoff.
-        message_id: The signed message that will carry the contract.
     """
 
     handoff_id: str
@@ -86,9 +75,7 @@ class ContractPolicy:
     """Time limits of contracts and facts.
 
     Attributes:
-        max_result_age_minutes: The maximum age of a fresh tool result.
         tool_ages: The same by tool, ignoring case. An event's own `max_age_minutes` takes precedence over both.
-        expires_after_minutes: The lifetime of a contract.
     """
 
     max_result_age_minutes: int = DEFAULT_MAX_AGE_MINUTES

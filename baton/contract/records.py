@@ -352,16 +352,10 @@ class Check(StrEnum):
 
 
 class ContractVerdict(CompactRecord):
-    """The verdict on a contract, with summary data for logs and metrics.
+    """The verdict on a contract, with summary data for logs and metrics; what the contract lacks is empty.
 
     Attributes:
         errors: The findings that prevent the handoff; `rule` is the check that found it, or `CLOCK`.
-        warnings: Other findings.
-        handoff_id: The contract's handoff; empty if missing.
-        receiving_agent: Its receiver; empty if missing.
-        trace_id: Its trace; empty if missing.
-        facts: The number of facts.
-        tools: The number of allowed tools.
         excluded: The number of events per label; 1 if the contract does not say.
     """
 

@@ -139,14 +139,7 @@ Names = Annotated[frozenset[Name], BeforeValidator(_parse_set)]
 
 
 class AgentEntry(CompactRecord):
-    """A registered agent.
-
-    Attributes:
-        name: Its name, which contracts have as `receivingAgent`.
-        version: Its semantic version.
-        capability: The kinds of task that it can do, such as `"compliance.review"`.
-        tools: The tools that it can use; a contract never allows others.
-    """
+    """A registered agent; a contract never allows other tools than its own."""
 
     name: Name
     version: AgentVersion

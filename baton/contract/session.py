@@ -21,15 +21,7 @@ _FINAL = frozenset({EXPLICIT, TYPE, FAILED, STALE, UNSUPPORTED})  # with time, n
 
 
 class SessionState(CompactRecord):
-    """The session, for the run that continues this one.
-
-    Attributes:
-        events: The open events, in order.
-        settled: The number of settled events by label.
-        labels: The labels of open events that messages have named.
-        unsent: The labels that no message has named.
-        read: How many outcomes were read.
-    """
+    """The session, for the run that continues this one: open events, and labels by whether a message has named them."""
 
     events: list[dict[str, JsonValue]] = Field(default_factory=list)
     settled: dict[str, Count] = Field(default_factory=dict)
@@ -46,13 +38,7 @@ class SessionState(CompactRecord):
 
 
 class Session:
-    """The session of a pipeline.
-
-    Attributes:
-        events: The open events, in order.
-        settled: The number of settled events by label.
-        read: How many outcomes were read.
-    """
+    """The session of a pipeline: open events in order, and how many events are settled by label."""
 
     def __init__(self, state: SessionState | None = None) -> None:
         state = state or SessionState()

@@ -49,13 +49,7 @@ class Reservation(CompactRecord):
 
 
 class Shortage(CompactRecord):
-    """Why a stage cannot be afforded, and what to do then.
-
-    Attributes:
-        text: A sentence for people.
-        missing_micro_usd: The missing amount.
-        then: What to do.
-    """
+    """Why a stage cannot be afforded, in a sentence for people, and what to do then."""
 
     text: str
     missing_micro_usd: Count

@@ -366,9 +366,6 @@ class Missing(CompactRecord):
     """The input of the activity that waits for a worker with a missing part, or for an artifact.
 
     Attributes:
-        stage: The waiting stage.
-        seq: The step's number.
-        text: What the worker lacked, and what to do.
         tries: How often the stage ran before.
         artifact: The hash of the artifact that the store has lost, if that is what is missing.
     """

@@ -56,12 +56,10 @@ class ChildHandoff(ParentHandoff):
 
 
 class SealCheck(CompactRecord):
-    """What came of verifying the seal of a past.
+    """The result of verifying the seal of a past; ``fault`` follows the words "its past".
 
     Attributes:
-        fault: Why the seal does not hold, in words that follow "its past"; empty if it holds.
         unknown_key: Whether it could not be verified here: another worker may have the key.
-        at: When it was sealed.
     """
 
     fault: str = ""
@@ -74,10 +72,6 @@ class RolledBack(CompactRecord):
 
     Attributes:
         to: The step before which the run resumed; empty for a reset by Temporal's own tools.
-        by: Who rolled it back.
-        why: The reason.
-        from_run_id: The abandoned run.
-        stopped_children: Workflow ids of terminated child pipelines of the abandoned run.
         left: What the abandoned part was charged; it stays charged.
         topped_up_micro_usd: What people added to the budget in the abandoned part; it stays added.
     """
@@ -110,11 +104,7 @@ _ROLL_BACK = re.compile(
 
 
 class RollBacks(CompactRecord):
-    """The roll-backs of a run, in order: the result of the activity `ROLLED_BACK`.
-
-    Attributes:
-        made: The roll-backs that are new to the run.
-    """
+    """The roll-backs that are new to a run, in order: the result of the activity `ROLLED_BACK`."""
 
     made: list[RolledBack]
 

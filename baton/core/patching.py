@@ -105,8 +105,6 @@ class PublishedTerms(CompactRecord):
 
     Attributes:
         fields: The initial values of the fields that `Baton` does not have.
-        freeze_goal: As in `PatchRules`.
-        protected: Likewise.
     """
 
     fields: dict[str, JsonValue] = Field(default_factory=dict)
@@ -121,15 +119,7 @@ class PublishedTerms(CompactRecord):
 
 @dataclass(frozen=True)
 class PatchEffect:
-    """The effect of a patch.
-
-    Attributes:
-        before: The old baton.
-        baton: The new baton.
-        change: The effective change, a merge-patch; `decision_log` holds the appended entries only.
-        warnings: What is unusual but allowed, one sentence each.
-        removed_constraints: The removed constraints.
-    """
+    """The effect of a patch; in ``change``, a merge-patch, `decision_log` holds the appended entries only."""
 
     before: Baton
     baton: Baton

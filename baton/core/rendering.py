@@ -28,12 +28,7 @@ MIN_LINE_WIDTH = 8
 
 
 class PromptTooLargeError(BatonError):
-    """The required parts of a prompt do not fit; nothing is sent to a model.
-
-    Attributes:
-        needed: The tokens of the required parts, by name.
-        allowed: The tokens available.
-    """
+    """The required parts of a prompt, named with their tokens, do not fit; nothing is sent to a model."""
 
     def __init__(self, needed: dict[str, int], allowed: int) -> None:
         parts = ", ".join(f"{name} {tokens:,}" for name, tokens in needed.items())
@@ -53,9 +48,6 @@ class _Section:
     """One heading with its lines; the first or the last ``shown`` are rendered.
 
     Attributes:
-        label: The heading.
-        lines: All lines, escaped.
-        shown: How many lines are rendered.
         floor: The least ``shown``; further room comes from cutting lines.
         newest: Whether the last lines are rendered instead of the first.
         beyond: The number of lines that are not in ``lines``.
@@ -109,11 +101,7 @@ class _Page:
     """The page, with the methods that shorten it; each returns whether it changed anything.
 
     Attributes:
-        goal: The escaped goal.
-        sections: The sections by field, in page order.
         keep: The fields that are never shortened.
-        width: The most characters of a line of the other fields.
-        dropped: The number of sections left out.
     """
 
     goal: str

@@ -56,13 +56,7 @@ DEFAULT_STRATEGIES: Mapping[str, MergeStrategy] = {
 
 @dataclass(frozen=True)
 class MergedDecisions:
-    """The new decisions of a fan-out's branches that reported; without entries, the branches' own lists count.
-
-    Attributes:
-        entries: The entries of the decision log, with their authors.
-        disputes: Decisions of one branch that another rejects.
-        remarks: What is not among the disputes.
-    """
+    """The new decisions of a fan-out's branches that reported; without entries, the branches' own lists count."""
 
     entries: Sequence[str] = ()
     disputes: Sequence[Conflict] = ()
@@ -139,11 +133,6 @@ class PipelineState:
     """The baton, its history and the outcomes of the steps so far.
 
     Attributes:
-        initial: The first baton.
-        entries: One history entry for each change, in order.
-        outcomes: One outcome for each finished step, in the order in which they finished.
-        rules: The pipeline's own rules.
-        spend: The total cost of all recorded steps.
         spend_without_edits: The same without edits and corrections, as `spent_in` counts it.
         report_misfit: Takes why the baton that the restored steps made does not fit the type.
     """

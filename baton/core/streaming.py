@@ -25,13 +25,7 @@ class PartKind(StrEnum):
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a stream: text, which later text may continue, or a tool call or its result.
-
-    Attributes:
-        kind: The kind of part.
-        text: The text, the arguments as JSON, or the result.
-        tool: The tool's name.
-    """
+    """A part of a stream: text, which later text may continue, or a tool's call with its arguments, or its result."""
 
     kind: PartKind
     text: str

@@ -156,13 +156,7 @@ class Receipt(CompactRecord):
 
     Attributes:
         handoff_id: The handoff; empty if the message could not be parsed.
-        task_id: The task whose audit chain has the answer.
-        digest: The digest of the received bytes.
-        attempt: The attempt of the handoff, from 1.
-        verdict: Accepted, or why not.
-        flags: What the safety scan noticed and let pass, a label each.
         anchor: The head of the task's audit chain after the answer.
-        at: When the receiver answered, by its own clock.
         again: Whether the same answer was recorded before, as for a retried stage; not in the JSON.
     """
 

@@ -109,15 +109,7 @@ class OutsideHandoff(CompactRecord):
     """A handoff to an outside agent, as the agent sees it in its list.
 
     Attributes:
-        handoff_id: The handoff.
-        digest: The digest of its message.
-        agent: The receiving agent.
-        description: What the agent is to do.
-        since: Since when it waits.
-        until: When it expires.
         holder: Who has claimed it, if anybody has.
-        leased_until: When the claim expires.
-        accepted: Whether it was accepted.
         end: The move that ended it.
     """
 

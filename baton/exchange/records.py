@@ -97,16 +97,8 @@ class SentHandoff(CompactRecord):
     """A handoff that was sent.
 
     Attributes:
-        handoff_id: The handoff.
-        digest: The digest of its message.
-        receiver: The agent that has to answer: an `agentType`.
-        workflow_id: The receiving workflow.
-        sent_at: When it was first sent.
-        deadline: Until when the sender waits for an answer.
         corrected: How many earlier messages under this id were answered with needs-input.
-        attempts: How often it was sent.
         answer: The first answer, if there is one.
-        open: Whether the sender waits for the answer.
     """
 
     handoff_id: str
@@ -303,11 +295,8 @@ class Admission(CompactRecord):
     """The gate's recorded answer to a handoff.
 
     Attributes:
-        receipt: The answer.
         digest: The message's digest; absent if its seal does not hold, as are all members below.
-        sender: Who handed on.
         reply_to: The workflow that waits for the answer; absent if the message is for another receiver.
-        message: The message, if it was accepted.
     """
 
     receipt: Receipt

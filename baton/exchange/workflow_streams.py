@@ -45,11 +45,7 @@ class Chunk(OpenRecord):
     """A part of a streamed handoff, sealed when it leaves.
 
     Attributes:
-        handoff_id: The handoff that it belongs to.
         seq: Its number, from 1, without gaps.
-        content: The content.
-        at: When it was made; on the wire it is `timestamp`, as in every sealed message.
-        last: Whether it is the last chunk, which has no content, but `whole`.
         whole: The digest over the digests of all chunks before the last, in order.
     """
 
@@ -89,12 +85,7 @@ class ChunkStream:
     """The receiving end of a streamed handoff.
 
     Attributes:
-        handoff_id: The id of its chunks.
-        chunks: The chunks so far, in order of arrival.
         contents: The contents so far, in order, without gaps.
-        complete: Whether the last chunk has arrived and its digest matches.
-        faults: Why the stream is broken; empty if it is not.
-        code: The gravest code of its faults, or None.
         closed_with: The digest in the last chunk, once it has arrived, also for a broken stream.
     """
 
@@ -533,12 +524,7 @@ def _check_writable(content: Mapping[str, Json]) -> dict[str, Json]:
 
 
 class Incoming:
-    """A streamed handoff that is being received.
-
-    Attributes:
-        received: The handoff.
-        stream: Its stream.
-    """
+    """A streamed handoff that is being received."""
 
     def __init__(self, streams: Streams, received: ReceivedHandoff, stream: ChunkStream, by: str) -> None:
         self.received = received

@@ -71,15 +71,7 @@ _ANY_LENGTH = frozenset({Purpose.SEAL, Purpose.INDEX})
 
 @dataclass(frozen=True)
 class Key:
-    """A secret with its id and purpose; its `repr` hides the secret.
-
-    Attributes:
-        id: The id, which everything made with the key carries.
-        purpose: Its purpose.
-        secret: Exactly 32 bytes; for the two HMACs, at least 32.
-        created_at: When it was made.
-        retired_at: When it was replaced, so it only verifies and decrypts; None for a current key.
-    """
+    """A secret of 32 bytes, at least 32 for HMACs; its `repr` hides it. Retired, it only verifies and decrypts."""
 
     id: str
     purpose: Purpose

@@ -69,9 +69,6 @@ class ChainEnd(NamedTuple):
     """The end of a chain and its signature, as its record or the record's row in the index states them.
 
     Attributes:
-        link: The end of the chain.
-        key_id: The key that signed it, or None.
-        signature: The signature, or None.
         after: The record is not older than this, whatever it says itself.
     """
 

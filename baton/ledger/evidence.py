@@ -33,10 +33,6 @@ class Manifest(CamelRecord):
     """The manifest of an evidence file; verification checks it against the records.
 
     Attributes:
-        format: `"baton.evidence/1"` or `"baton.segment/1"`.
-        ledger: The ledger's name.
-        created_at: When the file was made.
-        records: The number of records.
         index: The digest of all index lines, which contain each record's hash.
         heads: The heads of the exported tasks; none in a file of the whole ledger.
         checkpoints: Signed checkpoints of the ledger, in a file of the whole ledger.

@@ -33,13 +33,7 @@ _REPOSITORY = Path(".baton/templates")  # as the answers name it
 
 @dataclass(frozen=True)
 class Upgrade:
-    """The result of an upgrade.
-
-    Attributes:
-        before: The old version of the template.
-        after: The new version.
-        conflicts: The files with conflict markers, for a person to resolve.
-    """
+    """The result of an upgrade: the template's versions, and the files with conflicts for a person to resolve."""
 
     before: str
     after: str

@@ -72,14 +72,7 @@ class HandoffRef:
 
 @dataclass(frozen=True)
 class OpenHandoffs:
-    """The open handoffs of an agent.
-
-    Attributes:
-        handoffs: The handoffs, oldest first.
-        answered: How many waiting pipelines answered.
-        unanswered: How many did not: no worker answers, or the answer cannot be read here.
-        trouble: Why one of these answers could not be read.
-    """
+    """The open handoffs of an agent, oldest first, and how many waiting pipelines answered or did not."""
 
     handoffs: list[HandoffRef]
     answered: int
@@ -388,13 +381,7 @@ _NOT_YET = (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION, RPCStatu
 
 @dataclass(frozen=True)
 class Starting:
-    """How to start a receiver that is not running.
-
-    Attributes:
-        pipeline: The workflow type, or its `run` method.
-        start: Its input.
-        task_queue: Its task queue.
-    """
+    """How to start a receiver that is not running: its pipeline, its input and its task queue."""
 
     pipeline: Callable[..., Any] | str
     start: PipelineInput

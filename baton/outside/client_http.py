@@ -43,17 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class MoveBody(OpenRecord):
-    """The body of a request; each route reads the members that it needs, and unknown ones are refused.
-
-    Attributes:
-        holder: The instance of the agent.
-        lease_seconds: How long a claim lasts.
-        version: The agent's version, by semver.org.
-        reason: Why the agent rejects.
-        unmet: What is missing.
-        patch: The patch.
-        report: The report.
-    """
+    """The body of a request; each route reads the members that it needs, and unknown ones are refused."""
 
     model_config = ConfigDict(extra="forbid")
 

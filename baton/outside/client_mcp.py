@@ -194,13 +194,7 @@ class Waiting(BaseModel):
 
 
 class Accepted(BaseModel):
-    """The gate's answer.
-
-    Attributes:
-        accepted: Whether the agent may begin.
-        reasons: Why not; the pipeline gets these as well.
-        flags: What the safety scan noticed and let pass.
-    """
+    """The gate's answer: whether the agent may begin, or why not, and what the safety scan let pass."""
 
     accepted: bool
     reasons: list[str] = Field(default_factory=list)
@@ -208,12 +202,7 @@ class Accepted(BaseModel):
 
 
 class Returned(BaseModel):
-    """The result of a return.
-
-    Attributes:
-        done: Whether the handoff is done.
-        warnings: Hints for the next time.
-    """
+    """The result of a return: whether the handoff is done, and hints for the next time."""
 
     done: bool
     warnings: list[str] = Field(default_factory=list)

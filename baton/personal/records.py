@@ -82,13 +82,7 @@ FieldName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,
 
 
 class SealedField(CamelRecord):
-    """One encrypted value.
-
-    Attributes:
-        kid: The key of the subject that encrypted it.
-        n: The nonce.
-        ct: The ciphertext and its tag.
-    """
+    """One encrypted value: the key's id, the nonce, and the ciphertext with its tag."""
 
     kid: DataKeyId
     n: Annotated[str, AfterValidator(_nonce)]
@@ -117,17 +111,7 @@ class ErasedSubject(CamelRecord):
 
 
 class ErasureNotice(CamelRecord):
-    """One line of the erasure list: what a restored backup must forget again.
-
-    Attributes:
-        subject: The pseudonym.
-        index_key: The key that made the pseudonym and the proof.
-        erasure_id: The id of the request.
-        at: When the keys were destroyed.
-        removed: How many keys and places were, by name.
-        actor: Who carried it out.
-        proof: An HMAC over all the others, so that no one erases by writing a line.
-    """
+    """One line of the erasure list, which a restored backup must forget again; ``proof`` is an HMAC over the rest."""
 
     subject: Pseudonym
     index_key: Name

@@ -35,14 +35,7 @@ _SUBJECT, _NOTICE = "baton/vault-subject/v1", "baton/vault-erasure/v1"
 
 @dataclass(frozen=True)
 class LocatedSubject:
-    """A subject looked up by name.
-
-    Attributes:
-        pseudonym: The subject's pseudonym.
-        key_id: The INDEX key of the pseudonym.
-        id: The subject's row, if it has one.
-        erased: The erasure notice, if it was erased.
-    """
+    """A subject looked up by name, with its row if it has one, and its erasure notice if it was erased."""
 
     pseudonym: str
     key_id: str

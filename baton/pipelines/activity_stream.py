@@ -21,9 +21,6 @@ class StageStream:
     It is for people; no stage reads it. While the stage runs, heartbeats carry it, which leave nothing in the history;
     at the end the stage's result has all of it, once. A text is masked before it is added and never changes afterwards,
     so its last word waits for its end.
-
-    Attributes:
-        wanted: Whether somebody watches; otherwise nothing is stored.
     """
 
     def __init__(self, wanted: bool, notify: Callable[[], None]) -> None:

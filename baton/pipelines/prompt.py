@@ -73,15 +73,7 @@ def prompt_tokens(window: int, beside: int = 0) -> int:
 
 @dataclass(frozen=True)
 class NamedText:
-    """A text with a name: an input, or an artifact in the work scope.
-
-    Attributes:
-        kind: `Kind.INPUT` or `Kind.ARTIFACT`.
-        id: The id for `read_artifact`.
-        text: The text; None if it cannot be shown.
-        required: Whether it must be complete.
-        why: Why it cannot be shown.
-    """
+    """An input, or an artifact in the work scope; without a text, ``why`` says why it cannot be shown."""
 
     kind: Kind
     id: str
@@ -95,14 +87,8 @@ class Material:
     """The material for a prompt.
 
     Attributes:
-        baton: The baton.
-        earlier_decisions: The number of decisions that are not in the baton.
-        contract: The contract, if any.
         claims: The full claims of facts that the contract shortens, by event id.
-        summary: The summary of older turns.
-        turns: The newer turns.
         findings: Why the previous attempt was rejected.
-        texts: Inputs and artifacts.
     """
 
     baton: Baton
@@ -117,14 +103,7 @@ class Material:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt that fits.
-
-    Attributes:
-        pages: Heading and content of each page.
-        parts: The parts, and what was left out of each.
-        text: The prompt, with each page in its own data fence.
-        tokens: The tokens of the text.
-    """
+    """A prompt that fits: pages with headings, and as one text with each page in its own data fence."""
 
     pages: Sequence[tuple[str, str]]
     parts: list[PromptPart]
@@ -161,16 +140,7 @@ def assemble(
 
 
 class _Piece(ABC):
-    """A part of the prompt, complete at first.
-
-    Attributes:
-        name: The name for people.
-        kind: The kind of part.
-        whole: The tokens of the complete part.
-        text: The text shown.
-        tokens: The tokens shown.
-        why: What was left out; empty if complete.
-    """
+    """A part of the prompt, complete at first; ``why`` says what was left out."""
 
     def __init__(self, name: str, kind: Kind, estimator: TokenEstimator, *, required: bool = False) -> None:
         self.name = name

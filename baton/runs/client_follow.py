@@ -145,14 +145,7 @@ async def follow(
 
 
 class _Follower:
-    """Feeds the events of a run, and of the runs that continue it, to their readers.
-
-    Attributes:
-        previous: The run that the followed run continues.
-        run: The last record of the followed run; of the one before, until there is one.
-        successor: The run that continues the followed run.
-        streaming: Set while a stage streams.
-    """
+    """Feeds the events of a run, and of the runs that continue it, to their readers."""
 
     def __init__(self, client: Client, workflow_id: str) -> None:
         self._client = client

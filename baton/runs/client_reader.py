@@ -107,10 +107,7 @@ class TaskNews:
     """The news of one workflow task.
 
     Attributes:
-        event: The last event of the task.
-        news: What happened, in order.
         closing: What happened because the run ended; not news of a run that another run continues.
-        streams: The streams that ended.
     """
 
     event: int
@@ -130,9 +127,6 @@ class RunReader:
         workflow_id: The workflow.
         run_id: The run; empty to take it from the first event.
         previous: The run that this run continues; then only what differs from it is news.
-
-    Attributes:
-        last_task: The news of the last workflow task.
     """
 
     def __init__(self, workflow_id: str, run_id: str, previous: RunRecord | None = None) -> None:

@@ -48,14 +48,7 @@ def no_effect(choice: str, form: Any) -> str | None:
 
 
 class AnswerCheck(CompactRecord):
-    """An answer for a worker to check against its file of deciders.
-
-    Attributes:
-        answer: The answer.
-        title: The question's title.
-        who: Who may decide, names and groups; anybody if empty.
-        proof: Whether the answer must be signed.
-    """
+    """An answer for a worker to check against its file of deciders; anybody may decide if ``who`` is empty."""
 
     answer: Answer
     title: str

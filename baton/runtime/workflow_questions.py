@@ -42,15 +42,7 @@ _MAX_RECEIVER_LENGTH = 100
 
 @dataclass(frozen=True)
 class Asking:
-    """A question before it is asked.
-
-    Attributes:
-        question: The question, without its id.
-        within: How long people have.
-        default: The choice that counts at the deadline.
-        forms: The forms of its choices.
-        effect: Returns why a choice cannot be done now.
-    """
+    """A question before it is asked; ``effect`` returns why a choice cannot be done now."""
 
     question: Question
     within: timedelta

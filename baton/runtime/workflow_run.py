@@ -54,16 +54,7 @@ _MAX_TASK_BYTES = 3_000_000  # of content in one workflow task; the server ends 
 
 @dataclass(frozen=True)
 class Intervention:
-    """A roll-back or a fork.
-
-    Attributes:
-        action: `"ROLL_BACK"` or `"FORK"`.
-        id: The id of the intervention.
-        step: The first step that runs again.
-        from_run_id: The abandoned or forked run.
-        who: The name that the operator gave, unverified.
-        why: The reason.
-    """
+    """A roll-back or a fork, by the name that the operator gave, unverified."""
 
     action: str
     id: str

@@ -54,8 +54,6 @@ class Visibility:
     """Keeps search attributes and details up to date, with few commands.
 
     Attributes:
-        enabled: Whether the run has Baton's search attributes.
-        closed: Whether the run's code has ended.
         at_end: What follows the run's code if it returned, such as recording its result.
     """
 

@@ -40,11 +40,7 @@ _LOGGERS = ("temporalio.activity", "temporalio.workflow")
 
 
 class RunFailedError(WorkflowFailureError):
-    """A run failed; unlike the SDK's error, the message has the reason.
-
-    Attributes:
-        cause: The failure, as in the SDK's error.
-    """
+    """A run failed; unlike the SDK's error, the message has the reason."""
 
     def __init__(self, failure: BaseException) -> None:
         super().__init__(cause=failure)

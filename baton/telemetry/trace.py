@@ -32,13 +32,7 @@ class TraceparentError(BatonError, ValueError):
 
 @dataclass(frozen=True)
 class TraceContext:
-    """A W3C traceparent: which trace, which span of it, and whether that span is recorded.
-
-    Attributes:
-        trace_id: 32 hexadecimal digits in lower case, not all zeros.
-        span_id: 16 of them, not all zeros: the span that the receiver's own is a child of.
-        sampled: Whether the sender may have recorded its span; then a receiver records its own.
-    """
+    """A W3C traceparent: which trace, which span of it, and whether that span is recorded."""
 
     trace_id: str
     span_id: str
