@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ from rich.text import Text
 from temporalio.client import Client
 
 from baton import StepKind
-from baton.cli.options import ExitCode
+from baton.cli.options import ExitCode, OptionGroup
 from baton.cli.output import block, format_time, plain, printable, stack
 from baton.cli.session import (
     RunArgument,
@@ -51,6 +51,7 @@ from baton.client import (
 )
 from baton.errors import ArtifactError, BatonError, PipelineError
 from baton.keys.store_keyring import read_file
+from baton.keys.store_keys import Key
 from baton.wire.json_values import digest
 
 ApprovalArgument = Annotated[
@@ -60,31 +61,35 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A field of the answer that an approval asks for; JSON or text."),
 ]
-KeyOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--key",
-        metavar="FILE",
-        dir_okay=False,
-        envvar="BATON_DECIDER_KEY",
-        help="The key that signs the decision, as `baton keys decider` makes it.",
-    ),
-]
 _MAX_CONTENT = 64 * 1024
 _EXCERPT_LENGTH = 4_000  # characters of an artifact
 _JSON_KINDS = {"array": 'a list as JSON, ["…"]', "object": 'JSON, {"…": "…"}'}
 
 
 @dataclass(frozen=True)
-class _DecisionOptions:
-    """A decision from the command line."""
+class Decision(OptionGroup):
+    """The options of a decision."""
 
-    choice: str
-    why: str
-    who: str | None
-    key: Path | None
-    fields: list[str]
-    yes: bool
+    why: WhyOption = ""
+    who: WhoOption = None
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            "--key",
+            metavar="FILE",
+            dir_okay=False,
+            envvar="BATON_DECIDER_KEY",
+            help="The key that signs the decision, as `baton keys decider` makes it.",
+        ),
+    ] = None
+    yes: YesOption = False
+
+    def author(self) -> tuple[str, Key | None]:
+        """Return who decides, and the key; refuse a missing reason, and a name that cannot be recorded."""
+        if not self.why.strip():
+            raise typer.BadParameter("say why; the reason stays on record", param_hint="--why")
+        signer = read_file(self.key) if self.key else None
+        return resolve_user(self.who or (signer.owner if signer else None)), signer.keys[0] if signer else None
 
 
 @command
@@ -92,11 +97,9 @@ async def approve(
     session: Session,
     run: RunArgument,
     approval: ApprovalArgument = None,
-    why: WhyOption = "",
-    who: WhoOption = None,
     fields: SetOption = None,
-    key: KeyOption = None,
-    yes: YesOption = False,
+    *,
+    decision: Decision,
 ) -> None:
     """Approve what a run asks for.
 
@@ -104,47 +107,37 @@ async def approve(
     counts only for what was shown: if that changes before the decision arrives, the decision is refused. If the
     approval asks for an answer, give its fields with --set, or at the prompts of a terminal.
     """
-    await _decide(session, run, approval, _DecisionOptions(APPROVE, why, who, key, fields or [], yes))
+    await _decide(session, run, approval, APPROVE, decision, fields or [])
 
 
 @command
-async def deny(
-    session: Session,
-    run: RunArgument,
-    approval: ApprovalArgument = None,
-    why: WhyOption = "",
-    who: WhoOption = None,
-    key: KeyOption = None,
-    yes: YesOption = False,
-) -> None:
+async def deny(session: Session, run: RunArgument, approval: ApprovalArgument = None, *, decision: Decision) -> None:
     """Deny what a run asks for.
 
     Shows what is being denied and asks for confirmation; without a terminal, --yes is required. The run fails
     unless the pipeline handles a denial.
     """
-    await _decide(session, run, approval, _DecisionOptions(DENY, why, who, key, [], yes))
+    await _decide(session, run, approval, DENY, decision)
 
 
-async def _decide(session: Session, run: str, approval: str | None, options: _DecisionOptions) -> None:
+async def _decide(
+    session: Session, run: str, approval: str | None, choice: str, decision: Decision, fields: Sequence[str] = ()
+) -> None:
     target = Target.of(run)
-    if not options.why.strip():
-        raise typer.BadParameter("say why; the reason stays in the run's history", param_hint="--why")
-    signer = read_file(options.key) if options.key else None
-    by = resolve_user(options.who or (signer.owner if signer else None))
-    key = signer.keys[0] if signer else None
+    by, key = decision.author()
     client = await session.client()
-    operation = Decide(client, target.workflow_id, options.choice, approval, key=key, run_id=target.run_id)
+    operation = Decide(client, target.workflow_id, choice, approval, key=key, run_id=target.run_id)
     with session.progress("reading the run"):
         preview = await operation.preview()
     question = shown_question(preview)
     if not session.json:
         session.err.print(await approval_card(session.artifacts, target, preview))
-    answer = await _read_answer(session, question, options.fields) if options.choice == APPROVE else None
-    session.confirm(f"{options.choice} {question.title!r}?", yes=options.yes, otherwise=operation.nothing_done)
+    answer = await _read_answer(session, question, fields) if choice == APPROVE else None
+    session.confirm(f"{choice} {question.title!r}?", yes=decision.yes, otherwise=operation.nothing_done)
     operation = replace(operation.pinned_to(preview), data=answer)
     with session.progress("deciding"):
-        result = await operation.commit(preview.mark, by=by, why=options.why)
-    report(session, operation, result, by, options.why)
+        result = await operation.commit(preview.mark, by=by, why=decision.why)
+    report(session, operation, result, by, decision.why)
 
 
 def report(session: Session, operation: Decide, settled: Settled | None, by: str, why: str, **more: JsonValue) -> None:
@@ -161,7 +154,7 @@ def report(session: Session, operation: Decide, settled: Settled | None, by: str
         session.show(render_outcome(settled))
 
 
-async def _read_answer(session: Session, waiting: Question, set_options: list[str]) -> dict[str, Any] | None:
+async def _read_answer(session: Session, waiting: Question, set_options: Sequence[str]) -> dict[str, Any] | None:
     """Return the answer of an approval from the options, and at a terminal from prompts."""
     fields = form_fields(waiting)
     if waiting.form is None and set_options:

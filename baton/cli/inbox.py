@@ -4,7 +4,6 @@ import asyncio
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +13,7 @@ from rich.text import Text
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from baton.cli.decide import KeyOption, left_note, report
+from baton.cli.decide import Decision, left_note, report
 from baton.cli.inbox_pages import (
     balance_line,
     handoff_card,
@@ -33,14 +32,10 @@ from baton.cli.session import (
     RunArgument,
     Session,
     Target,
-    WhoOption,
-    WhyOption,
-    YesOption,
     command,
     parse_json_object,
     parse_selection,
     parse_usd,
-    resolve_user,
 )
 from baton.cli.show import approval_rows
 from baton.client import (
@@ -67,7 +62,6 @@ from baton.client import (
 )
 from baton.client import inbox as read_inbox
 from baton.errors import BatonError, PipelineError
-from baton.keys.store_keyring import read_file
 from baton.keys.store_keys import Key
 from baton.wire.text import quantity
 
@@ -188,20 +182,18 @@ CodeOption = Annotated[
 def _decision_command(action: HandoffAction, help: str) -> Callable[..., None]:
     """Return the command that decides one handoff, or with --all every selected one."""
 
-    async def decide(  # noqa: PLR0913 - each is an option of the command
+    async def decide(
         session: Session,
         run: OptionalRunArgument = None,
         handoff: HandoffArgument = None,
-        why: WhyOption = "",
-        who: WhoOption = None,
-        key: KeyOption = None,
-        yes: YesOption = False,
         select_all: AllOption = False,
         code: CodeOption = None,
         pipeline: PipelineOption = None,
         limit: LimitOption = 100,
+        *,
+        decision: Decision,
     ) -> None:
-        request = _Request.of(action, why, who, key, yes=yes)
+        request = _Request.of(action, decision)
         target = parse_selection(run, select_all)
         if target is None:
             await _resolve_all(session, request, code, pipeline, limit)
@@ -244,10 +236,8 @@ async def edit(
     run: RunArgument,
     patch: EditOption,
     handoff: HandoffArgument = None,
-    why: WhyOption = "",
-    who: WhoOption = None,
-    key: KeyOption = None,
-    yes: YesOption = False,
+    *,
+    decision: Decision,
 ) -> None:
     """Change the baton by a patch, and send the handoff with it.
 
@@ -255,7 +245,7 @@ async def edit(
     before anything is decided.
     """
     data = {"patch": parse_json_object(patch, "--patch")}
-    request = _Request.of(HandoffAction.EDIT, why, who, key, yes=yes, data=data)
+    request = _Request.of(HandoffAction.EDIT, decision, data)
     await _resolve(session, Target.of(run), handoff, request)
 
 
@@ -265,14 +255,12 @@ async def top_up(
     run: RunArgument,
     usd: UsdOption,
     handoff: HandoffArgument = None,
-    why: WhyOption = "",
-    who: WhoOption = None,
-    key: KeyOption = None,
-    yes: YesOption = False,
+    *,
+    decision: Decision,
 ) -> None:
     """Put money into a run's budget, and send the handoff that waits for it."""
     data = {"micro_usd": parse_usd(usd, "--usd")}
-    request = _Request.of(HandoffAction.TOP_UP, why, who, key, yes=yes, data=data)
+    request = _Request.of(HandoffAction.TOP_UP, decision, data)
     await _resolve(session, Target.of(run), handoff, request)
 
 
@@ -286,22 +274,10 @@ class _Request:
     data: Mapping[str, Any] | None = None
 
     @classmethod
-    def of(
-        cls,
-        action: HandoffAction,
-        why: str,
-        who: str | None,
-        key: Path | None,
-        *,
-        yes: bool,
-        data: Mapping[str, Any] | None = None,
-    ) -> "_Request":
-        """Return what the options ask for; refuse a missing reason, and a name that cannot be recorded."""
-        if not why.strip():
-            raise typer.BadParameter("say why; the reason stays on record", param_hint="--why")
-        signer = read_file(key) if key else None
-        by = resolve_user(who or (signer.owner if signer else None))
-        return cls(action, why, by, signer.keys[0] if signer else None, yes, data)
+    def of(cls, action: HandoffAction, decision: Decision, data: Mapping[str, Any] | None = None) -> "_Request":
+        """Return what the options ask for."""
+        by, key = decision.author()
+        return cls(action, decision.why, by, key, decision.yes, data)
 
     def operation(self, client: Client, workflow_id: str, question: str | None, run_id: str | None) -> Decide:
         """Return the operation."""
