@@ -126,7 +126,6 @@ _NUMBER_WORDS = _vocabulary(
 
 _MAX_LABELLED_LENGTH = 600
 _MAX_VALUE_LENGTH = 80
-_WORD = re.compile(r"\S+")
 _DIGIT = re.compile(r"\d")
 _EDGES = "\"'«»„“”‘’()[]{}<>.,;:!?…*_`"
 _FLAG_SIGNS = re.compile("[⚠🚩❗‼⛔🛑]")
@@ -148,20 +147,6 @@ class Pin:
 
     kind: PinKind | None
     text: str
-
-    def render(self, reach: int | None) -> str:
-        """Return the sentence; of a kept number, only so many words around it."""
-        if reach is None or self.kind is not PinKind.NUMBER:
-            return self.text
-        words = list(_WORD.finditer(self.text))
-        spans: list[tuple[int, int]] = []
-        for index in _number_indexes(words):
-            first, last = max(0, index - reach), min(len(words) - 1, index + reach)
-            if spans and first <= spans[-1][1] + 1:
-                spans[-1] = (spans[-1][0], last)
-            else:
-                spans.append((first, last))
-        return " … ".join(self.text[words[first].start() : words[last].end()] for first, last in spans)
 
 
 def split_statements(text: str) -> list[Pin]:
@@ -188,7 +173,8 @@ def classify(sentence: str) -> PinKind | None:
         return PinKind.CONSTRAINT
     if _FLAG.search(folded) or _FLAG_SIGNS.search(sentence):
         return PinKind.FLAG
-    return None if next(_number_indexes(list(_WORD.finditer(sentence))), None) is None else PinKind.NUMBER
+    words = sentence.split()
+    return PinKind.NUMBER if any(_has_number(word, index, words) for index, word in enumerate(words)) else None
 
 
 def _classify_sentences(text: str) -> Iterator[tuple[str, PinKind | None]]:
@@ -212,20 +198,13 @@ def _has_label(folded: str) -> bool:
     return label is not None and _AFTER_LABEL.match(folded, label.end()) is not None
 
 
-def _number_indexes(words: list[re.Match[str]]) -> Iterator[int]:
-    """Yield the indexes of the words that contain a number."""
-    for index, word in enumerate(words):
-        if _has_number(word[0], index, words):
-            yield index
-
-
-def _has_number(word: str, index: int, words: list[re.Match[str]]) -> bool:
+def _has_number(word: str, index: int, words: list[str]) -> bool:
     """Return whether a word contains a number, other than that of a list item."""
     if len(word) > _MAX_VALUE_LENGTH:
         return False
     if _DIGIT.search(word):
         is_list_number = index == 0 and len(words) > 1 and _LIST_NUMBER.fullmatch(word)
-        return not is_list_number or bool(_MONTH.match(words[1][0]))
+        return not is_list_number or bool(_MONTH.match(words[1]))
     folded = _fold(word.strip(_EDGES))
     return any(_NUMBER_WORDS.match(part) for part in _HYPHEN.split(folded))
 

@@ -248,19 +248,9 @@ class _Statement:
     speaker: str
     pin: Pin
 
-    def line(self, reach: int | None = None) -> Line:
-        text = self.pin.render(reach) if self.pin.kind else self.pin.text
-        return Line(f"{self.speaker}{text}", self.pin.kind is not None)
-
-
-class _Level(NamedTuple):
-    """How far kept lines are reduced: the words around a number, and whether similar lines are shortened."""
-
-    reach: int | None
-    shorten_similar: bool
-
-
-_LEVELS = (_Level(None, False), _Level(4, False), _Level(1, False), _Level(1, True))
+    @property
+    def line(self) -> Line:
+        return Line(f"{self.speaker}{self.pin.text}", self.pin.kind is not None)
 
 
 @dataclass(frozen=True)
@@ -348,8 +338,8 @@ def plan(request: CompressInput, counter: TokenEstimator = estimate_tokens, *, s
             prices[line.text] = counter(_json(f"{line}\n"))
         return prices[line.text]
 
-    def reduce_to(level: _Level, older: int) -> tuple[_KeptLines, int]:
-        kept = _keep_lines(statements, older, level, reference)
+    def keep_lines(older: int, *, shorten: bool) -> tuple[_KeptLines, int]:
+        kept = _keep_lines(statements, older, reference if shorten else None)
         return kept, sum(price(line) for _, line in kept)
 
     def make(verbatim: Sequence[Turn], kept: _KeptLines, room: int, left_out: int = 0, *, cut: bool = False) -> Plan:
@@ -361,8 +351,8 @@ def plan(request: CompressInput, counter: TokenEstimator = estimate_tokens, *, s
     room = request.allowed - request.other_tokens - counter(_json(write_summary("", [Line("x")], total)))
     newest_costs = [0, *accumulate(reversed(costs))]
     for keep in range(min(request.keep, total), 0, -1) if costs else (0,):
-        for level in _LEVELS:
-            kept, cost = reduce_to(level, total - keep)
+        for shorten in (False, True):
+            kept, cost = keep_lines(total - keep, shorten=shorten)
             remaining = room - newest_costs[keep] - cost
             if remaining >= MIN_SUMMARY_TOKENS:
                 narrative = min(remaining, request.summary_tokens)
@@ -370,12 +360,12 @@ def plan(request: CompressInput, counter: TokenEstimator = estimate_tokens, *, s
     min_turn = _min_turn_tokens(turns[-1], counter) if costs else 0
     least_room, left_out = room - MIN_SUMMARY_TOKENS, 0
     if costs:
-        kept, _ = reduce_to(_LEVELS[-1], total - 1)
+        kept, _ = keep_lines(total - 1, shorten=True)
         kept, left_out = _drop_numbers(kept, statements, least_room - costs[-1], price, reference)
         if left_out:
             return make(turns[-1:], kept, MIN_SUMMARY_TOKENS, left_out)
-    for level in _LEVELS:
-        kept, cost = reduce_to(level, total)
+    for shorten in (False, True):
+        kept, cost = keep_lines(total, shorten=shorten)
         if cost <= least_room - min_turn:
             break
     else:
@@ -419,8 +409,11 @@ def _list_statements(request: CompressInput) -> Iterator[_Statement]:
             yield _Statement(number, f"{speaker}: " if speaker else "", pin)
 
 
-def _keep_lines(statements: Sequence[_Statement], older: int, level: _Level, reference: str) -> _KeptLines:
-    """Return the kept lines of the older turns at a level; a repeated line stays at its last position."""
+def _keep_lines(statements: Sequence[_Statement], older: int, reference: str | None) -> _KeptLines:
+    """Return the kept lines of the older turns; a repeated line stays at its last position.
+
+    With a reference, of similar lines only the first and the last are kept, and a mark that has the reference.
+    """
     lines: dict[str, tuple[int, Line]] = {}
     pinned = ((index, item) for index, item in enumerate(statements) if item.pin.kind and item.turn <= older)
     for _, group in groupby(pinned, key=lambda entry: entry[1].turn):
@@ -428,9 +421,9 @@ def _keep_lines(statements: Sequence[_Statement], older: int, level: _Level, ref
         totals = Counter(_shape(statement) for _, statement in turn_statements)
         seen: Counter[str] = Counter()
         for index, statement in turn_statements:
-            line, shape = statement.line(level.reach), _shape(statement)
+            line, shape = statement.line, _shape(statement)
             seen[shape] += 1
-            if level.shorten_similar and totals[shape] >= MIN_SIMILAR_LINES and 1 < seen[shape] < totals[shape]:
+            if reference is not None and totals[shape] >= MIN_SIMILAR_LINES and 1 < seen[shape] < totals[shape]:
                 if seen[shape] > 2:
                     continue
                 line = Line(f"[… {totals[shape] - 2} lines like it{reference} …]")
@@ -487,7 +480,7 @@ def _rank_others(statements: Sequence[_Statement], older: int, kept: _KeptLines)
     seen_texts = {line.text.casefold() for _, line in kept}
     others: list[tuple[int, _Statement, frozenset[str]]] = []
     for index, statement in enumerate(statements):
-        folded = statement.line().text.casefold()
+        folded = statement.line.text.casefold()
         if statement.pin.kind is None and statement.turn <= older and folded not in seen_texts:
             seen_texts.add(folded)
             others.append((index, statement, frozenset(_CONTENT_WORD.findall(statement.pin.text.casefold()))))
@@ -509,13 +502,13 @@ def _choose_others(others: Sequence[tuple[int, _Statement]], room: int, counter:
     """Return the lines that fit; if none fits, the first one, cut."""
     chosen: _KeptLines = []
     for index, statement in others:
-        cost = counter(_json(f"{statement.line()}\n"))
+        cost = counter(_json(f"{statement.line}\n"))
         if cost <= room:
             room -= cost
-            chosen.append((index, statement.line()))
+            chosen.append((index, statement.line))
     if others and not chosen:
         index, statement = others[0]
-        text = cut_to(statement.line().text, max(0, room - counter(_json("* \n"))), counter)
+        text = cut_to(statement.line.text, max(0, room - counter(_json("* \n"))), counter)
         return [(index, Line(text, kept=False))] if text else []
     return chosen
 

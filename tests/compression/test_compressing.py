@@ -120,14 +120,6 @@ class TestPlan:
         assert [turn.role for turn in result.verbatim] == ["agent5", "agent6"]
         assert result.warnings == []
 
-    def test_words_around_numbers_are_dropped_before_turns(self) -> None:
-        """Five verbatim turns matter more than the words around a number (C-19)."""
-        wordy = [Turn(content=" ".join(f"The man at the gate of house {n} said hello to me." for n in range(60)))]
-        result = finished(CompressInput(turns=[*wordy, *talk(3, 3, 3, 3, 3)], window=1_000))
-
-        assert len(result.verbatim) == 5
-        assert "- house 39 said\n" in result.summary
-
     def test_the_last_turn_is_cut_and_says_so(self) -> None:
         """A turn that is too long loses its middle, and keeps its role and unknown members (C-19)."""
         turn = Turn.from_json_object({"role": "tool", "content": "Begin. " + TALK * 500 + "End.", "callId": 7})
