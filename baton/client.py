@@ -67,8 +67,6 @@ if TYPE_CHECKING:
     from baton.runs.client_bill import read_charges as read_charges
     from baton.runs.client_bill import read_export as read_export
     from baton.runs.client_bill import sum_charges as sum_charges
-    from baton.runs.client_cancel import Cancel as Cancel
-    from baton.runs.client_cancel import CancelPreview as CancelPreview
     from baton.runs.client_changes import Before as Before
     from baton.runs.client_changes import Change as Change
     from baton.runs.client_changes import FieldChange as FieldChange
@@ -88,6 +86,11 @@ if TYPE_CHECKING:
     from baton.runs.client_connection import Connection as Connection
     from baton.runs.client_connection import connect as connect
     from baton.runs.client_connection import run_and_leave as run_and_leave
+    from baton.runs.client_control import Cancel as Cancel
+    from baton.runs.client_control import CancelPreview as CancelPreview
+    from baton.runs.client_control import Pause as Pause
+    from baton.runs.client_control import PausePreview as PausePreview
+    from baton.runs.client_control import Unpause as Unpause
     from baton.runs.client_decide import Decide as Decide
     from baton.runs.client_decide import DecidePreview as DecidePreview
     from baton.runs.client_decide import decide as decide
@@ -126,9 +129,6 @@ if TYPE_CHECKING:
     from baton.runs.client_list import with_details as with_details
     from baton.runs.client_news import News as News
     from baton.runs.client_news import NewsKind as NewsKind
-    from baton.runs.client_pause import Pause as Pause
-    from baton.runs.client_pause import PausePreview as PausePreview
-    from baton.runs.client_pause import Unpause as Unpause
     from baton.runs.client_personal import open_personal_data as open_personal_data
     from baton.runs.client_plugin import ClientPlugin as ClientPlugin
     from baton.runs.client_reader import find_task_id as find_task_id

@@ -105,7 +105,7 @@ COMMANDS = (
     CommandEntry("inbox abandon", "inbox", _DECIDE),
     CommandEntry("replay", "replay", _CHECK),
     CommandEntry("export", "replay", _CHECK),
-    CommandEntry("schema", "schema", _CHECK),
+    CommandEntry("schema", "replay", _CHECK),
     CommandEntry("doctor", "doctor", _CHECK),
     CommandEntry("audit trace", "audit", _PROVE),
     CommandEntry("audit verify", "audit", _PROVE),

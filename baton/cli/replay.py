@@ -1,4 +1,4 @@
-"""`baton replay` and `baton export`: replay recorded histories against the current code."""
+"""`baton replay` and `baton export`, which replay recorded histories against the current code, and `baton schema`."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from baton import BatonPlugin, WorkerParts
 from baton.cli.options import ExitCode, ForceOption, refuse_overwrite
 from baton.cli.output import plain
 from baton.cli.session import RunArgument, Session, Target, command
-from baton.client import Replayed, RunFilter, list_runs, replay_history
+from baton.client import SCHEMAS, Replayed, RunFilter, list_runs, replay_history, schema_of
 from baton.codec.conversion import data_converter
 from baton.errors import BatonError
 from baton.wire.text import quantity
@@ -234,3 +234,21 @@ def _print(session: Session, verdicts: list[_Verdict]) -> None:
             f"{open_} of {len(verdicts)} cannot continue with this code: bring the old code back, or guard the change "
             "by a parameter that only new runs get (docs/deploys.md)"
         )
+
+
+@command
+async def schema(
+    session: Session,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="The record's name; without it, lists all."),
+    ] = None,
+) -> None:
+    """Print the JSON Schema of a record."""
+    names = list(SCHEMAS)
+    if name is None:
+        session.write_json(names) if session.json else session.show(*names)
+        return
+    if name not in names:
+        raise typer.BadParameter(f"there is no schema {name!r}; the schemas are {', '.join(names)}", param_hint="NAME")
+    session.write_json(schema_of(name))

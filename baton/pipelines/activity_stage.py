@@ -14,22 +14,25 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 
+import rfc8785
 from pydantic import JsonValue, ValidationError
+from pydantic_core import from_json
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from baton.codec.failures import bounded, leaf_errors
 from baton.codec.secrets import mask_values
-from baton.contract.registry import check_distinct_tools, tool_set
-from baton.contract.store import output_check
+from baton.contract.records import OutputSchemaRef, UnknownSchemaError
+from baton.contract.registry import OutputSchemas, check_distinct_tools, tool_set
 from baton.contract.validation import expiry_findings
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import find_spend
 from baton.core.messages import StageInput, StageResult, StageReturn
 from baton.core.patching import shorten_findings, undeclared_writes, without_echo
 from baton.core.stages import OnReport, Retries, StageSpec, field_set, name_set
+from baton.core.store_schemas import SchemaGate
 from baton.core.turns import Turn
-from baton.errors import InputError, PatchError
+from baton.errors import ConfigurationError, InputError, PatchError, PipelineError
 from baton.handoff.activity_receive import (
     answer_handoff,
     expired_return,
@@ -471,3 +474,28 @@ def _validation_findings(error: ValidationError) -> list[str]:
             why = f"{error.title} has no such member; return a derived patch type that has it, or a dict"
         findings.append(f"{'.'.join(map(str, fault['loc']))}: {why}")
     return shorten_findings(findings)
+
+
+def output_check(schemas: OutputSchemas | None, schema_name: str) -> Callable[[JsonValue], list[str]]:
+    """Return a check that lists the faults of an output, for the agent that corrects them."""
+    if schemas is None:
+        raise ConfigurationError(
+            f"the stage's output must fit {schema_name!r}, but this worker has no output schemas; start it with "
+            "BatonPlugin(WorkerParts(schemas=…))"
+        )
+    try:
+        gate = _compile_gate(rfc8785.dumps(schemas.find(OutputSchemaRef.parse(schema_name))))
+    except UnknownSchemaError as error:
+        raise ConfigurationError(
+            f"the stage's output must fit {schema_name!r}, which this worker does not have: {error}"
+        ) from error
+    except ValueError as error:
+        reason = str(error).partition("\n")[0]
+        raise PipelineError(f"the output schema {schema_name!r} is not JSON Schema 2020-12: {reason}") from None
+    return lambda output: [f"output does not fit {schema_name}: {finding.text}" for finding in gate(output)]
+
+
+@functools.lru_cache(maxsize=64)
+def _compile_gate(schema: bytes) -> SchemaGate:
+    """Compile a schema, given as canonical JSON."""
+    return SchemaGate(from_json(schema))

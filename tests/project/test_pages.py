@@ -117,7 +117,7 @@ def test_every_command_is_one_that_baton_takes(page: Path, tmp_path: Path, monke
 
 @each_page
 def test_every_name_of_the_library_is_there(page: Path) -> None:
-    """`baton.contract.store.load_registries` and the like can be imported."""
+    """`baton.contract.registry.load_registries` and the like can be imported."""
     missing = []
     for name in {match[1] for text in inline(page) if (match := DOTTED.fullmatch(text))} - OTHER_NAMES:
         module, _, member = name.rpartition(".")

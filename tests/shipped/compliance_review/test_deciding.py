@@ -18,7 +18,7 @@ from activities.compliance_review.claims import (
 )
 from activities.compliance_review.policy import Case, decide
 from activities.compliance_review.stages import DECISION, SCHEMAS
-from baton.contract.store import output_check
+from baton.pipelines.activity_stage import output_check
 from tests.shipped.compliance_review.material import DIGEST, OWN, TODAY, case, known, policy, premises
 
 PHRASES = {"id": "PHR-1", "kind": "phrases", "forbidden": ["we guarantee"]}

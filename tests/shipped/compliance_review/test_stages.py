@@ -25,7 +25,7 @@ from baton.artifacts.store import MemoryArtifactStore
 from baton.contract.compiler import compile_contract
 from baton.contract.draft import ContractRequest
 from baton.contract.records import EventType, HandoffContract
-from baton.contract.store import output_check
+from baton.pipelines.activity_stage import output_check
 from tests.shipped.compliance_review.material import OFFER, RECORDS, REPLY, SAMPLES
 
 Context = StageContext[Baton]
