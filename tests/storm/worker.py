@@ -23,7 +23,7 @@ QUEUE, DECIDERS = "storm", "deciders.toml"
 async def main(address: str, folder: str, cache: str, sdk: str) -> None:
     """Work until killed."""
     if sdk == "next":
-        _workflow._DEFAULT_ENABLED_WORKFLOW_LOGIC_FLAGS = frozenset(_WorkflowLogicFlag)
+        vars(_workflow)["_DEFAULT_ENABLED_WORKFLOW_LOGIC_FLAGS"] = frozenset(_WorkflowLogicFlag)
     parts = WorkerParts(deciders=Path(folder, DECIDERS))
     plugin = BatonPlugin(parts, safeguards=Safeguards.development(Path(folder)))
     client = await Client.connect(address, plugins=[plugin])
