@@ -20,11 +20,13 @@ from baton.core.history import Spend
 from baton.core.messages import StageInput, StageReturn
 from baton.core.past import ChildHandoff, ParentHandoff
 from baton.core.patching import shorten_findings
+from baton.core.plan import Plan
 from baton.core.receivers import CURRENT
 from baton.core.stages import StageSpec
 from baton.core.turns import Turn
 from baton.core.verdict import MAX_ATTEMPTS
 from baton.errors import RoutingError
+from baton.handoff.excerpts import relevant_context
 from baton.handoff.records import (
     CompletedSubtask,
     ContextItem,
@@ -180,7 +182,7 @@ MAX_RESULT_BYTES = 500
 MAX_TOOL_NAME = 200
 """The most characters of a tool's name in a handoff."""
 
-_MAX_DESCRIPTION_LENGTH = 200
+_MAX_DESCRIPTION_LENGTH = _MAX_ID_LENGTH = 200
 _PIPELINE_VERSION = "1.0.0"
 
 
@@ -243,6 +245,7 @@ class Relay:
     Attributes:
         sender: Who hands on next.
         personal_data: Encrypted personal data, sent only to stages that declare some.
+        plan: What the pipeline declares to do; None if it declares nothing.
     """
 
     def __init__(
@@ -263,6 +266,7 @@ class Relay:
         self._follows = follows  # the span to link to where the parent handoff does not name it
         self._parent = self._parent_before = None if parent is None else parent.handoff_id
         self.personal_data: dict[str, JsonValue] = {}
+        self.plan: Plan | None = None
         self._tool_calls: deque[ToolCall] = deque(maxlen=MAX_TOOL_CALLS)
         self._completed: deque[CompletedSubtask] = deque(maxlen=MAX_COMPLETED_SUBTASKS)
         self._complete([] if parent is None else parent.completed)
@@ -307,7 +311,7 @@ class Relay:
         self._follows = span
         self._completed.append(
             CompletedSubtask(
-                subtask_id=f"{seq}:{step}"[:_MAX_DESCRIPTION_LENGTH],
+                subtask_id=f"{seq}:{step}"[:_MAX_ID_LENGTH],
                 description=f"failed: {step}"[:_MAX_DESCRIPTION_LENGTH],
                 result={"failed": True},
                 completed_at=at,
@@ -365,8 +369,9 @@ class Relay:
             traceparent=self._traceparent,
             parent_handoff_id=self._parent,
             completed=self._completed,
-            remaining=[Subtask(subtask_id=f"{stage_input.seq}:{spec.name}", description=spec.name)],
+            remaining=self._remaining(spec, stage_input),
             current_state=stage_input.baton,
+            relevant_context=relevant_context(spec, stage_input),
             history_summary=stage_input.summary,
             history=[Turn.from_json_object(turn) for turn in stage_input.turns],
             tool_calls=self._tool_calls,
@@ -384,6 +389,18 @@ class Relay:
         return build_handoff(
             state, target, self.terms.constraints, handoff_id=handoff_id, timestamp=now, envelope=envelope
         )
+
+    def _remaining(self, spec: StageSpec, stage_input: StageInput) -> list[Subtask]:
+        """Return what is left to do: the stage itself, and what the pipeline plans besides."""
+        own, others = self.plan.remaining(spec.name, spec.name) if self.plan else (None, [])
+        description = own.description if own else spec.name
+        return [
+            Subtask(subtask_id=f"{stage_input.seq}:{spec.name}"[:_MAX_ID_LENGTH], description=description),
+            *(
+                Subtask(subtask_id=f"plan {step.number}:{step.name}"[:_MAX_ID_LENGTH], description=step.description)
+                for step in others
+            ),
+        ]
 
     def _step(self, stage_input: StageInput) -> dict[str, JsonValue]:
         return stage_input.step() | ({} if self._follows is None else {FOLLOWS: self._follows})

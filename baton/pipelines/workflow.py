@@ -25,6 +25,7 @@ from baton.core.messages import (
 )
 from baton.core.patching import PatchRules, patch_effect, shorten_findings
 from baton.core.pending import PendingHandoff
+from baton.core.plan import Plan, PlanEntry
 from baton.core.questions import Settled, handoff_title
 from baton.core.stages import Calls, HasSpec, OnReport, StageSpec, name_set, same_name, spec_of, step
 from baton.core.state import DEFAULT_STRATEGIES, MergeStrategy
@@ -77,6 +78,7 @@ class Pipeline:
         handoffs: HandoffTerms | None = None,
         contracts: ContractTerms | None = None,
         on_report: OnReport = OnReport.STOP,
+        plan: Sequence[PlanEntry] = (),
     ) -> None:
         """Start a pipeline.
 
@@ -92,6 +94,8 @@ class Pipeline:
                 events; without them, stages see only the baton.
             on_report: What happens about a handoff report that is not ready: by default a failed or blocked one
                 fails its stage, and one that says `Ready: No` asks people.
+            plan: What the pipeline is going to do, for the receivers of its handoffs: names of steps, stages, or either
+                with a description. It binds nothing.
         """
         rules = PatchRules(freeze_goal=freeze_goal, protected=name_set(protected, "protected"))
         self._run = run = Run(start, baton_type, rules)
@@ -100,6 +104,8 @@ class Pipeline:
         self._contracts = contracts
         self._reports = RunReports(on_report)
         self._handoffs = HandoffCoordinator(run, handoffs or HandoffTerms(), contracts)
+        if self._handoffs.relay is not None and plan:
+            self._handoffs.relay.plan = Plan(plan, run.state.outcomes)
         self.carries: dict[str, Callable[[], JsonValue]] = {
             "operators": run.carried,
             CHAIN: partial(self.carried, CHAIN),

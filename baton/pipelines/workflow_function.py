@@ -11,6 +11,7 @@ from baton.contract.registry import OutputSchema, OutputSchemas
 from baton.contract.workflow import ContractTerms
 from baton.core.baton import Baton
 from baton.core.messages import PipelineInput, PipelineResult
+from baton.core.plan import PlanEntry, read_plan
 from baton.core.stages import OnReport
 from baton.core.state import MergeStrategy
 from baton.handoff.relay import HandoffTerms
@@ -50,6 +51,7 @@ def pipeline(
     handoffs: HandoffTerms | None = None,
     contracts: ContractTerms | None = None,
     on_report: OnReport = OnReport.STOP,
+    plan: Sequence[PlanEntry] = (),
 ) -> Callable[[Body], PipelineType]: ...
 
 
@@ -66,6 +68,7 @@ def pipeline(function: Body | None = None, /, *, name: str | None = None, **term
 
     Raises:
         TypeError: The function is not async, does not take one argument, or is not at the top level of a module.
+        ValueError: The plan has too many steps, or one without text.
 
     Example:
         ```python
@@ -92,6 +95,8 @@ def _make_workflow(function: Body, name: str | None, terms: Mapping[str, Any]) -
             f"@pipeline found {function.__qualname__!r} inside a function or class; move it to the top level of its "
             "module, where a worker finds it by name"
         )
+
+    read_plan(terms.get("plan", ()))  # a mistake in it is reported here, not by each run
 
     class FunctionWorkflow:
         contracts = terms.get("contracts")

@@ -86,7 +86,10 @@ class TestContracts:
     async def test_a_handoff_says_what_was_done_and_with_which_tools(
         self, server: DevServer, safeguards: Safeguards
     ) -> None:
-        """The task is the receiver's; a call has the digest of its arguments (S3-5.2-k, S3-5.2-w)."""
+        """The task is the receiver's, the context its facts; a call has the digest of its arguments.
+
+        S3-5.2-k, S3-5.2-o, S3-5.2-w.
+        """
         parts = WorkerParts(artifacts=MemoryArtifactStore(), schemas=SCHEMAS)
         client = await Client.connect(server.address, plugins=[BatonPlugin(parts, safeguards=safeguards)])
         async with pipeline_worker(client, CONTRACT_PIPELINES, CONTRACT_STAGES) as worker:
@@ -96,6 +99,8 @@ class TestContracts:
             review, write_down = [record.body for record in (await ledger.trace(task_id)).handoffs]
 
         assert review["taskDescription"] == "Evaluate whether the proposed outbound email violates internal policy."
+        facts = [(item["excerpt"], item["relevanceScore"]) for item in review["relevantContext"]]
+        assert ("The recipient is an enterprise customer.", 0.9) in facts
         tools = [call["tool"] for call in write_down["toolCallHistory"]]
         assert tools == ["crm.lookup_customer", "crm.lookup_pricing", "policy.search"]
         assert all(call["outputTokens"] > 0 for call in write_down["toolCallHistory"])

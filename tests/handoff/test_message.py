@@ -1,0 +1,143 @@
+"""What a stage's handoff tells its receiver: what matters of its inputs, and what is left to do."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+from temporalio.worker import Worker
+
+from baton import ArtifactRef, Pipeline, PipelineInput, pipeline
+from baton.core.budget import Budget
+from baton.core.inputs import encode_inputs
+from baton.core.messages import StageInput
+from baton.core.stages import StageSpec
+from baton.devserver import DevServer
+from baton.handoff.records import ContextItem
+from baton.handoff.relay import HandoffTerms, Relay
+from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.store import Ledger, LedgerOptions
+from baton.plugin import BatonPlugin
+from baton.testing import assert_replays, run_pipeline
+from tests.handoff.message_pipelines import check, planned, read, weigh
+from tests.support import sealing_worker
+
+TASK = str(UUID(int=1, version=4))
+AT = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
+    async with sealing_worker(server, safeguards, [planned], [read, weigh, check]) as worker:
+        yield worker
+
+
+def context_of(inputs: dict[str, Any], *, whole: frozenset[str] = frozenset(), **given: Any) -> list[ContextItem]:
+    """Return the relevant context of a handoff to a stage with these inputs."""
+    relay, cost = Relay("Delivery", TASK, TASK, HandoffTerms()), Budget(initial_micro_usd=1).cost_tracking()
+    encoded = encode_inputs(inputs)
+    stage_input = StageInput(stage="test", seq=1, task_id=TASK, baton={"goal": "g"}, inputs=encoded, **given)
+    handoff = relay.message(StageSpec("test", whole=whole), stage_input, cost, handoff_id=TASK, now=AT)
+    return handoff.relevant_context
+
+
+class TestRelevantContext:
+    def test_it_is_the_beginning_of_each_input(self) -> None:
+        """With the name as its source, text and JSON on one line (S3-5.2-o)."""
+        ref = ArtifactRef(id="art-1", type="plan", hash="0" * 64, summary="how to begin")
+        items = context_of({"draft": "One\n\ntwo", "limits": {"eur": [1, 2]}, "plan": ref, "empty": " "})
+
+        assert [(item.source, item.excerpt) for item in items] == [
+            ("draft", "One two"),
+            ("limits", '{"eur":[1,2]}'),
+            ("plan", "artifact art-1 (plan): how to begin"),
+        ]
+        assert {item.relevance_score for item in items} == {0.5}
+
+    def test_what_the_stage_needs_whole_comes_first(self) -> None:
+        """Its score says so (S3-5.2-o)."""
+        items = context_of({"a": "1", "b": "2"}, whole=frozenset({"b"}))
+
+        assert [(item.source, item.relevance_score) for item in items] == [("b", 1.0), ("a", 0.5)]
+
+    def test_it_is_short_whatever_the_inputs_are(self) -> None:
+        """Five excerpts of at most 200 characters; the message has the inputs in full elsewhere."""
+        large = {f"input{number}": {"rows": [{"id": n} for n in range(2_000)]} for number in range(9)}
+        items = context_of({"text": "x" * 100_000, **large})
+
+        assert len(items) == 5
+        assert [len(item.excerpt) for item in items] == [200] * 5
+        assert {item.excerpt[-1] for item in items} == {"…"}
+
+    def test_sealed_personal_data_has_no_excerpt(self) -> None:
+        """Not even its ciphertext."""
+        sealed = {"v": 1, "fields": {"email": {"kid": f"dk-{'0' * 16}", "n": "A" * 16, "ct": "A" * 64}}}
+
+        assert context_of({"person": {f"sub-{'0' * 32}": sealed}, "erased": {}, "style": "plain"})[-1].source == "style"
+        assert "ct" not in "".join(item.excerpt for item in context_of({"person": {f"sub-{'0' * 32}": sealed}}))
+
+    def test_a_contract_gives_its_facts_instead(self) -> None:
+        """The most certain first, with where each is from; the score is its confidence (S3-5.2-o, S5-fields-g)."""
+        facts = [
+            {"claim": claim, "source": {"source": source}, "confidence": confidence}
+            for claim, source, confidence in (
+                ("Maybe.", "llm", "medium"),
+                ("The cap is 250,000 EUR.", "contracts.search", "high"),
+                ("Said so.", "user", "unverified"),
+            )
+        ]
+
+        assert [tuple(dict(item).values()) for item in context_of({"draft": "x"}, contract={"facts": facts})] == [
+            ("contracts.search", "The cap is 250,000 EUR.", 0.9),
+            ("llm", "Maybe.", 0.6),
+            ("user", "Said so.", 0.1),
+        ]
+
+
+class TestPlan:
+    async def test_what_is_left_is_what_the_plan_has_and_no_step_completed(
+        self, worker: Worker, safeguards: Safeguards
+    ) -> None:
+        """The receiver comes first; a step outside of the plan takes nothing from it (S3-5.2-m, S3-2-e)."""
+        run = await run_pipeline(worker, planned, PipelineInput(goal="Review the contract"))
+        async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+            records = (await ledger.trace(run.result.task_id)).records
+        bodies = [record.body for record in records if "toAgent" in record.body]
+        left = [[subtask["description"] for subtask in body["remainingSubtasks"]] for body in bodies]
+
+        assert run.record.start.continued == 1
+        assert left == [
+            ["Read the contract", "Weigh each clause", "release manager", "Weigh again", "archive"],
+            ["Weigh each clause", "release manager", "Weigh again", "archive"],
+            ["check", "release manager", "Weigh again", "archive"],
+            ["Weigh again", "release manager", "archive"],
+        ]
+        assert [body["remainingSubtasks"][0]["subtaskId"] for body in bodies] == [
+            *("1:read", "2:weigh", "4:check", "5:weigh"),
+        ]
+        assert [item["source"] for item in bodies[1]["relevantContext"]] == ["clause", "style", "limits"]
+        await assert_replays(run.handle, [planned], plugin=BatonPlugin(safeguards=safeguards))
+
+    @pytest.mark.parametrize(
+        ("plan", "error"),
+        [
+            pytest.param("research", TypeError, id="a text"),
+            pytest.param([7], TypeError, id="a number"),
+            pytest.param([" "], ValueError, id="a blank name"),
+            pytest.param([("a", "")], ValueError, id="a blank description"),
+            pytest.param(["x" * 201], ValueError, id="a long name"),
+            pytest.param(["\ud83d"], ValueError, id="half a character"),
+            pytest.param(["x"] * 51, ValueError, id="too many steps"),
+        ],
+    )
+    def test_a_plan_that_no_handoff_can_carry_is_refused_where_it_is_written(
+        self, plan: Any, error: type[Exception]
+    ) -> None:
+        """The module does not load, instead of each run failing."""
+        with pytest.raises(error, match=r"plan|stage is an async function"):
+            pipeline(plan=plan)(lonely)
+
+
+async def lonely(p: Pipeline) -> None:
+    """Do nothing."""
