@@ -180,6 +180,7 @@ def history_as_json(record: RunRecord) -> dict[str, Any]:
             {
                 "seq": entry.seq,
                 "stage_id": entry.stage_id,
+                "stage": entry.stage or (entry.stage_id if entry.kind in (StepKind.STAGE, StepKind.BRANCH) else None),
                 "kind": entry.kind.value,
                 "status": step.status.value if step else StepStatus.DONE.value,
                 "timestamp": _end_time(entry, step).isoformat(),
@@ -192,6 +193,7 @@ def history_as_json(record: RunRecord) -> dict[str, Any]:
                 "change": entry.effective,
                 "warnings": entry.warnings,
                 "removed_constraints": entry.removed_constraints,
+                "failure": entry.failure,
                 "conflicts": [conflict.model_dump(mode="json") for conflict in entry.conflicts],
                 "report": entry.report.model_dump(mode="json") if entry.report else None,
                 "spend": dict(entry.spend),

@@ -143,7 +143,7 @@ async def output(request: Request) -> Response:
     name = run.workflow_id
     if seq := params.get("step"):
         number = run.step(seq).seq
-        outputs = {returned.stage: returned.output for _, returned in run.accepted if returned.seq == number}
+        outputs = {returned.title: returned.output for _, returned in run.accepted if returned.seq == number}
         value, name = outputs.get(params.get("stage", "")), f"{run.workflow_id}-{number}"
     if value is None:
         raise HTTPException(404, "there is no such output")

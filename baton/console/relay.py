@@ -252,8 +252,8 @@ def collect_work(run: RunRecord, step: Step, messages: Mapping[str, Message]) ->
     sent: dict[str, list[StageInput]] = {}
     for stage_input in run.inputs:
         if stage_input.seq == step.seq:
-            sent.setdefault(stage_input.stage, []).append(stage_input)
-    returned = {stage_return.stage: stage_return for _, stage_return in run.accepted if stage_return.seq == step.seq}
+            sent.setdefault(stage_input.title, []).append(stage_input)
+    returned = {stage_return.title: stage_return for _, stage_return in run.accepted if stage_return.seq == step.seq}
     for name in returned:
         sent.setdefault(name, [])
     return [_work(run, step, name, stage_inputs, returned.get(name), messages) for name, stage_inputs in sent.items()]

@@ -177,13 +177,14 @@ class ContractIssuer:
         left_out = self._session.left_out(persisted=persisted)
         self._sent_labels.append(left_out)
         update = {"contract": compiled.contract.to_json_object(), "left_out": left_out}
-        self._positions[spec.name] = len(self._state.outcomes), len(self._sent_labels)
-        self._inputs[spec.name] = stage_input.model_copy(update=update)
-        return self._inputs[spec.name]
+        issued = stage_input.model_copy(update=update)
+        for name in (spec.name, issued.title):
+            self._positions[name], self._inputs[name] = (len(self._state.outcomes), len(self._sent_labels)), issued
+        return issued
 
     def record_prompt(self, result: StageReturn) -> None:
         """Record the prompt data of a stage's result."""
-        self._prompts[result.stage] = result
+        self._prompts[result.title] = result
 
     def _on_explain(self, stage: str) -> Explanation:
         """Explain what a stage was given, what was left out and why; the last stage of that name."""
@@ -191,7 +192,7 @@ class ContractIssuer:
         if stage_input is None:
             raise PipelineError(f"no contract was made for {stage!r}, only for {', '.join(self._inputs)}")
         outcome_count, message_count = self._positions[stage]
-        result = self._prompts.get(stage)
+        result = self._prompts.get(stage_input.title)
         return explain_stage(
             stage_input.contract or {},
             self._sent_labels[:message_count],
@@ -200,7 +201,7 @@ class ContractIssuer:
                 for outcome in self._state.outcomes[:outcome_count]
                 for event in outcome.events
             ],
-            stage=stage,
+            stage=stage_input.title,
             seq=stage_input.seq,
             attempt=stage_input.attempt,
             tokens_read=result.tokens_read if result else 0,

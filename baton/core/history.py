@@ -154,7 +154,7 @@ class HistoryEntry(CompactRecord):
 
     Attributes:
         seq: The step's number in the pipeline, from 1; the branches of a fan-out share it.
-        stage_id: The name of the stage, or the title of the approval.
+        stage_id: The name of the step: by default that of the stage, or the title of the approval.
         kind: The kind of step.
         timestamp: When the workflow recorded it (workflow time, UTC).
         patch: The patch exactly as the stage returned it; empty if it returned none.
@@ -167,6 +167,8 @@ class HistoryEntry(CompactRecord):
         conflicts: Fields that the branches of a fan-out wrote differently, and decisions of one that another rejects.
         report: What the stage's handoff report says in brief, if it answered with one.
         spend: The cost of the step.
+        stage: The stage, if the step has another name.
+        failure: Why an item of a map failed; it changes nothing.
     """
 
     seq: Integer = Field(ge=1)
@@ -183,6 +185,8 @@ class HistoryEntry(CompactRecord):
     conflicts: list[Conflict] = Field(default_factory=list)
     report: Reported | None = None
     spend: Spend = Spend()
+    stage: Name | None = None
+    failure: str | None = None
 
     @property
     def effective(self) -> dict[str, Json]:

@@ -302,6 +302,11 @@ class PipelineResult(CompactRecord):
         return kind.from_json_object(self.baton)
 
 
+def item_name(name: str, item: int | None) -> str:
+    """Return the name of an item of a map, or without an item the name of the step."""
+    return name if item is None else f"{name} {item}"
+
+
 class StageInput(CompactRecord):
     """The input of a stage's activity.
 
@@ -329,6 +334,8 @@ class StageInput(CompactRecord):
         stream: Whether people watch its output while it works.
         report: The handoff report of the step before, as Markdown; empty if it did not report.
         on_report: What happens if its own report is not ready.
+        step_name: The step's name, if the pipeline's code gave it another than the stage's.
+        item: In a map, the number of its item, from 1.
     """
 
     stage: Name
@@ -354,6 +361,13 @@ class StageInput(CompactRecord):
     stream: bool = False
     report: str = ""
     on_report: OnReport = Field(default=OnReport.STOP, strict=False)
+    step_name: str = ""
+    item: Integer | None = Field(default=None, ge=1)
+
+    @property
+    def title(self) -> str:
+        """The name of the step, or of the branch or item that it is."""
+        return item_name(self.step_name or self.stage, self.item)
 
     def step(self) -> dict[str, JsonValue]:
         """Return the `step` member of a handoff: everything that has no other member there."""
@@ -437,6 +451,8 @@ class StageReturn(CompactRecord):
         journal: The artifact with the texts of events that are kept out of the history.
         streamed: Its output while it worked, if people watched it.
         report: What its handoff report says in brief, if it answered with one.
+        step_name: The step's name, as in the input.
+        item: The number of its item, as in the input.
     """
 
     stage: Name
@@ -463,11 +479,23 @@ class StageReturn(CompactRecord):
     journal: str | None = None
     streamed: list[dict[str, JsonValue]] = Field(default_factory=list)
     report: Reported | None = None
+    step_name: str = ""
+    item: Integer | None = Field(default=None, ge=1)
+
+    @property
+    def title(self) -> str:
+        """The name of the step, or of the branch or item that it is."""
+        return item_name(self.step_name or self.stage, self.item)
+
+    def answers(self, message: StageInput) -> bool:
+        """Return whether it is the result of a step's input."""
+        return (self.seq, self.title) == (message.seq, message.title)
 
     @classmethod
     def for_input(cls, message: StageInput, **members: Any) -> Self:
         """Return the result for a stage's input."""
-        copied = {name: getattr(message, name) for name in ("stage", "seq", "attempt", "branch", "after")}
+        names = ("stage", "seq", "attempt", "branch", "after", "step_name", "item")
+        copied = {name: getattr(message, name) for name in names}
         return cls(**copied, **members)
 
 

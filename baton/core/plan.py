@@ -102,10 +102,12 @@ class Plan:
 
 
 def _finished(outcome: Outcome) -> Iterator[tuple[str, str | None]]:
-    """Yield the name and the stage of each planned step that an outcome may complete."""
+    """Yield the name and the stage of each planned step that an outcome may complete: of a fan-out its branches."""
     if outcome.failure is not None or outcome.kind is StepKind.EDIT:
         return
-    yield outcome.name, None
-    for entry in outcome.entries:
-        if entry.kind is StepKind.BRANCH:
-            yield entry.stage_id, None
+    stage = next((entry.stage for entry in outcome.entries), None)  # only a fan-out's branches have none of their own
+    branches = [entry.stage_id for entry in outcome.entries if entry.kind is StepKind.BRANCH]
+    if not branches or stage:
+        yield outcome.name, stage
+    else:
+        yield from ((branch, None) for branch in branches)

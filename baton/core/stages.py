@@ -188,6 +188,20 @@ def same_name(name: str, *stages: object) -> str:
     )
 
 
+class Stages:
+    """The stages that a pipeline runs, by name."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, HasSpec] = {}
+
+    def spec_of(self, stage: HasSpec) -> StageSpec:
+        """Return a stage's spec; two stages may not share a name."""
+        spec = spec_of(stage)
+        if (first := self._by_name.setdefault(spec.name, stage)) is not stage:
+            raise ValueError(same_name(spec.name, first, stage))
+        return spec
+
+
 def name_set(names: Iterable[str], argument: str) -> frozenset[str]:
     """Return names as a set; a single string is an error, because it would become a set of letters."""
     if isinstance(names, str):

@@ -129,6 +129,21 @@ _MERGES: dict[MergeStrategy, Callable[[list[JsonValue]], JsonValue]] = {
 }
 
 
+@dataclass(frozen=True)
+class FailedItem:
+    """An item of a map whose stage failed.
+
+    Attributes:
+        title: The name of the item.
+        stage: The stage.
+        failure: Why it failed.
+    """
+
+    title: str
+    stage: str
+    failure: str
+
+
 class PipelineState:
     """The baton, its history and the outcomes of the steps so far.
 
@@ -197,44 +212,32 @@ class PipelineState:
         self,
         seq: int,
         name: str,
-        branches: Sequence[StageReturn],
+        results: Sequence[StageReturn | FailedItem],
         at: datetime,
         *,
         strategies: Mapping[str, MergeStrategy] = DEFAULT_STRATEGIES,
         decisions: MergedDecisions | None = None,
     ) -> Outcome:
-        """Apply the patches of a fan-out's branches as one change.
+        """Apply the patches of a fan-out's branches, or of a map's items, as one change.
 
         Args:
             seq: The step's number.
             name: The step's name.
-            branches: The results of the branches.
+            results: The results of the branches; a failed item of a map changes nothing.
             at: The workflow time.
             strategies: How each field is merged.
             decisions: The decisions of the branches that reported.
         """
+        branches = [result for result in results if isinstance(result, StageReturn)]
         for branch in branches:
             check_bounds(branch.baton_patch)
-        patches = [(branch.stage, branch.baton_patch) for branch in branches]
+        patches = [(branch.title, branch.baton_patch) for branch in branches]
         merged, conflicts = merge_branches(patches, strategies)
         reported = decisions or MergedDecisions()
         if reported.entries:
             merged["decision_log"] = [*reported.entries]
         effect = patch_effect(self.baton, merged, self.stage_rules())
-        entries = [
-            HistoryEntry(
-                seq=seq,
-                stage_id=branch.stage,
-                kind=StepKind.BRANCH,
-                timestamp=at,
-                patch=branch.baton_patch,
-                attempt=branch.attempt,
-                warnings=_stage_warnings(branch),
-                report=branch.report,
-                spend=branch.spend,
-            )
-            for branch in branches
-        ]
+        entries = [_branch_entry(seq, at, result) for result in results]
         entries.append(
             HistoryEntry(
                 seq=seq,
@@ -247,7 +250,7 @@ class PipelineState:
                 conflicts=[*conflicts, *reported.disputes],
             )
         )
-        value: list[JsonValue] = [branch.output for branch in branches]
+        value: list[JsonValue] = [result.output if isinstance(result, StageReturn) else None for result in results]
         events = [event for branch in branches for event in branch.events]
         return self._finish(entries, effect, value, events)
 
@@ -371,12 +374,23 @@ def _entry(
     )
 
 
+def _branch_entry(seq: int, at: datetime, result: StageReturn | FailedItem) -> HistoryEntry:
+    further: dict[str, Any] = {"stage": None if result.stage == result.title else result.stage}
+    if isinstance(result, FailedItem):
+        further |= {"failure": result.failure}
+    else:
+        further |= {"patch": result.baton_patch, "attempt": result.attempt, "warnings": _stage_warnings(result)}
+        further |= {"report": result.report, "spend": result.spend}
+    return HistoryEntry(seq=seq, stage_id=result.title, kind=StepKind.BRANCH, timestamp=at, **further)
+
+
 def _stage_entry(
     returned: StageReturn, at: datetime, effect: PatchEffect, warnings: Sequence[str] = (), **further: Any
 ) -> HistoryEntry:
     further |= {"attempt": returned.attempt, "spend": returned.spend, "report": returned.report}
+    further |= {"stage": None if returned.stage == returned.title else returned.stage}
     all_warnings = [*effect.warnings, *warnings, *_stage_warnings(returned)]
-    return _entry(returned.seq, returned.stage, at, returned.baton_patch, effect, warnings=all_warnings, **further)
+    return _entry(returned.seq, returned.title, at, returned.baton_patch, effect, warnings=all_warnings, **further)
 
 
 def _stage_warnings(returned: StageReturn) -> list[str]:

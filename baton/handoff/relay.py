@@ -392,10 +392,11 @@ class Relay:
 
     def _remaining(self, spec: StageSpec, stage_input: StageInput) -> list[Subtask]:
         """Return what is left to do: the stage itself, and what the pipeline plans besides."""
-        own, others = self.plan.remaining(spec.name, spec.name) if self.plan else (None, [])
-        description = own.description if own else spec.name
+        name = stage_input.title
+        own, others = self.plan.remaining(stage_input.step_name or name, spec.name) if self.plan else (None, [])
+        description = own.description if own else name[:_MAX_DESCRIPTION_LENGTH]
         return [
-            Subtask(subtask_id=f"{stage_input.seq}:{spec.name}"[:_MAX_ID_LENGTH], description=description),
+            Subtask(subtask_id=f"{stage_input.seq}:{name}"[:_MAX_ID_LENGTH], description=description),
             *(
                 Subtask(subtask_id=f"plan {step.number}:{step.name}"[:_MAX_ID_LENGTH], description=step.description)
                 for step in others
@@ -415,8 +416,8 @@ class Relay:
         self._tool_calls.extend(own or _recorded_calls(returned.events))
         self._completed.append(
             CompletedSubtask(
-                subtask_id=f"{returned.seq}:{spec.name}",
-                description=_describe_result(spec.name, returned),
+                subtask_id=f"{returned.seq}:{returned.title}"[:_MAX_ID_LENGTH],
+                description=_describe_result(returned.title, returned),
                 result=_subtask_result(returned),
                 completed_at=at,
             )

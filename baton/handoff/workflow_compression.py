@@ -87,14 +87,14 @@ class Conversation:
                     start_to_close_timeout=_COMPRESSION_TIMEOUT,
                     heartbeat_timeout=_COMPRESSION_HEARTBEAT,
                     retry_policy=RetryPolicy(maximum_attempts=3),
-                    summary=f"step {message.seq}: history compressed for {spec.name}"[:200],
+                    summary=f"step {message.seq}: history compressed for {message.title}"[:200],
                 )
             except ActivityError as error:
                 if is_cancelled_exception(error):
                     raise asyncio.CancelledError(f"the stage {spec.name!r} was cancelled") from error
                 reason = f"the history for {spec.name!r} cannot be compressed: {error.cause or error}"
                 raise StageFailedError(reason) from error
-            self._run.account.charge(f"{message.seq}:{spec.name}", f"compression {message.attempt}", result.spend)
+            self._run.account.charge(f"{message.seq}:{message.title}", f"compression {message.attempt}", result.spend)
             self._run.metrics.count(COMPRESSIONS, spec.name)
             self._run.metrics.count(COMPRESSED_AWAY, spec.name, by=result.before_tokens - result.after_tokens)
             self._turns, self._summary = result.verbatim, result.summary

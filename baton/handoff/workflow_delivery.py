@@ -100,9 +100,14 @@ class Delivery:
     found: set[str] = field(default_factory=set)
 
     @property
+    def title(self) -> str:
+        """The name of the receiving step: by default that of its stage."""
+        return self.stage_input.title
+
+    @property
     def key(self) -> str:
         """The key of its reservation in the budget."""
-        return f"{self.stage_input.seq}:{self.spec.name}"
+        return f"{self.stage_input.seq}:{self.title}"
 
     @property
     def _run(self) -> Run:
@@ -146,10 +151,10 @@ class Delivery:
                 run.account.charge(self.key, f"{message.attempt} raised", error.spend)
                 await self._handle_failure(error)
                 continue
-            if returned.verdict is None and returned.seq != message.seq:
+            if returned.verdict is None and not returned.answers(message):
                 raise StageFailedError(
-                    f"stage {spec.name!r} answered for step {returned.seq}, expected step {message.seq}; its input was "
-                    "replaced in transit"
+                    f"stage {spec.name!r} answered for step {returned.seq} ({returned.title!r}), expected step "
+                    f"{message.seq} ({message.title!r}); its input was replaced in transit"
                 )
             self.handoffs.note_answer(returned)
             if returned.verdict is not None:
@@ -166,7 +171,7 @@ class Delivery:
                     findings = error.findings
             refusals += 1
         raise StageFailedError(
-            f"stage {spec.name!r} was refused {quantity(spec.attempts, 'time')} and is rolled back; the baton is "
+            f"stage {self.title!r} was refused {quantity(spec.attempts, 'time')} and is rolled back; the baton is "
             f"unchanged. Last findings: {'; '.join(findings)}"
         )
 
@@ -243,12 +248,12 @@ class Delivery:
                     start_to_close_timeout=spec.timeout,
                     heartbeat_timeout=spec.heartbeat,
                     retry_policy=retries,
-                    summary=f"step {seq}: {spec.name}{suffix}"[:200],
+                    summary=f"step {seq}: {self.title}{suffix}"[:200],
                 )
                 break
             except ActivityError as error:
                 if is_cancelled_exception(error):
-                    raise asyncio.CancelledError(f"stage {spec.name!r} was cancelled") from error
+                    raise asyncio.CancelledError(f"stage {self.title!r} was cancelled") from error
                 if refusal := refusal_of(error):
                     self.tries = 0
                     return refusal
@@ -259,13 +264,13 @@ class Delivery:
                 if missing is None or (again and 0 < spec.retries.attempts <= self.tries):
                     outage = is_outage(error)
                     self.tries = self.tries + tries_before(error) if outage else 0
-                    text = f"stage {spec.name!r} failed: {reason_of(error)}"
+                    text = f"stage {self.title!r} failed: {reason_of(error)}"
                     raise StageExecutionError(text, spend_of(error), is_outage=outage) from error
                 self._run.account.charge_unreserved(spec.name, spend_of(error))
             what = "an artifact" if missing.artifact else "a worker that can do it"
             if again:
                 what = "an artifact that only another worker's store has"
-            if (text := f"{spec.name!r} waits for {what}: {missing.text}") != noted:
+            if (text := f"{self.title!r} waits for {what}: {missing.text}") != noted:
                 noted = text
                 self._run.note(noted)
             if again:
@@ -276,11 +281,11 @@ class Delivery:
         self.tries = 0
         if not isinstance(returned, StageReturn):  # the SDK accepts null and bytes for any type
             found = "null" if returned is None else "bytes"
-            raise StageFailedError(f"stage {spec.name!r} returned {found}; see `baton schema stage-return`")
+            raise StageFailedError(f"stage {self.title!r} returned {found}; see `baton schema stage-return`")
         return returned
 
     async def _wait_for_worker(self, missing: Missing) -> None:
-        name, what = self.spec.name, "an artifact" if missing.artifact else "a worker"
+        name, what = self.title, "an artifact" if missing.artifact else "a worker"
         try:
             with self._run.visibility.show_waiting(PipelineStatus.SUSPENDED, name):
                 await workflow.execute_activity(
@@ -305,7 +310,7 @@ class Delivery:
             return False
         if self.outages == 1:
             self._run.note(
-                f"{self.spec.name!r} waits: the ledger or the artifact store cannot be written; see the worker's log"
+                f"{self.title!r} waits: the ledger or the artifact store cannot be written; see the worker's log"
             )
         await self._pause(self.outages, "storage")
         return True
@@ -324,7 +329,7 @@ class Delivery:
     async def _pause(self, nth: int, what: str) -> None:
         """Wait before sending again for the ``nth`` time."""
         pause = min(_FIRST_PAUSE * 2 ** min(nth - 1, 10), _MAX_PAUSE)
-        summary = f"step {self.stage_input.seq}: {self.spec.name} waits for {what}"
+        summary = f"step {self.stage_input.seq}: {self.title} waits for {what}"
         await workflow.sleep(pause, summary=summary[:200])
 
     async def _handle_rejection(self, verdict: Verdict) -> None:
@@ -442,7 +447,7 @@ class Delivery:
         if verdict.reason is not None:  # a failed receiver is already counted
             run.metrics.count(ROLLBACKS, fate)
         asking = escalation.asking(pending, self.handoffs.terms.within)
-        await escalation.ask(asking, self.spec.name, partial(self._apply, pending))
+        await escalation.ask(asking, self.title, partial(self._apply, pending))
 
     def _apply(self, pending: PendingHandoff, settled: Settled) -> None:
         """Put people's decision into effect."""

@@ -1,6 +1,5 @@
 """`Pipeline`: attached to a workflow in its `__init__`, it runs the steps and holds the baton."""
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -23,18 +22,19 @@ from baton.core.messages import (
     StageReturn,
     ToolLimits,
 )
-from baton.core.patching import PatchRules, patch_effect, shorten_findings
+from baton.core.patching import PatchRules, shorten_findings
 from baton.core.pending import PendingHandoff
 from baton.core.plan import Plan, PlanEntry
 from baton.core.questions import Settled, handoff_title
-from baton.core.stages import Calls, HasSpec, OnReport, StageSpec, name_set, same_name, spec_of, step
+from baton.core.stages import Calls, HasSpec, OnReport, Stages, StageSpec, name_set, step
 from baton.core.state import DEFAULT_STRATEGIES, MergeStrategy
 from baton.errors import ApprovalDeniedError, PatchError, PipelineError, StageFailedError
 from baton.handoff.relay import HandoffTerms
 from baton.handoff.workflow_coordinator import HandoffCoordinator
 from baton.handoff.workflow_delivery import Delivery
+from baton.pipelines.workflow_branches import ItemT, MapRequest, as_item, map_results, run_branches
 from baton.pipelines.workflow_children import Takes, child_patch, run_child, settle_failure
-from baton.pipelines.workflow_reports import RunReports, merged_decisions
+from baton.pipelines.workflow_reports import RunReports
 from baton.pipelines.workflow_steps import (
     LONG_ENOUGH,
     ContinueAfter,
@@ -114,7 +114,7 @@ class Pipeline:
         record_interventions = self._handoffs.escalation.record_interventions
         self._steps = Steps(run, continue_after or ContinueAfter(), self.carries, record_interventions)
         self._calls = Calls()
-        self._stages: dict[str, HasSpec] = {}
+        self._stages = Stages()
         run.restore()
         self._handoffs.restore()
 
@@ -142,6 +142,7 @@ class Pipeline:
         params: Mapping[str, Json] | None = None,
         task_queue: str | None = None,
         stream: bool = False,
+        name: str | None = None,
     ) -> StageResult:
         """Run a stage and apply its patch.
 
@@ -152,6 +153,7 @@ class Pipeline:
             params: The parameters in the stage's context; the pipeline's own by default.
             task_queue: The task queue of its workers; the pipeline's own by default.
             stream: Let people watch its tokens and tool calls with `baton watch` and `follow`.
+            name: The step's name, for example `"digest page 7"`; the stage's by default.
 
         Returns:
             The applied patch and the stage's output.
@@ -160,6 +162,7 @@ class Pipeline:
             StageFailedError: It raised as often as its retries allow, or its patches were rejected as often as
                 its attempts allow. The baton is unchanged.
             InputError: The name or value of an input is not allowed.
+            ValueError: The step's name does not have 1 to 200 characters.
             ApprovalDeniedError: People approve it (`then`), and no unused approval has these params and inputs; or
                 its report is not ready, and people did not want to continue.
 
@@ -169,15 +172,16 @@ class Pipeline:
             await p.stage(edit, inputs={"draft": drafted, "style": "plain"})
             ```
         """
-        spec, encoded_inputs = self._spec_of(stage), encode_inputs(inputs)
+        spec, encoded_inputs = self._stages.spec_of(stage), encode_inputs(inputs)
         taken = self._stage_params(params)
         self._run.approved_stages.use([spec.name], stage_arguments(taken, encoded_inputs))
-        seq, recorded = await self._steps.begin(spec.name, StepKind.STAGE)
+        name = spec.name if name is None else name
+        seq, recorded = await self._steps.begin(name, StepKind.STAGE)
         if recorded is not None:
             await self._ask_about_report(recorded)
             return stage_results(recorded)[0]
 
-        delivery = self._delivery(spec, seq, taken, encoded_inputs, task_queue, stream=stream)
+        delivery = self._delivery(spec, seq, taken, encoded_inputs, task_queue, name=name, stream=stream)
 
         def accept(returned: StageReturn, base: Baton) -> Outcome:
             self._run.visibility.add_seconds(returned.seconds)
@@ -185,7 +189,7 @@ class Pipeline:
             delivery.complete(returned)
             return outcome
 
-        with self._steps.under_way(StepKind.STAGE, spec.name, seq):
+        with self._steps.under_way(StepKind.STAGE, name, seq):
             outcome = await delivery.deliver(accept)
         await self._ask_about_report(outcome)
         return stage_results(outcome)[0]
@@ -221,7 +225,7 @@ class Pipeline:
             ApprovalDeniedError: A branch has no unused approval with these params and inputs, and needs one.
         """
         encoded_inputs = encode_inputs(inputs)
-        specs = [self._spec_of(stage) for stage in stages]
+        specs = [self._stages.spec_of(stage) for stage in stages]
         names = [spec.name for spec in specs]
         if not names or len(set(names)) < len(names):
             raise ValueError(f"fan_out needs at least one stage, each once; got {names}")
@@ -233,33 +237,75 @@ class Pipeline:
             await self._ask_about_report(recorded)
             return stage_results(recorded)
 
-        def accept(returned: StageReturn, base: Baton) -> StageReturn:
-            patch_effect(base, returned.baton_patch, self.state.stage_rules())
-            return returned
-
         deliveries = [self._delivery(spec, seq, taken, encoded_inputs, task_queue, names) for spec in specs]
+        return stage_results(await self._merge_branches(seq, name, deliveries, merge))
+
+    @step
+    async def map(
+        self,
+        stage: HasSpec,
+        items: Sequence[ItemT],
+        *,
+        at_most: int = 3,
+        name: str | None = None,
+        inputs: Callable[[ItemT], Mapping[str, Any]] = as_item,
+        merge: Mapping[str, MergeStrategy] | None = None,
+        params: Mapping[str, Json] | None = None,
+        task_queue: str | None = None,
+    ) -> list[StageResult | StageFailedError]:
+        """Run a stage for each item, a few at a time on the same baton, and merge their patches as `fan_out` does.
+
+        An item that fails changes nothing, and the others count. Items are named after the step: `digest page 7`.
+
+        Args:
+            stage: The stage.
+            items: The items, at most 1,000; without any there is no step.
+            at_most: How many run at once.
+            name: The step's name, at most 190 characters; the stage's by default.
+            inputs: Returns the inputs of an item; by default it is the input `item`.
+            merge: Merge strategies by field, over the pipeline's.
+            params: The parameters of every item; the pipeline's own by default.
+            task_queue: The task queue of the stage's workers.
+
+        Returns:
+            The result of each item in order, or the `StageFailedError` that says why it failed.
+
+        Raises:
+            TypeError: The items are not a list.
+            ValueError: There are too many, `at_most` is not a number from 1 up, or the name is too long.
+            StageFailedError: The patches cannot be merged. Nothing was applied.
+            InputError: The name or value of an input is not allowed.
+            ApprovalDeniedError: An item has no unused approval with these params and inputs, and needs one.
+        """
+        spec, taken = self._stages.spec_of(stage), self._stage_params(params)
+        request = MapRequest.of(spec.name if name is None else name, items, inputs, at_most)
+        if not items:
+            return []
+        self._run.approved_stages.use([spec.name], *(stage_arguments(taken, given) for given in request.inputs))
+        seq, recorded = await self._steps.begin(request.name, StepKind.MERGE)
+        if recorded is not None:
+            await self._ask_about_report(recorded)
+            return map_results(recorded)
+        deliveries = [
+            self._delivery(spec, seq, taken, given, task_queue, [spec.name], name=request.name, item=number)
+            for number, given in enumerate(request.inputs, 1)
+        ]
+        return map_results(await self._merge_branches(seq, request.name, deliveries, merge, at_most))
+
+    async def _merge_branches(
+        self,
+        seq: int,
+        name: str,
+        deliveries: Sequence[Delivery],
+        merge: Mapping[str, MergeStrategy] | None,
+        at_most: int | None = None,
+    ) -> Outcome:
+        strategies = {**self._strategies, **(merge or {})}
         with self._steps.under_way(StepKind.MERGE, name, seq):
-            results = await asyncio.gather(
-                *(delivery.deliver(accept) for delivery in deliveries), return_exceptions=True
-            )
-            errors = [result for result in results if isinstance(result, BaseException)]
-            if errors:
-                raise StageFailedError("; ".join(map(str, errors))) from errors[0]
-            branches = [result for result in results if isinstance(result, StageReturn)]
-            self._run.visibility.add_seconds(max(branch.seconds for branch in branches))
-            strategies, decisions = {**self._strategies, **(merge or {})}, merged_decisions(branches)
-            try:
-                outcome = self.state.record_fan_out(
-                    seq, name, branches, workflow.now(), strategies=strategies, decisions=decisions
-                )
-            except PatchError as error:
-                raise StageFailedError(f"the branches of {name!r} cannot be merged: {error}") from error
-            for delivery, branch in zip(deliveries, branches, strict=True):
-                delivery.complete(branch)
-            self._handoffs.join_branches(name)
+            outcome = await run_branches(self._handoffs, seq, name, deliveries, strategies, at_most)
         self._run.publish(outcome)
         await self._ask_about_report(outcome)
-        return stage_results(outcome)
+        return outcome
 
     @step
     async def approve(
@@ -510,13 +556,6 @@ class Pipeline:
         self._run.visibility.at_end = partial(self._handoffs.complete_task, result)
         return result
 
-    def _spec_of(self, stage: HasSpec) -> StageSpec:
-        """Return the stage's spec; two stages may not share a name."""
-        spec = spec_of(stage)
-        if (first := self._stages.setdefault(spec.name, stage)) is not stage:
-            raise ValueError(same_name(spec.name, first, stage))
-        return spec
-
     async def _ask_about_report(self, outcome: Outcome) -> None:
         """Ask people whether to continue if a step's report is not ready; raise `ApprovalDeniedError` if not."""
         if (question := self._reports.question(outcome)) is not None:
@@ -534,11 +573,13 @@ class Pipeline:
         params: dict[str, JsonValue],
         inputs: dict[str, JsonValue],
         task_queue: str | None,
-        branches: Sequence[str] = (),
+        receivers: Sequence[str] = (),
         *,
+        name: str | None = None,
+        item: int | None = None,
         stream: bool = False,
     ) -> Delivery:
-        """Return the handoff to a stage, before its first attempt."""
+        """Return the handoff to a stage, before its first attempt; of several at once, `receivers` are their stages."""
         stage_input = StageInput(
             stage=spec.name,
             seq=seq,
@@ -546,11 +587,13 @@ class Pipeline:
             baton={},
             params=params,
             inputs=inputs,
-            branch=bool(branches),
+            branch=bool(receivers),
             tool_limits=self._run.start.tool_limits,
             stream=stream or spec.stream,
             report=self._reports.last(self.state.outcomes, spec),
             on_report=self._reports.on_report,
+            step_name=name if name and name != spec.name else "",
+            item=item,
         )
         queue = check_task_queue(task_queue)
-        return Delivery(self._handoffs, spec, stage_input, self._handoffs.new_id(), branches, queue)
+        return Delivery(self._handoffs, spec, stage_input, self._handoffs.new_id(), receivers, queue)

@@ -169,6 +169,8 @@ def remarks(entry: HistoryEntry) -> list[Change]:
         entry: The entry.
     """
     lines = [Change("!", warning) for warning in entry.warnings]
+    if entry.failure is not None:
+        lines.append(Change("!", f"failed: {entry.failure}"))
     if entry.report is not None:
         lines.append(Change("=" if entry.report.may_proceed else "!", f"its report says {entry.report}"))
     if entry.removed_constraints:

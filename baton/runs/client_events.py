@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -198,18 +198,21 @@ def is_compression(event: HistoryEvent) -> bool:
     return event.activity_task_scheduled_event_attributes.activity_type.name == COMPRESS
 
 
-def is_missing_part(event: HistoryEvent) -> bool:
-    """Return whether an activity failed because its worker lacked a part that the stage needs."""
-    failure = event.activity_task_failed_event_attributes.failure
-    return failure.application_failure_info.type == ConfigurationError.__name__
+def lacks_part(event: HistoryEvent, seq: int, awaited: Set[tuple[int, str | None]]) -> bool:
+    """Return whether an activity failed for want of something that its run waits for.
 
-
-def lost_artifact(event: HistoryEvent) -> str | None:
-    """Return the hash of the missing artifact that made an activity fail; None if it failed otherwise."""
+    Args:
+        event: The failure.
+        seq: The step.
+        awaited: The lost artifacts that were waited for, by step: for each of them a run waits once.
+    """
     chain = [event.activity_task_failed_event_attributes.failure]
+    if chain[0].application_failure_info.type == ConfigurationError.__name__:
+        return True
     while chain[-1].HasField("cause"):
         chain.append(chain[-1].cause)
-    return find_confirmed_loss((it.application_failure_info.type, it.message) for it in chain)
+    lost = find_confirmed_loss((it.application_failure_info.type, it.message) for it in chain)
+    return lost is not None and (seq, lost) not in awaited
 
 
 def is_refusal(event: HistoryEvent) -> bool:

@@ -11,6 +11,8 @@ from baton.errors import HistoryError
 from baton.runs.client_reader import read_run
 from baton.runs.client_record import RunRecord
 
+_MAX_NAMES = 20
+
 
 async def explain_run(
     client: Client, workflow_id: str, run_id: str | None, reference: str | None = None
@@ -24,7 +26,7 @@ async def explain_run(
                 "(`@pipeline(contracts=ContractTerms())` gives them) or made a prompt for an agent; "
                 "`baton diff` shows what each stage changed"
             )
-        reference = run.handed[-1].stage
+        reference = run.handed[-1].title
     try:
         return explain(run, reference)
     except HistoryError as error:
@@ -45,10 +47,11 @@ async def explain_run(
 def explain(run: RunRecord, reference: str, steps: Set[int] | None = None) -> Explanation:
     """Return what a stage's agent was given, what was left out and why, and its cost."""
     inputs = [sent for sent in run.handed if steps is None or sent.seq in steps]
-    matches = [sent for sent in inputs if reference in (sent.stage, str(sent.seq))]
-    stages = dict.fromkeys(sent.stage for sent in matches)
+    matches = [sent for sent in inputs if reference in (sent.title, str(sent.seq), sent.stage)]
+    stages = dict.fromkeys(sent.title for sent in matches if reference != sent.stage)
     if len(stages) > 1:
-        raise HistoryError(f"step {reference} has several stages: {', '.join(stages)}; name one of them")
+        named = ", ".join([*stages][:_MAX_NAMES])
+        raise HistoryError(f"step {reference} has {len(stages)} stages: {named}; name one of them")
     if not matches:
         step = run.step(reference)
         matches = [sent for sent in inputs if sent.seq == step.seq]
@@ -65,11 +68,11 @@ def explain(run: RunRecord, reference: str, steps: Set[int] | None = None) -> Ex
         sent.contract or {},
         left_out,
         earlier_events,
-        stage=sent.stage,
+        stage=sent.title,
         seq=sent.seq,
         attempt=sent.attempt,
-        tokens_read=run.tokens_read.get((sent.seq, sent.stage), 0),
-        prompt=run.prompts.get((sent.seq, sent.stage), []),
+        tokens_read=run.tokens_read.get((sent.seq, sent.title), 0),
+        prompt=run.prompts.get((sent.seq, sent.title), []),
     )
 
 

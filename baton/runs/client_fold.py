@@ -33,9 +33,8 @@ from baton.runs.client_events import (
     handoff_step,
     innermost_message,
     is_answer,
-    is_missing_part,
     is_refusal,
-    lost_artifact,
+    lacks_part,
     open_questions,
     parse_details,
     parse_record,
@@ -299,7 +298,7 @@ class Fold:
         attributes = event.activity_task_scheduled_event_attributes
         self._stage_inputs[event.event_id] = sent
         self._findings[sent.seq, sent.attempt] = sent.findings
-        self.run.inputs.append(sent)
+        self.run.sent[attributes.activity_id] = sent
         if sent.stream:
             self._streams[event.event_id] = StepStream(
                 attributes.activity_id, sent.seq, sent.stage, None, time_of(event)
@@ -309,12 +308,12 @@ class Fold:
         step = self._steps.get(sent.seq)
         if step is None:
             kind = StepKind.MERGE if sent.branch else StepKind.STAGE
-            self._put(Step(sent.seq, sent.stage, kind, began=time_of(event), reset_event=task))
+            self._put(Step(sent.seq, sent.step_name or sent.stage, kind, began=time_of(event), reset_event=task))
         elif sent.attempt > 1 or (step.status is StepStatus.FAILED and not sent.branch):
             if step.status is StepStatus.FAILED:  # now retried
                 step = replace(step, status=StepStatus.RUNNING, failure=None, ended=None)
             self._put(replace(step, attempts=max(step.attempts, sent.attempt)))
-        elif sent.branch:
+        elif sent.branch and sent.item is None:
             self._put(replace(step, name=f"{step.name}+{sent.stage}"[:200]))
 
     def _activity_started(self, event: HistoryEvent, _: bytes | None) -> None:
@@ -353,7 +352,8 @@ class Fold:
             self._stage_returned(event, refusal)
             return
         self._bill(event, sent.seq, sent.stage, find_spend(parse_details(text)))
-        if not (is_missing_part(event) or ((lost := lost_artifact(event)) and (sent.seq, lost) not in self._awaited)):
+        # The other items of a map go on if one fails, and its outcome says which did.
+        if sent.item is None and not lacks_part(event, sent.seq, self._awaited):
             step, failure = self._steps[sent.seq], innermost_message(attributes.failure) or "timed out"
             self._put(replace(step, status=StepStatus.FAILED, ended=time_of(event), failure=failure))
 
@@ -384,10 +384,10 @@ class Fold:
             )
         )
         if result.tokens_read:
-            self.run.tokens_read[result.seq, result.stage] = result.tokens_read
-            self.run.prompts[result.seq, result.stage] = result.prompt
+            self.run.tokens_read[result.seq, result.title] = result.tokens_read
+            self.run.prompts[result.seq, result.title] = result.prompt
         if result.branch:
-            self._branches[result.seq, result.stage] = result
+            self._branches[result.seq, result.title] = result
             return
         self._arrived_returns.append(result)
 

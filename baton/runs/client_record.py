@@ -198,9 +198,9 @@ class RunRecord:
         skew: How far the reader's clock is ahead of the server's; zero once the run has ended.
         anchors: Heads of the task's audit chain, in the order in which activities returned them: stored here,
             outside the ledger, they show whether it was cut or rewritten (`ChainHead.from_anchor`).
-        inputs: The inputs of its stages, in order.
+        sent: The inputs of its stages by activity, in order.
         accepted: The returns that the pipeline accepted, in order, each with the order of its outcome.
-        tokens_read: Tokens of the stages' prompts, by step number and stage.
+        tokens_read: Tokens of the stages' prompts, by step number and the name of the step, branch or item.
         prompts: The parts of these prompts, likewise.
         billed: The total cost: refused attempts, branches of a failed fan-out, stages that raised, compressed
             conversations and spend that a roll-back abandoned included.
@@ -243,7 +243,7 @@ class RunRecord:
     read_at: datetime = _EPOCH
     skew: timedelta = timedelta(0)
     anchors: list[str] = field(default_factory=list)
-    inputs: list[StageInput] = field(default_factory=list)
+    sent: dict[str, StageInput] = field(default_factory=dict)
     accepted: list[tuple[int, StageReturn]] = field(default_factory=list)
     tokens_read: dict[tuple[int, str], int] = field(default_factory=dict)
     prompts: dict[tuple[int, str], list[PromptPart]] = field(default_factory=dict)
@@ -253,6 +253,11 @@ class RunRecord:
     chunks: list[bytes] = field(default_factory=list)
     streams: list[StepStream] = field(default_factory=list)
     rules: PatchRules = field(default_factory=PatchRules)
+
+    @property
+    def inputs(self) -> list[StageInput]:
+        """The inputs of its stages, in order."""
+        return [*self.sent.values()]
 
     @property
     def baton(self) -> Baton:
@@ -334,7 +339,7 @@ class RunRecord:
     @property
     def handed(self) -> list[StageInput]:
         """The inputs of stages that had a contract or made a prompt, in order."""
-        return [sent for sent in self.inputs if sent.contract is not None or (sent.seq, sent.stage) in self.prompts]
+        return [sent for sent in self.inputs if sent.contract is not None or (sent.seq, sent.title) in self.prompts]
 
     @property
     def pending_handoffs(self) -> list[HandoffDeadline]:

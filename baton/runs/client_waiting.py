@@ -64,7 +64,7 @@ class Pending:
 
     Attributes:
         seq: The step's number.
-        name: The stage, the approval or the child.
+        name: The stage, the item of a map, the approval or the child.
         kind: The kind of step.
         since: When it began.
         until: The deadline of an approval.
@@ -131,7 +131,7 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
     pending = []
     for step in open_steps:
         if step.kind in (StepKind.STAGE, StepKind.MERGE):
-            pending += _pending_stages(step, description)
+            pending += _pending_stages(run, step, description)
         elif step.kind is StepKind.CHILD:
             pending.append(await _pending_child(client, run, step, description))
         else:
@@ -234,18 +234,18 @@ def _to_build(version: WorkerDeploymentVersion | WorkerDeploymentOptions) -> Bui
     return Build(version.deployment_name, version.build_id)
 
 
-def _pending_stages(step: Step, description: Execution) -> list[Pending]:
-    """Return the pending activities of a stage, or of a fan-out's stages."""
-    names = step.name.split("+") if step.kind is StepKind.MERGE else [step.name]
+def _pending_stages(run: RunRecord, step: Step, description: Execution) -> list[Pending]:
+    """Return the pending activities of a stage, of a fan-out's stages, or of a map's items."""
     activities = description.details.pending_activities
-    pending = [_pending_stage(step, activity) for activity in activities if activity.activity_type.name in names]
+    known = ((activity, run.sent.get(activity.activity_id)) for activity in activities)
+    pending = [_pending_stage(step, sent.title, activity) for activity, sent in known if sent and sent.seq == step.seq]
     return pending or [Pending(step.seq, step.name, step.kind, step.began)]
 
 
-def _pending_stage(step: Step, activity: PendingActivityInfo) -> Pending:
+def _pending_stage(step: Step, name: str, activity: PendingActivityInfo) -> Pending:
     return Pending(
         seq=step.seq,
-        name=activity.activity_type.name,
+        name=name,
         kind=StepKind.BRANCH if step.kind is StepKind.MERGE else StepKind.STAGE,
         since=step.began,
         at_work=activity.state == _AT_WORK,

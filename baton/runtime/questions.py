@@ -258,15 +258,25 @@ class ApprovedStages:
         self._unused.setdefault(stage, []).append((settled, arguments))
         self._newest[stage] = settled
 
-    def use(self, stages: Sequence[str], arguments: dict[str, Any]) -> None:
-        """Use up the oldest fitting approval of each approved stage.
+    def use(self, stages: Sequence[str], *runs: dict[str, Any]) -> None:
+        """Use up the oldest fitting approval of each approved stage, for each of its runs.
+
+        Args:
+            stages: The stages.
+            *runs: The arguments of each run.
 
         Raises:
             ApprovalDeniedError: A stage has no fitting approval; none was used up.
         """
-        queues = [(self._unused[stage], self._find(stage, arguments)) for stage in stages if stage in self._unused]
-        for queue, place in queues:
-            del queue[place]
+        before = {stage: [*unused] for stage, unused in self._unused.items()}
+        try:
+            for arguments in runs:
+                for stage in stages:
+                    if stage in self._unused:
+                        del self._unused[stage][self._find(stage, arguments)]
+        except ApprovalDeniedError:
+            self._unused = before
+            raise
 
     def _find(self, stage: str, arguments: dict[str, Any]) -> int:
         unused = self._unused[stage]
