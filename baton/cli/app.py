@@ -105,6 +105,7 @@ COMMANDS = (
     CommandEntry("inbox abandon", "inbox", _DECIDE),
     CommandEntry("replay", "replay", _CHECK),
     CommandEntry("export", "replay", _CHECK),
+    CommandEntry("draw", "draw", _CHECK),
     CommandEntry("schema", "replay", _CHECK),
     CommandEntry("doctor", "doctor", _CHECK),
     CommandEntry("audit trace", "audit", _PROVE),
