@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from baton import Baton, BatonPatch, ContinueAfter, Pipeline, StageContext, pipeline, stage
+from baton import Baton, BatonPatch, ContinueAfter, ContractTerms, Pipeline, StageContext, pipeline, stage
 
 
 @stage(task="Read the contract")
@@ -35,3 +35,11 @@ async def planned(p: Pipeline) -> None:
     await p.sleep(timedelta(seconds=1.5))
     await p.stage(check)
     await p.stage(weigh)
+
+
+@pipeline(plan=[read, ("page", "Weigh every page"), "archive"], contracts=ContractTerms())
+async def paged(p: Pipeline) -> None:
+    """Weigh three pages, and check one by another name."""
+    await p.stage(read)
+    await p.map(weigh, ["one", "two", "three"], name="page")
+    await p.stage(check, name="check the pages")

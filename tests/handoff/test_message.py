@@ -9,18 +9,20 @@ import pytest
 from temporalio.worker import Worker
 
 from baton import ArtifactRef, Pipeline, PipelineInput, pipeline
+from baton.client import explain_run
 from baton.core.budget import Budget
 from baton.core.inputs import encode_inputs
 from baton.core.messages import StageInput
 from baton.core.stages import StageSpec
 from baton.devserver import DevServer
+from baton.errors import HistoryError
 from baton.handoff.records import ContextItem
 from baton.handoff.relay import HandoffTerms, Relay
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, run_pipeline
-from tests.handoff.message_pipelines import check, planned, read, weigh
+from tests.handoff.message_pipelines import check, paged, planned, read, weigh
 from tests.support import sealing_worker
 
 TASK = str(UUID(int=1, version=4))
@@ -29,7 +31,7 @@ AT = datetime(2026, 11, 21, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Worker]:
-    async with sealing_worker(server, safeguards, [planned], [read, weigh, check]) as worker:
+    async with sealing_worker(server, safeguards, [planned, paged], [read, weigh, check]) as worker:
         yield worker
 
 
@@ -95,15 +97,50 @@ class TestRelevantContext:
         ]
 
 
+async def bodies_of(safeguards: Safeguards, task_id: str) -> list[dict[str, Any]]:
+    """Return the messages of a task that the ledger has, in order."""
+    async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+        records = (await ledger.trace(task_id)).records
+    return [record.body for record in records if "toAgent" in record.body]
+
+
+class TestNames:
+    async def test_a_handoff_names_the_steps_as_the_code_does(self, worker: Worker, safeguards: Safeguards) -> None:
+        """Of a map each item; the agent is the stage, and what the map completes is one step of the plan."""
+        run = await run_pipeline(worker, paged, PipelineInput(goal="Review the contract"))
+        _, *pages, last = await bodies_of(safeguards, run.result.task_id)
+        pages.sort(key=lambda body: body["remainingSubtasks"][0]["subtaskId"])
+        left = [[subtask["subtaskId"] for subtask in body["remainingSubtasks"]] for body in (pages[0], last)]
+
+        assert {body["toAgent"]["agentType"] for body in pages} == {"weigh"}
+        assert left == [["2:page 1", "plan 3:archive"], ["3:check the pages", "plan 3:archive"]]
+        done = [subtask["subtaskId"] for subtask in last["completedSubtasks"]]
+        assert done == ["1:read", "2:page 1", "2:page 2", "2:page 3"]
+        assert last["fromAgent"]["agentId"] == "page"
+        assert sorted(body["relevantContext"][0]["excerpt"] for body in pages) == ["one", "three", "two"]
+        await assert_replays(run.handle, [paged], plugin=BatonPlugin(safeguards=safeguards))
+
+    async def test_an_item_is_explained_by_its_name(self, worker: Worker) -> None:
+        """Without a worker and by one; the step has several."""
+        run = await run_pipeline(worker, paged, PipelineInput(goal="Review the contract"))
+        client, id = worker.client, run.handle.id
+        explanation = await explain_run(client, id, None, "page 2")
+
+        assert (explanation.stage, explanation.seq) == ("page 2", 2)
+        assert explanation == await run.handle.query("explain", "page 2", result_type=type(explanation))
+        assert (await explain_run(client, id, None, "weigh")).stage.startswith("page ")
+        assert (await explain_run(client, id, None, "check the pages")).seq == 3
+        with pytest.raises(HistoryError, match="step 2 has 3 stages: page 1, page 2, page 3; name one of them"):
+            await explain_run(client, id, None, "2")
+
+
 class TestPlan:
     async def test_what_is_left_is_what_the_plan_has_and_no_step_completed(
         self, worker: Worker, safeguards: Safeguards
     ) -> None:
         """The receiver comes first; a step outside of the plan takes nothing from it (S3-5.2-m, S3-2-e)."""
         run = await run_pipeline(worker, planned, PipelineInput(goal="Review the contract"))
-        async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
-            records = (await ledger.trace(run.result.task_id)).records
-        bodies = [record.body for record in records if "toAgent" in record.body]
+        bodies = await bodies_of(safeguards, run.result.task_id)
         left = [[subtask["description"] for subtask in body["remainingSubtasks"]] for body in bodies]
 
         assert run.record.start.continued == 1

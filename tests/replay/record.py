@@ -38,15 +38,17 @@ from tests.handoff.handoff_stages import STAGES as HANDED_STAGES
 from tests.handoff.inbox_pipelines import ForgetsInABranch
 from tests.pipelines.line_pipelines import Catches, Lines
 from tests.pipelines.line_stages import STAGES as LINE_STAGES
+from tests.pipelines.map_pipelines import STAGES as MAP_STAGES
+from tests.pipelines.map_pipelines import mapped, named
 from tests.pipelines.mishaps import NeverAwaits
 from tests.pipelines.pipelines import PIPELINES, FansOut, Gated, Linear, Long, Parent
-from tests.pipelines.stages import STAGES
+from tests.pipelines.stages import GATES, STAGES
 from tests.pipelines.undoing import STAGES as UNDOING_STAGES
 from tests.pipelines.undoing import Books
 from tests.replay import detours
 from tests.support import GOAL, Handle, approve, start, until
 
-PLAIN_PIPELINES: list[type] = [*PIPELINES, Catches, Lines, Books]
+PLAIN_PIPELINES: list[type] = [*PIPELINES, Catches, Lines, Books, mapped, named]
 HANDED_PIPELINES: list[type] = [*handed.PIPELINES, *EXCHANGES, *CONTRACT_PIPELINES, ForgetsInABranch, Takes]
 HISTORIES = Path(__file__).with_name("histories")
 
@@ -67,6 +69,21 @@ async def run_approved(worker: Worker, pipeline: type, id: str) -> Handle:
     """Return a run in which a person approved."""
     handle = await start(worker, pipeline.run, id=id)  # type: ignore[attr-defined]
     await approve(worker.client, handle)
+    await handle.result()
+    return handle
+
+
+async def run_named(worker: Worker, id: str) -> Handle:
+    """Return a run whose steps have names of their own."""
+    handle = await start(worker, named, id=id)
+    GATES[handle.id, "open"].set()
+    await handle.result()
+    return handle
+
+
+async def run_mapped(worker: Worker, id: str) -> Handle:
+    """Return a run with a stage for each of three items, of which one fails."""
+    handle = await start(worker, mapped, id=id, pages=["one", "bad", "three"], at_most=2)
     await handle.result()
     return handle
 
@@ -111,6 +128,8 @@ RECORDINGS: dict[str, Callable[[Worker, str], Awaitable[Handle]]] = {
     "continued": run_continued,
     "rolled-back": run_rolled_back,
     "forked": run_forked,
+    "named": run_named,
+    "mapped": run_mapped,
     **detours.PLAIN,
 }
 
@@ -187,7 +206,7 @@ async def record() -> None:
         parts = WorkerParts(artifacts=MemoryArtifactStore(), schemas=SCHEMAS)
         plugin = BatonPlugin(parts, safeguards="off")
         client = await Client.connect(server.address, plugins=[plugin], identity="test")
-        plain_stages: list[Callable[..., Any]] = [*STAGES, *LINE_STAGES, *UNDOING_STAGES]
+        plain_stages: list[Callable[..., Any]] = [*STAGES, *LINE_STAGES, *UNDOING_STAGES, *MAP_STAGES]
         async with pipeline_worker(client, PLAIN_PIPELINES, plain_stages, task_queue="recording") as worker:
             await _record(worker, RECORDINGS)
         with tempfile.TemporaryDirectory() as folder:
