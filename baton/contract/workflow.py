@@ -178,8 +178,9 @@ class ContractIssuer:
         self._sent_labels.append(left_out)
         update = {"contract": compiled.contract.to_json_object(), "left_out": left_out}
         issued = stage_input.model_copy(update=update)
+        explained = issued.model_copy(update={"baton": {}, "params": {}, "inputs": {}, "turns": []})
         for name in (spec.name, issued.title):
-            self._positions[name], self._inputs[name] = (len(self._state.outcomes), len(self._sent_labels)), issued
+            self._positions[name], self._inputs[name] = (len(self._state.outcomes), len(self._sent_labels)), explained
         return issued
 
     def record_prompt(self, result: StageReturn) -> None:

@@ -27,6 +27,9 @@ from baton.core.questions import Settled
 from baton.core.stages import field_set
 from baton.errors import PatchError, RecordedBatonError
 from baton.wire.json_values import digest
+from baton.wire.text import quantity
+
+_MAX_NAMED = 10  # of the failed items in a warning
 
 
 class MergeStrategy(StrEnum):
@@ -245,7 +248,7 @@ class PipelineState:
                 kind=StepKind.MERGE,
                 timestamp=at,
                 patch=effect.change,
-                warnings=[*effect.warnings, *reported.remarks],
+                warnings=[*effect.warnings, *reported.remarks, *_failed_items(results)],
                 removed_constraints=effect.removed_constraints,
                 conflicts=[*conflicts, *reported.disputes],
             )
@@ -372,6 +375,14 @@ def _entry(
         removed_constraints=effect.removed_constraints,
         **{"warnings": effect.warnings, **further},
     )
+
+
+def _failed_items(results: Sequence[StageReturn | FailedItem]) -> list[str]:
+    """Return the warning that names the failed items of a map, if there are any."""
+    failed = [result.title for result in results if isinstance(result, FailedItem)]
+    more = f" and {len(failed) - _MAX_NAMED} more" if len(failed) > _MAX_NAMED else ""
+    named = f"{', '.join(failed[:_MAX_NAMED])}{more}"
+    return [f"{len(failed)} of {quantity(len(results), 'item')} failed: {named}"] if failed else []
 
 
 def _branch_entry(seq: int, at: datetime, result: StageReturn | FailedItem) -> HistoryEntry:

@@ -144,6 +144,7 @@ class TestMap:
             ("digest page 3", "digest", True),
             ("digest page 4", "digest", True),
         ]
+        assert run.state.entries[4].warnings == ["1 of 4 items failed: digest page 2"]
         assert [summary for _, summary in await summaries(handle)][:2] == [
             "step 1: digest page 1",
             "step 1: digest page 2",
