@@ -8,7 +8,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.client import StepStatus, fork, read_run, roll_back
+from baton.client import StepStatus, fork, read_run, roll_back, waits
 from baton.core.history import StepKind
 from baton.testing import assert_replays, pipeline_worker
 from tests.pipelines.map_pipelines import (
@@ -233,5 +233,8 @@ class TestMap:
 
         assert [(step.name, step.status) for step in run.steps] == [("digest page", StepStatus.RUNNING)]
         assert [sent.title for sent in run.inputs] == ["digest page 1", "digest page 2"]
+        open_ones = await waits(client, run)
+        assert open_ones is not None
+        assert [pending.name for pending in open_ones.pending] == ["digest page 2"]
         GATES[handle.id, "open"].set()
         await handle.result()
