@@ -22,6 +22,7 @@ from benchmarks.contracts import compile_cost
 from benchmarks.cost import worker_cost
 from benchmarks.deploys import deploys
 from benchmarks.exchange import signal_handoffs
+from benchmarks.fidelity import fidelity
 from benchmarks.following import follow_cost
 from benchmarks.history import history
 from benchmarks.inputs import inputs
@@ -90,6 +91,17 @@ MEASURES = (
             "tokens_growth_stage20_vs_stage5",
         ],
         tokens,
+    ),
+    Measure(
+        [
+            "fidelity_decisions",
+            "fidelity_prohibitions",
+            "fidelity_numbers",
+            "fidelity_paths",
+            "fidelity_thoughts_as_facts",
+            "fidelity_tokens_vs_transcript",
+        ],
+        fidelity,
     ),
     Measure(["delivered_share", "inputs_history_bytes_per_stage"], inputs),
     Measure(

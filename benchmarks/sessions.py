@@ -57,8 +57,8 @@ def work(seq: int, started_at: datetime, counter: TokenEstimator, *, sentences: 
     clock = count()
     log = SessionLog(f"stage{seq}", f"{seq}", f"h-{seq}", counter, clock=lambda: started_at + next(clock) * _STEP)
     session = Session(log, started_at + _LASTS)
-    for number, (tool, arguments, output, claim) in enumerate(_tool_calls(seq)):
-        thought = _make_thought(seq, number)
+    for number, (tool, arguments, output, claim) in enumerate(tool_calls(seq)):
+        thought = make_thought(seq, number)
         session.messages += [f"{thought}\n{json.dumps({'name': tool, 'arguments': arguments})}", output]
         if number % 5 == 1:
             log.brainstorm(thought)
@@ -69,12 +69,12 @@ def work(seq: int, started_at: datetime, counter: TokenEstimator, *, sentences: 
     change = patch(seq, 3)
     for decision in change["decision_log"]:
         log.decision(decision)
-    log.rejected_assumption(_make_thought(seq, MODEL_CALLS))
+    log.rejected_assumption(make_thought(seq, MODEL_CALLS))
     session.messages.append(to_json({"baton_patch": change}))
     return session
 
 
-def _tool_calls(seq: int) -> Iterator[tuple[str, dict[str, str], str, str]]:
+def tool_calls(seq: int) -> Iterator[tuple[str, dict[str, str], str, str]]:
     """Yield the tools that a stage calls: name, arguments, what it returns, and that in a sentence."""
     files = sorted(path for path in (_ROOT / "baton").rglob("*.py") if path.stat().st_size > 2_000)
     for number in range(MODEL_CALLS - 1):
@@ -108,7 +108,7 @@ def _tool_calls(seq: int) -> Iterator[tuple[str, dict[str, str], str, str]]:
             )
 
 
-def _make_thought(seq: int, number: int) -> str:
+def make_thought(seq: int, number: int) -> str:
     """Return an agent's text before a tool call: a thought, a question or a plan."""
     kinds = (STATES, OPEN_QUESTIONS, DECISIONS)
     sentences = kinds[number % len(kinds)]

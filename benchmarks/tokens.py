@@ -19,7 +19,7 @@ from baton.contract.workflow import MAX_CONTRACT_TOKENS
 from baton.core.baton import Baton, BatonPatch
 from baton.core.messages import StageInput
 from baton.core.patching import apply_patch
-from baton.core.stages import DEFAULT_DECISIONS
+from baton.core.stages import AGENT_DECISIONS
 from baton.report.records import HandoffReport, ReportContext, ReportDecision, ReportFindings, Status
 from baton.report.rendering import render_report
 from baton.wire.text import fence
@@ -132,7 +132,7 @@ async def _measure_inherited(
 ) -> Inherited:
     """Return what a stage inherits in a real pipeline."""
     counter = exact_counter()
-    restricted = baton.restricted(None, DEFAULT_DECISIONS)
+    restricted = baton.restricted(None, AGENT_DECISIONS)
     earlier = len(baton.decision_log) - len(restricted.decision_log)
     stage_input = StageInput(
         stage=f"stage{seq}", seq=seq, task_id="task", baton=restricted.to_json_object(), earlier_decisions=earlier

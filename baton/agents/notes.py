@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from baton.core.baton import Baton
-from baton.core.patching import MAX_BULLETS
+from baton.core.messages import STARTING
 from baton.wire.json_values import Json
 
 OPENING = "```baton"
@@ -24,8 +24,10 @@ INSTRUCTIONS = (
 """What an agent that answers with a text reads about the block."""
 
 _BLOCK = re.compile(rf"(?:\A|(?<=\n)){OPENING}[ \t]*\r?\n(?P<lines>(?:(?!```).*\n)*)(?P<closing>```\s*|(?!```).*)\Z")
-_MAX_LINES = 40
+_MAX_LINES = 60
 _MAX_LENGTH = 1_000
+MAX_STATE = 48
+"""The most entries of the state that notes extend; the oldest leave it first."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,9 @@ class Notes:
 
     def patch(self, baton: Baton, writes: Iterable[str] | None) -> dict[str, Json]:
         """Return the change to the baton, in the fields that the stage may write."""
-        state = _extended(baton.current_state, [*self.facts, *self.done])
+        state = self._state(baton)
         members: dict[str, list[str]] = {
-            "current_state": state[-MAX_BULLETS:] if state != baton.current_state else state,
+            "current_state": state[-MAX_STATE:] if state != baton.current_state else state,
             "decision_log": self.decided,
             "constraints": _extended(baton.constraints, self.must),
             "open_questions": _extended(baton.open_questions, self.open),
@@ -66,6 +68,16 @@ class Notes:
         before = {**{name: getattr(baton, name) for name in members}, "decision_log": []}
         writable = members.keys() if writes is None else set(writes)
         return {name: [*value] for name, value in members.items() if value != before[name] and name in writable}
+
+    def count_left(self, baton: Baton) -> int:
+        """Return how many entries of the state leave the baton, because it would have become too long."""
+        state = self._state(baton)
+        return max(0, len(state) - MAX_STATE) if state != baton.current_state else 0
+
+    def _state(self, baton: Baton) -> list[str]:
+        """Return the state with what is new, however long."""
+        new = [*self.facts, *self.done]
+        return _extended([entry for entry in baton.current_state if not new or entry not in STARTING], new)
 
     def render(self) -> str:
         r"""Return the block as a model writes it after its text, for scripts and tests.

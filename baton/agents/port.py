@@ -39,7 +39,7 @@ from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
 from baton.core.messages import StageResult
 from baton.core.patching import without_echo
-from baton.core.stages import DEFAULT_WINDOW, Retries, StageSpec
+from baton.core.stages import AGENT_DECISIONS, DEFAULT_WINDOW, Retries, StageSpec
 from baton.errors import AgentError, PatchError
 from baton.pipelines.activity_context import StageContext
 from baton.pipelines.activity_stage import AgentTerms, Stage, stage
@@ -302,6 +302,7 @@ def agent_stage(
     run.__annotations__["context"] = StageContext[baton_type]  # type: ignore[valid-type]
     run.__doc__ = f"The stage that the agent {agent.name!r} does."
     terms.setdefault("retries", _RETRIES)
+    terms.setdefault("decisions", AGENT_DECISIONS)
     terms.setdefault("stream", getattr(agent, "stream", False) is True)
     result = stage(name=name or agent.name, tools=runner.tool_names, **terms)(run)
     result.origin = f"{type(agent).__module__}.{type(agent).__qualname__}"
@@ -495,6 +496,8 @@ def _stage_result(answer: AgentAnswer, work: AgentWork, writes: frozenset[str] |
     context = work.context
     for text in answer.said:
         record_text(context.session, text)
+    if answer.notes is not None:
+        context.session.keep_talk()
     if answer.output is not None and answer.claimed and context.contract is not None:  # a claim for later contracts
         context.session.model_response(json.dumps(answer.output, ensure_ascii=False))
     patch = answer.patch.to_json_object() if isinstance(answer.patch, BatonPatch) else dict(answer.patch or {})
@@ -503,6 +506,8 @@ def _stage_result(answer: AgentAnswer, work: AgentWork, writes: frozenset[str] |
         patch = _noted_patch(answer.notes, context, writes)
         if answer.notes is None:
             warnings.append("left no reasons")
+        elif left := answer.notes.count_left(context.baton):
+            warnings.append(f"current_state: the {left:,} oldest entries left the baton; the history has them")
     return StageResult(
         baton_patch=without_echo(context.baton.decision_log, patch),
         output=answer.output,

@@ -149,6 +149,16 @@ class SessionLog:
         """Record a rejected assumption; it never crosses."""
         return self._record(EventType.REJECTED_ASSUMPTION, text, exclude)
 
+    def keep_talk(self) -> None:
+        """Turn what the model said so far into notes to itself, because its notes say what of it crosses."""
+        with self._lock:
+            self.events = [
+                event.model_copy(update={"type": EventType.INTERNAL_NOTE})
+                if event.type is EventType.LLM_RESPONSE
+                else event
+                for event in self.events
+            ]
+
     def _record(
         self, event_type: EventType, text: str, exclude: bool, *, full_text: str | None = None, **members: Any
     ) -> SessionEvent:

@@ -361,10 +361,11 @@ def _size_findings(after: Baton) -> list[str]:
 
 
 def _bullet_warnings(raw: Mapping[str, Any], before: Baton, after: Baton) -> list[str]:
-    """Return a warning if a state is too long to be shown whole, or lost most of what it had; a short one is normal."""
-    count = len(after.current_state)
+    """Return a warning if a patch adds a long state, or one that lost most of what it had; a short one is normal."""
+    count, known = len(after.current_state), set(before.current_state)
     has_shrunk = count < MIN_BULLETS <= len(before.current_state)
-    if "current_state" not in raw or not (has_shrunk or count > MAX_BULLETS):
+    added = sum(bullet not in known for bullet in after.current_state)
+    if "current_state" not in raw or not (has_shrunk or added > MAX_BULLETS):
         return []
     bullets = "1 bullet" if count == 1 else f"{count} bullets"
     return [f"current_state: {bullets}; {MIN_BULLETS} to {MAX_BULLETS} are best"]

@@ -26,6 +26,9 @@ class OnReport(StrEnum):
 DEFAULT_DECISIONS = 8
 """How many of the newest decisions a stage gets by default."""
 
+AGENT_DECISIONS = 16
+"""The same for the stage of an agent: five agents in a row make about so many, and the last one needs them all."""
+
 DEFAULT_WINDOW = 32_000
 """The tokens of a model's context window by default."""
 

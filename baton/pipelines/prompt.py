@@ -42,6 +42,7 @@ _REST_HINTS: Mapping[Reads | None, str] = {
     None: "the rest is not shown",
 }
 _KEPT_FIELDS = frozenset({"goal", "constraints"})
+_SHOWN_WHOLE = frozenset({"decision_log"})  # all decisions that the stage gets, if there is room
 _MAX_PASSES = 8  # an estimator may count more tokens for a text than for its parts
 
 
@@ -194,6 +195,7 @@ class _Page(_Piece):
             max_tokens=self._max_tokens,
             estimator=self._estimator,
             keep=_KEPT_FIELDS,
+            emphasis=_SHOWN_WHOLE,
             earlier_decisions=self._material.earlier_decisions,
         )
 

@@ -2,11 +2,13 @@
 
 import pytest
 
-from baton import Baton, PatchError, StageContext, StageResult
+from baton import Baton, PatchError, StageContext, StageResult, apply_patch
 from baton.agents import AgentAnswer, AgentWork, AnswerForm, agent_stage
 from baton.agents.notes import INSTRUCTIONS, OPENING, Notes, split_notes
+from baton.contract.records import EventType
 from baton.pipelines.activity_stream import StageStream
 from baton.wire.text import estimate_tokens
+from tests.agents.material import contract
 
 TEXT = "Handoffs are where batons fall."
 BLOCK = """```baton
@@ -47,7 +49,7 @@ async def test_they_become_the_patch_and_are_no_part_of_the_output() -> None:
 
     assert (result.output, result.warnings) == (TEXT, [])
     assert result.baton_patch == {
-        "current_state": [*"234567", "Teams drop 3 of 100 batons (source: races.csv:12)", "The draft is written"],
+        "current_state": [*"01234567", "Teams drop 3 of 100 batons (source: races.csv:12)", "The draft is written"],
         "decision_log": ["Be brief, because it is a note (rejected: a long essay)"],
         "constraints": ["British spelling", "Never name a runner"],
         "open_questions": ["Who reads it?"],
@@ -72,7 +74,7 @@ async def test_they_change_only_what_the_stage_may_write() -> None:
         pytest.param(f"{OPENING}\ndecided:\n```", id="a key alone"),
         pytest.param(f"{OPENING}\nBe brief\n```", id="no key"),
         pytest.param(f"{OPENING}\ndecided: {'x' * 2_000}\n```", id="too long"),
-        pytest.param(f"{OPENING}\n" + "done: it\n" * 50 + "```", id="too many"),
+        pytest.param(f"{OPENING}\n" + "done: it\n" * 70 + "```", id="too many"),
     ],
 )
 async def test_without_them_the_work_is_kept(block: str) -> None:
@@ -107,6 +109,36 @@ def test_a_block_inside_a_text_stays() -> None:
 
     assert split_notes(text) == (text, None)
     assert split_notes(f"{text}\n{BLOCK}")[0] == text
+
+
+async def test_no_fact_is_dropped_until_there_are_many_and_then_the_history_says_so() -> None:
+    """The oldest leave. The state that a run begins with leaves with the first fact, for it is no longer true."""
+    begun = Baton(goal="Write", current_state=["Workflow starting"])
+    first = await answered(f"{TEXT}\n\n{Notes(facts=[f'Fact {n}' for n in range(30)]).render()}", begun)
+    baton = apply_patch(begun, first.baton_patch)
+    second = await answered(f"{TEXT}\n\n{Notes(facts=[f'Fact {n}' for n in range(25, 50)]).render()}", baton)
+
+    assert (first.warnings, baton.current_state) == ([], [f"Fact {n}" for n in range(30)])
+    assert second.baton_patch == {"current_state": [f"Fact {n}" for n in range(2, 50)]}
+    assert second.warnings == ["current_state: the 2 oldest entries left the baton; the history has them"]
+
+
+@pytest.mark.parametrize(
+    ("closing", "crosses"), [pytest.param(BLOCK, False, id="notes"), pytest.param("", True, id="none")]
+)
+async def test_with_notes_nothing_that_was_said_on_the_way_is_a_fact(closing: str, crosses: bool) -> None:
+    """A thought that a model says beside a call of a tool crosses only where no notes say what does."""
+
+    class Thinks(Says):
+        async def run(self, work: AgentWork) -> AgentAnswer:
+            work.context.session.model_response("The queue is the bottleneck")
+            return await super().run(work)
+
+    stage_context = StageContext.for_test(BATON, contract=contract())
+    await agent_stage(Thinks(f"{TEXT}\n\n{closing}"), answers=AnswerForm.TEXT)(stage_context)
+    claims = [event.content for event in stage_context.session.events if event.type is EventType.LLM_RESPONSE]
+
+    assert ("The queue is the bottleneck" in claims, f'"{TEXT}"' in claims) == (crosses, not crosses)
 
 
 def test_an_entry_that_is_there_is_not_repeated() -> None:
