@@ -301,12 +301,16 @@ def agent_stage(
 
     run.__annotations__["context"] = StageContext[baton_type]  # type: ignore[valid-type]
     run.__doc__ = f"The stage that the agent {agent.name!r} does."
-    terms.setdefault("retries", _RETRIES)
-    terms.setdefault("decisions", AGENT_DECISIONS)
-    terms.setdefault("stream", getattr(agent, "stream", False) is True)
+    _set_defaults(terms, agent)
     result = stage(name=name or agent.name, tools=runner.tool_names, **terms)(run)
     result.origin = f"{type(agent).__module__}.{type(agent).__qualname__}"
     return result
+
+
+def _set_defaults(terms: AgentTerms, agent: Agent) -> None:
+    terms.setdefault("retries", _RETRIES)
+    terms.setdefault("decisions", AGENT_DECISIONS)
+    terms.setdefault("stream", getattr(agent, "stream", False) is True)
 
 
 @dataclass(frozen=True)

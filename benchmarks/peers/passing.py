@@ -11,6 +11,7 @@ from typing import Any
 
 from agents import Agent as SdkAgent
 from agents import RunConfig, Runner, function_tool
+from langchain_core.messages import HumanMessage
 from langgraph.graph import START, MessagesState, StateGraph
 from pydantic_ai import Agent, ModelMessage
 
@@ -26,7 +27,7 @@ async def messages_state(goal: str) -> None:
     for before, after in pairwise((START, *ROLES)):
         graph.add_edge(before, after)
     config: Any = {"recursion_limit": 100}
-    await graph.compile().ainvoke({"messages": [{"role": "user", "content": goal}]}, config)
+    await graph.compile().ainvoke(MessagesState(messages=[HumanMessage(goal)]), config)
 
 
 async def handoffs(goal: str) -> None:
