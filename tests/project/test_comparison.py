@@ -11,8 +11,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PROGRAMS = (
     "examples/article.py",
+    "benchmarks/peers/article_langgraph_functional.py",
     "benchmarks/peers/article_langgraph.py",
     "benchmarks/peers/article_dbos.py",
+    "benchmarks/peers/article_temporal.py",
 )
 
 
