@@ -65,6 +65,7 @@ async def ask_model(work: AgentWork, task: str, data: JsonValue, answer_type: ty
         instructions=f"{task}\n\n{_DATA_ONLY}",
         tools=(),
         form=AnswerForm.PATCH,
+        notes=False,
         schema=answer_schema(writes=(), output=answer_type.model_json_schema()),
     )
     answer = await model.run(model_work)

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from baton.agents.definitions import AgentDefinition as AgentDefinition
     from baton.agents.definitions import defined_stage as defined_stage
     from baton.agents.definitions import read_agent_file as read_agent_file
+    from baton.agents.langchain_watch import notes_tools as notes_tools
     from baton.agents.langchain_watch import read_artifact as read_artifact
     from baton.agents.langgraph import LangGraphAgent as LangGraphAgent
     from baton.agents.notes import Notes as Notes

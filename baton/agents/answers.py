@@ -1,4 +1,4 @@
-"""How an agent is asked to answer, and how its answer is read: a patch as JSON, or a report as Markdown.
+"""How an agent is asked to answer, and how its answer is read: a patch or a typed output as JSON, a report, a text.
 
 A model that may answer `null` for an unchanged field would clear the field, so the schema for models has no
 `null`: unchanged fields are left out, and `[]` empties a list.
@@ -13,9 +13,19 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from pydantic_core import to_jsonable_python
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+from pydantic_core import to_json, to_jsonable_python
 
-from baton.agents.notes import INSTRUCTIONS, Notes
+from baton.agents.notes import (
+    INSTRUCTIONS,
+    MEMBER_INSTRUCTIONS,
+    NOTE_MEMBERS,
+    PATCH_INSTRUCTIONS,
+    Notes,
+    notes_in,
+    split_notes,
+)
 from baton.agents.schema_embedding import inline_refs
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
@@ -24,6 +34,7 @@ from baton.core.store_schemas import SchemaGate
 from baton.errors import MalformedMessageError, PatchError
 from baton.report.rendering import FORMAT
 from baton.wire.json_values import Json, json_kind, loads_strict
+from baton.wire.text import describe_faults
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
@@ -50,11 +61,14 @@ class AnswerForm(StrEnum):
         REPORT: A handoff report in markdown.
         TEXT: A text, such as an article, and a closing block of notes (`Notes`). The text is the stage's output, and
             the notes change the baton.
+        TYPED: A value of a type, which is the stage's output: `{"output": …}`, with notes as further members. Name it
+            by its type: `answers=Facts`, or the `output_type` of the agent itself.
     """
 
     PATCH = "patch"
     REPORT = "report"
     TEXT = "text"
+    TYPED = "typed"
 
 
 @dataclass(frozen=True)
@@ -69,7 +83,7 @@ class AgentAnswer:
         said: Texts of the model beside the answer, for the session; empty if they are recorded already.
         turns: Turns of the conversation that the next stages read verbatim; usually none.
         claimed: Whether the output is recorded as a claim of the model; False for technical outputs.
-        notes: What the agent noted beside a text; None if it left no reasons.
+        notes: What the agent noted beside its answer; None if it left no reasons.
 
     Example:
         >>> AgentAnswer(patch={"current_state": ["Tests pass"]}, output={"passed": 12}).output
@@ -90,8 +104,10 @@ def answer_schema(
     baton_type: type[Baton] = Baton,
     writes: Iterable[str] | None = None,
     output: Mapping[str, Any] | None = None,
+    *,
+    notes: bool = False,
 ) -> dict[str, Any]:
-    """Return the JSON Schema of an answer: a `baton_patch`, and an `output` if the stage has one."""
+    """Return the JSON Schema of an answer: a `baton_patch`, an `output` if the stage has one, and what it rejected."""
     fields = baton_type.model_fields
     writable = (fields.keys() - {"goal"} if writes is None else frozenset(writes)) - {"artifacts"}
     baton_schema = baton_type.model_json_schema() if writable - _MEMBERS.keys() else {}
@@ -113,9 +129,49 @@ def answer_schema(
     if output is not None:
         schema["properties"]["output"] = inline_refs(output)
         schema["required"].append("output")
+    if notes:
+        schema["properties"] |= {key: NOTE_MEMBERS[key] for key in ("rejected", "thought")}
     if definitions := baton_schema.get("$defs"):
         return inline_refs({**schema, "$defs": definitions})
     return schema
+
+
+def type_adapter(kind: Any) -> TypeAdapter[Any]:
+    """Return the adapter of a type of outputs.
+
+    Raises:
+        TypeError: Pydantic cannot validate or describe it.
+    """
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(kind)
+        adapter.json_schema()
+    except (PydanticUserError, NameError) as error:
+        raise TypeError(f"answers={kind!r}: expected an AnswerForm, or a type such as a pydantic model") from error
+    return adapter
+
+
+def typed_schema(kind: TypeAdapter[Any], *, notes: bool) -> dict[str, Any]:
+    """Return the JSON Schema of an answer with an `output` of a type, and notes beside it."""
+    return {
+        "type": "object",
+        "properties": {"output": inline_refs(kind.json_schema()), **(NOTE_MEMBERS if notes else {})},
+        "required": ["output"],
+        "additionalProperties": False,
+    }
+
+
+def typed_output(kind: TypeAdapter[Any], value: Json) -> Json:
+    """Return an output as its type writes it.
+
+    Raises:
+        PatchError: It does not fit the type.
+    """
+    try:
+        output = kind.validate_json(to_json(value))
+    except ValidationError as error:
+        raise PatchError([f"the output does not fit its type: {describe_faults(error, 'output')}"]) from None
+    written: Json = kind.dump_python(output, mode="json", by_alias=True, round_trip=True)
+    return written
 
 
 def answer_instructions(form: AnswerForm, schema: Mapping[str, Any] | None = None, *, notes: bool = False) -> str:
@@ -125,21 +181,77 @@ def answer_instructions(form: AnswerForm, schema: Mapping[str, Any] | None = Non
     if form is AnswerForm.TEXT:
         text = "Do your part of the task. Then answer with the text that it asks for, whole, and nothing else."
         return f"{text}\n{INSTRUCTIONS}" if notes else text
+    if form is AnswerForm.TYPED:
+        text = "Do your part of the task. Then answer with one JSON object and nothing else; its member `output` is the"
+        fits = "." if schema is None else f", which fits this JSON Schema:\n{_fenced(schema['properties']['output'])}"
+        return f"{text} result{fits}\n{MEMBER_INSTRUCTIONS}" if notes else f"{text} result{fits}"
     text = (
         "Do your part of the task. Then answer with one JSON object and nothing else. Its member `baton_patch` has "
         "only the fields you changed; `decision_log` has only your new decisions, each with its reason."
     )
+    if notes:
+        text += f" {PATCH_INSTRUCTIONS}"
     if schema is not None:
-        text += f" The object fits this JSON Schema:\n```json\n{json.dumps(schema, ensure_ascii=False)}\n```"
+        text += f" The object fits this JSON Schema:\n{_fenced(schema)}"
     return text
 
 
+def _fenced(schema: Mapping[str, Any]) -> str:
+    return f"```json\n{json.dumps(schema, ensure_ascii=False)}\n```"
+
+
+def read_form(
+    answer: Any,
+    form: AnswerForm,
+    schema: Mapping[str, Any] | None = None,
+    kind: TypeAdapter[Any] | None = None,
+    *,
+    notes: bool = False,
+) -> AgentAnswer:
+    """Parse the last text of an agent, or the object that it returned, in the form that it was asked for.
+
+    Args:
+        answer: The text or object.
+        form: The form.
+        schema: The schema of a patch, which is checked.
+        kind: The type of a typed output; None if the agent's framework has checked it.
+        notes: Whether notes are taken from a text.
+
+    Raises:
+        PatchError: The answer does not have this form.
+    """
+    if isinstance(answer, str) and (form is not AnswerForm.TYPED or kind is not None):
+        _, answer = split_thinking(answer)
+    if form is AnswerForm.REPORT and isinstance(answer, str):
+        return AgentAnswer(report=answer)
+    if form is AnswerForm.TEXT:
+        text, noted = split_notes(answer) if notes and isinstance(answer, str) else (answer, None)
+        if not isinstance(text, str) or not text.strip():
+            raise PatchError(["the answer is not a text; answer with the text that was asked for"])
+        return AgentAnswer(output=text.lstrip("\r\n"), notes=noted)  # frameworks leave the blank line of a thought
+    if form is AnswerForm.TYPED:
+        return AgentAnswer(output=answer) if kind is None else _read_typed(answer, kind)
+    return read_answer(answer, schema)
+
+
+def _read_typed(answer: str | Mapping[str, Any], kind: TypeAdapter[Any]) -> AgentAnswer:
+    """Parse an answer of the form `{"output": …, "decided": […], …}`; unusable notes are left out."""
+    expected = 'answer with {"output": …} and nothing else'
+    value: Any = _load_answer(answer, expected) if isinstance(answer, str) else to_json_value(answer, "the answer")
+    if not isinstance(value, Mapping) or "output" not in value:
+        problem = "has no member 'output'" if isinstance(value, Mapping) else f"is {json_kind(value)}"
+        raise PatchError([f"the answer {problem}; {expected}"])
+    typed_output(kind, value["output"])
+    return AgentAnswer(output=value["output"], notes=notes_in(value))
+
+
 def read_answer(answer: str | Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> AgentAnswer:
-    """Parse an answer of the form `{"baton_patch": …, "output": …}`."""
+    """Parse an answer of the form `{"baton_patch": …, "output": …}`; unusable notes beside it are left out."""
     expected = 'answer with {"baton_patch": {…}} and nothing else'
-    value: Any = _load_answer(answer) if isinstance(answer, str) else to_json_value(answer, "the answer")
+    value: Any = _load_answer(answer, expected) if isinstance(answer, str) else to_json_value(answer, "the answer")
     if not isinstance(value, Mapping):
         raise PatchError([f"the answer is not a JSON object, but {json_kind(value)}; {expected}"])
+    noted, value = notes_in(value), {key: member for key, member in value.items() if key not in NOTE_MEMBERS}
     findings = [f"the answer has a member {name!r}; {expected}" for name in value.keys() - {"baton_patch", "output"}]
     patch = value.get("baton_patch")
     if not isinstance(patch, Mapping):
@@ -147,10 +259,10 @@ def read_answer(answer: str | Mapping[str, Any], schema: Mapping[str, Any] | Non
         findings.append(f"the answer has {problem}; {expected}")
         raise PatchError(sorted(findings))
     if not findings and schema is not None:
-        findings = [f"the answer does not fit its schema: {error.text}" for error in _gate(schema)(dict(value))]
+        findings = [f"the answer does not fit its schema: {error.text}" for error in _gate(schema)(value)]
     if findings:
         raise PatchError(shorten_findings(sorted(findings)))
-    return AgentAnswer(patch=dict(patch), output=value.get("output"))
+    return AgentAnswer(patch=dict(patch), output=value.get("output"), notes=noted)
 
 
 def split_thinking(text: str) -> tuple[str, str]:
@@ -191,7 +303,7 @@ def cached_by_identity(make: Callable[[KeyT], ValueT]) -> Callable[[KeyT], Value
 _gate = cached_by_identity(SchemaGate)
 
 
-def _load_answer(text: str) -> Any:
+def _load_answer(text: str, expected: str) -> Any:
     """Parse a JSON text, which may be inside a code fence."""
     if not text.lstrip().startswith("{"):
         text = text.rpartition("</think>")[2]  # of a template that begins in mid-thought
@@ -201,7 +313,7 @@ def _load_answer(text: str) -> Any:
         return loads_strict(text)
     except MalformedMessageError as error:
         problem = f"the answer is not a JSON object: {_explain_error(text, str(error))}"
-        raise PatchError([f'{problem}; answer with {{"baton_patch": {{…}}}} and nothing else']) from None
+        raise PatchError([f"{problem}; {expected}"]) from None
 
 
 def _explain_error(text: str, error: str) -> str:

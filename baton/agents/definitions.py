@@ -179,7 +179,7 @@ def defined_stage(
         name=definition.name,
         instructions=definition.instructions,
         tools=[tool for tool in build_tools(tools) if allowed is None or _is_allowed(tool.name, allowed)],
-        answers=AnswerForm.REPORT if definition.reports else AnswerForm.PATCH,
+        answers=AnswerForm.REPORT if definition.reports else None,
         **terms,
     )
 

@@ -14,15 +14,18 @@ from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.tools import StructuredTool
 from langchain_core.tracers.context import register_configure_hook
 from langgraph.types import Command
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from baton.agents.billing import UsageMeter
-from baton.agents.port import AgentWork, record_text
-from baton.agents.tools import CallIds
+from baton.agents.notes import Notes, note_tools
+from baton.agents.port import AgentWork
+from baton.agents.results import record_text
+from baton.agents.tools import AgentTool, CallIds
 from baton.contract.records import ToolDeniedError
 from baton.errors import AgentError
 from baton.pipelines.prompt import MAX_READ, READ_ARTIFACT
 from baton.wire.money import Price, Usage
+from baton.wire.text import describe_faults
 
 _active_callback: ContextVar[Optional["GuardCallback"]] = ContextVar("baton_active_callback", default=None)
 # A hook instead of a callback of the run, because nodes may call models and tools with callbacks of their own.
@@ -49,6 +52,7 @@ class GuardCallback(BaseCallbackHandler):
         self._prompts: dict[UUID, list[Any]] = {}
         self._streaming: set[UUID] = set()
         self._reader = next((tool for tool in work.tools if tool.name == READ_ARTIFACT), None)
+        self._note_tools = {tool.name: tool for tool in note_tools(work.noted)} if work.notes else {}
         self._error: AgentError | ToolDeniedError | None = None
         self._closed = False
         self._texts: list[str] = []
@@ -176,7 +180,8 @@ class GuardCallback(BaseCallbackHandler):
         self._parents[run_id] = parent_run_id
         name = str((serialized or {}).get("name") or kwargs.get("name") or "unnamed")
         arguments = {key: repr(value) for key, value in (inputs or {"input": input_str}).items()}
-        self._run_in_loop(self._record_call, run_id, name, arguments)
+        if _NOTES not in (kwargs.get("tags") or ()):
+            self._run_in_loop(self._record_call, run_id, name, arguments)
         self._tool_names[run_id] = name
         self._work.context.stream.tool_called(name, inputs or input_str)
 
@@ -201,6 +206,20 @@ class GuardCallback(BaseCallbackHandler):
         if threading.get_ident() == self._thread:
             raise RuntimeError(f"await the tool {READ_ARTIFACT!r}: this node runs in the event loop")
         return asyncio.run_coroutine_threadsafe(self.read(arguments), self._loop).result()
+
+    async def note(self, name: str, text: str) -> str:
+        """Do what a tool for notes does."""
+        tool = self._note_tools.get(name)
+        try:
+            return "not noted: this stage takes no notes" if tool is None else str(await tool.call({"text": text}))
+        except ValidationError as error:
+            return f"not noted: {describe_faults(error)}"
+
+    def note_in_thread(self, name: str, text: str) -> str:
+        """Do the same for a node that runs in a thread."""
+        if threading.get_ident() == self._thread:
+            raise RuntimeError(f"await the tool {name!r}: this node runs in the event loop")
+        return asyncio.run_coroutine_threadsafe(self.note(name, text), self._loop).result()
 
     def _count_request(self, parent: UUID | None) -> None:
         self._check_running()
@@ -269,12 +288,32 @@ async def _aread(id: str, offset: int = 0, limit: int = MAX_READ) -> Any:
 def _active_run() -> GuardCallback:
     callback = _active_callback.get()
     if callback is None:
-        raise RuntimeError(f"the tool {READ_ARTIFACT!r} reads only in a stage of `LangGraphAgent`")
+        raise RuntimeError("the tools of Baton work only in a stage of `LangGraphAgent`")
     return callback
 
 
 read_artifact = StructuredTool.from_function(_read, coroutine=_aread, name=READ_ARTIFACT)
 """A tool for nodes of a graph that reads what the prompt names; declare it by `uses=["read_artifact"]`."""
+
+
+def _langchain_note(tool: AgentTool) -> StructuredTool:
+    """Return a tool for notes as one of LangChain."""
+
+    def note(text: str) -> str:
+        return _active_run().note_in_thread(tool.name, text)
+
+    async def anote(text: str) -> str:
+        return await _active_run().note(tool.name, text)
+
+    return StructuredTool.from_function(
+        note, coroutine=anote, name=tool.name, description=tool.description, tags=[_NOTES]
+    )
+
+
+_NOTES = "baton.notes"
+"""The tag of the tools for notes, which no contract limits."""
+notes_tools = [_langchain_note(tool) for tool in note_tools(Notes())]
+"""Tools for nodes of a graph that has tools anyway: `note_decision`, `open_question`, `consider`, `reject`."""
 
 
 def _read_usage(response: LLMResult) -> tuple[str, Usage | None]:

@@ -8,6 +8,7 @@ requests are counted and charged, and a forbidden tool does not run.
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -26,7 +27,7 @@ with needs_extra("langgraph", __name__):
 from pydantic import BaseModel, JsonValue
 from pydantic_core import to_jsonable_python
 
-from baton.agents.answers import AgentAnswer
+from baton.agents.answers import AgentAnswer, AnswerForm
 from baton.agents.billing import time_limit
 from baton.agents.failures import NO_USABLE_FORM, finish_error, is_parse_error, provider_error, unreadable_error
 from baton.agents.langchain_watch import GuardCallback
@@ -182,9 +183,10 @@ class LangGraphAgent:
         values = baton.to_json_object()
         if self._into is None:
             return {name: values.get(name, []) for name in fields}
+        prompt = partial(work.user_turn, with_schema=work.form is AnswerForm.TYPED)  # no adapter tells its models
         special: dict[str, Callable[[], Any]] = {
-            PROMPT: work.user_turn,
-            MESSAGES: lambda: [{"role": "user", "content": work.user_turn()}],
+            PROMPT: prompt,
+            MESSAGES: lambda: [{"role": "user", "content": prompt()}],
             PARAMS: lambda: work.context.params,
         }
         state: dict[str, Any] = {}

@@ -77,14 +77,12 @@ class OpenAIAgent:
             passes as whole.
         answer: How the model is told the stage's schema: by the provider's structured output, or in the prompt, for
             servers without structured output.
-        of_output: Makes the answer from the agent's own output; it keeps the agent's `output_type`.
+        of_output: Makes the answer from the agent's own output; it keeps the agent's `output_type`. Without it that
+            output is the stage's, unless the stage says what the agent answers with.
         price: The model's price, if the public price list does not know it.
         mcp_tools: The tools of its MCP servers that it may use; others are not offered.
         context: The context of the agent's own tools.
         stream: Stream the model's answers to clients that follow the run, like `p.stage(…, stream=True)`.
-
-    Raises:
-        ValueError: The agent has an `output_type`, but no `of_output`.
     """
 
     def __init__(
@@ -99,11 +97,6 @@ class OpenAIAgent:
         context: Any = None,
         stream: bool = False,
     ) -> None:
-        if agent.output_type is not None and of_output is None:
-            raise ValueError(
-                f"the agent {agent.name!r} has an output_type; pass of_output to make an answer from its output, or "
-                "remove the type and it answers with a patch"
-            )
         self._graph = AgentGraph(agent)
         self._provider = provider
         self._native = answer == "native"
@@ -124,6 +117,11 @@ class OpenAIAgent:
         return self._graph.tool_names | self._mcp_tools
 
     @property
+    def own_output(self) -> bool:
+        """Whether the agent has an `output_type`, or its output is made into an answer."""
+        return self._of_output is not None or self._graph.first.output_type not in (None, str)
+
+    @property
     def window(self) -> int | None:
         """The size of the model's context window in tokens, if the price list knows it."""
         model = self._graph.first.model
@@ -138,10 +136,10 @@ class OpenAIAgent:
             ToolDeniedError: An agent called a forbidden tool.
         """
         refuse_nested_agents(work.context, self.name, self._graph.functions)
-        custom = self._of_output is not None
-        structured = self._native and not custom and work.schema is not None
-        turn = partial(work.user_turn, with_schema=not structured and not custom)
-        output = _own_output_type if custom else AnswerSchema(work) if structured else None
+        keeps_type = self._of_output is not None or work.own_output
+        structured = self._native and not keeps_type and work.schema is not None
+        turn = partial(work.user_turn, with_schema=not structured and not keeps_type)
+        output = _own_output_type if keeps_type else AnswerSchema(work) if structured else None
         copies = GuardedCopies(self._graph, work, output, self._mcp_tools)
         hooks = RecordingHooks(work, self.name, copies, self._price)
         try:
@@ -162,7 +160,9 @@ class OpenAIAgent:
         if self._of_output is not None:
             return self._of_output(result.final_output)
         answer = result.final_output
-        return answer if isinstance(answer, AgentAnswer) else work.read(str(answer))
+        if isinstance(answer, AgentAnswer):
+            return answer
+        return AgentAnswer(output=answer) if work.own_output else work.read(str(answer))
 
     async def _run(
         self, agent: Agent[Any], work: AgentWork, turn: str, hooks: RecordingHooks, config: RunConfig

@@ -48,7 +48,8 @@ from pydantic import ValidationError
 from baton.agents.billing import UsageMeter
 from baton.agents.failures import finish_error
 from baton.agents.openai_agents_wire import AnswerWatch
-from baton.agents.port import HANDOFF_HEADER, AgentWork, record_text
+from baton.agents.port import HANDOFF_HEADER, AgentWork
+from baton.agents.results import record_text
 from baton.agents.tools import AgentTool, render_result, wire_name
 from baton.contract.compiler import compile_contract
 from baton.contract.draft import ContractRequest, render_contract

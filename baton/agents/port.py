@@ -9,12 +9,12 @@ import json
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Literal, Protocol, Unpack, runtime_checkable
 
-from pydantic import validate_call
+from pydantic import TypeAdapter, validate_call
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
@@ -23,22 +23,23 @@ from baton.agents.answers import (
     AnswerForm,
     answer_instructions,
     answer_schema,
-    read_answer,
-    split_thinking,
+    read_form,
     to_json_value,
+    type_adapter,
+    typed_output,
+    typed_schema,
 )
 from baton.agents.failures import unreachable_kind
 from baton.agents.nested import refuse_nested_agents
-from baton.agents.notes import OPENING, Notes, split_notes
+from baton.agents.notes import OPENING, Notes, note_tools
+from baton.agents.results import stage_result
 from baton.agents.tools import AgentTool, build_tools, wire_name
 from baton.codec.failures import causes, leaf_errors, text_of
-from baton.contract.activity import SessionLog
 from baton.contract.records import OutputSchemaRef
 from baton.contract.registry import OutputSchemas, tool_key, tool_keys
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
 from baton.core.messages import StageResult
-from baton.core.patching import without_echo
 from baton.core.stages import AGENT_DECISIONS, DEFAULT_WINDOW, Retries, StageSpec
 from baton.errors import AgentError, PatchError
 from baton.pipelines.activity_context import StageContext
@@ -86,15 +87,17 @@ class AgentWork:
         prompt: Contract, baton and inputs inside the data fence, for the user turn, never for the system prompt.
         instructions: The stage author's instructions, for the system prompt.
         tools: The tools that the contract allows, checked and recorded at every call; also `read_artifact` if the
-            contract or the baton names something to read.
-        form: Whether the agent answers with a patch, a report or a text.
-        schema: The JSON Schema of the answer; None for a report or a text.
+            contract or the baton names something to read, and the tools for notes if the agent has tools anyway.
+        form: Whether the agent answers with a patch, a report, a text or a typed output.
+        schema: The JSON Schema of the answer; None for a report, a text, or an output of the agent's own type.
         limits: The limits of the run.
         withheld: Tools of the stage that the contract forbids; the agent does not see them.
         context: The stage's context, for framework features: `context.tools` guards tools that the framework calls
             itself, `context.session` records events.
         readable: The ids that the agent may read beside the prompt, with `context.readable_text`.
-        notes: Whether a text answer is asked to close with notes, and its notes are taken from it.
+        notes: Whether the answer is asked for notes, and they are taken from it.
+        answer_type: The type of a typed output, unless it is the agent's own.
+        noted: What the agent noted by tools so far.
     """
 
     prompt: str
@@ -107,6 +110,13 @@ class AgentWork:
     context: StageContext[Any]
     readable: frozenset[str] = frozenset()
     notes: bool = False
+    answer_type: TypeAdapter[Any] | None = None
+    noted: Notes = field(default_factory=Notes)
+
+    @property
+    def own_output(self) -> bool:
+        """Whether the agent's framework asks for an output of the agent's own type."""
+        return self.form is AnswerForm.TYPED and self.answer_type is None
 
     @property
     def handoff_id(self) -> str:
@@ -124,6 +134,8 @@ class AgentWork:
         Args:
             with_schema: Include the answer's schema, for an agent that does not get it otherwise.
         """
+        if self.own_output:
+            return f"{self.prompt}\nDo your part of the task.\n"
         asked = answer_instructions(self.form, self.schema if with_schema else None, notes=self.notes)
         return f"{self.prompt}\n{asked}"
 
@@ -152,16 +164,7 @@ class AgentWork:
         Raises:
             PatchError: The answer does not have the requested form; the agent gets the findings.
         """
-        if isinstance(answer, str):
-            _, answer = split_thinking(answer)
-        if self.form is AnswerForm.REPORT and isinstance(answer, str):
-            return AgentAnswer(report=answer)
-        if self.form is AnswerForm.TEXT:
-            text, notes = split_notes(answer) if self.notes and isinstance(answer, str) else (answer, None)
-            if not isinstance(text, str) or not text.strip():
-                raise PatchError(["the answer is not a text; answer with the text that was asked for"])
-            return AgentAnswer(output=text.lstrip("\r\n"), notes=notes)  # frameworks leave the blank line of a thought
-        return read_answer(answer, self.schema)
+        return read_form(answer, self.form, self.schema, self.answer_type, notes=self.notes)
 
 
 class Agent(Protocol):
@@ -226,13 +229,23 @@ class ReadsArtifacts(Protocol):
         ...
 
 
+@runtime_checkable
+class HasOwnOutput(Protocol):
+    """An agent whose framework may ask for an output of the agent's own type."""
+
+    @property
+    def own_output(self) -> bool:
+        """Whether the agent has such a type; it is kept unless the stage says what the agent answers with."""
+        ...
+
+
 def agent_stage(
     agent: Agent,
     *,
     name: str | None = None,
     instructions: str = "",
     tools: Iterable[Callable[..., Any] | AgentTool] = (),
-    answers: AnswerForm = AnswerForm.PATCH,
+    answers: AnswerForm | type[Any] | None = None,
     baton_type: type[Baton] = Baton,
     limits: AgentLimits | None = None,
     shows_params: bool = False,
@@ -247,12 +260,13 @@ def agent_stage(
         instructions: The stage author's instructions. They become the system prompt, so they must not contain text of
             other agents or users.
         tools: Functions that the agent may call if its contract allows them.
-        answers: Whether the agent answers with a patch, a handoff report, or a text as the stage's output.
+        answers: Whether the agent answers with a patch, a handoff report, or a text as the stage's output; or the type
+            of the output, such as a pydantic model. By default the agent's own `output_type`, otherwise a patch.
         baton_type: The pipeline's baton type.
         limits: The limits of one run.
         shows_params: Whether the prompt contains the pipeline's parameters.
-        notes: Whether a text closes with notes (`Notes`), which become the patch. Where they are missing, the history
-            says "left no reasons"; with `"required"` the agent is asked again.
+        notes: Whether answers carry notes (`Notes`), which become the patch. Where a text or a typed output has none,
+            the history says "left no reasons"; with `"required"` the agent is asked again.
         **terms: Options of the stage: `reads`, `writes`, `timeout`, `retries`, `output`, `window`, … By default there
             are up to seven attempts, which covers half an hour of provider overload or rate limits, and `window` is
             that of the agent's model if known.
@@ -261,8 +275,10 @@ def agent_stage(
         The stage, for `Pipeline.stage` and a worker's activities; tests call it with `StageContext.for_test`.
 
     Raises:
-        ValueError: Two tools have the same name for a model, or an option names an unknown field of the baton.
-        TypeError: `agent` is not an agent, for example a framework's agent without its adapter.
+        ValueError: Two tools have the same name for a model, an option names an unknown field of the baton, or notes
+            are required that the answer has no room for.
+        TypeError: `agent` is not an agent, for example a framework's agent without its adapter, or `answers` is
+            neither a form nor a type that pydantic can describe.
 
     Example:
         >>> class Fixed:
@@ -277,14 +293,18 @@ def agent_stage(
     framework_tools = agent.tool_names if isinstance(agent, BringsTools) else frozenset[str]()
     _check_tool_names(own_tools, framework_tools, agent.name)
     writes = terms.get("writes")
-    if answers is not AnswerForm.TEXT or (writes is not None and not writes):
+    form, kind = resolve_answers(answers, agent)
+    if form is AnswerForm.REPORT or (writes is not None and not writes):
         notes = False
+    if notes == "required" and form is AnswerForm.TYPED and kind is None and not (own_tools or framework_tools):
+        raise ValueError("notes='required': the agent's own output_type has no room for notes; name it by `answers`")
     runner = _AgentRunner(
         agent,
         instructions,
         own_tools,
         framework_tools,
-        answers,
+        form,
+        kind,
         limits or AgentLimits(),
         shows_params,
         None if "window" in terms else agent,
@@ -293,10 +313,13 @@ def agent_stage(
 
     @lru_cache(maxsize=1)  # a worker has one registry of schemas
     def build_schema(schemas: OutputSchemas | None) -> dict[str, Any]:
-        return _answer_schema(schemas, result.spec, baton_type)
+        if kind is not None:
+            return typed_schema(kind, notes=bool(notes))
+        return _patch_schema(schemas, result.spec, baton_type, notes=bool(notes))
 
     async def run(context: StageContext[Any]) -> StageResult:
-        schema = build_schema(context.parts.schemas) if answers is AnswerForm.PATCH else None
+        has_schema = form is AnswerForm.PATCH or kind is not None
+        schema = build_schema(context.parts.schemas) if has_schema else None
         return await runner.run(context, result.spec, schema)
 
     run.__annotations__["context"] = StageContext[baton_type]  # type: ignore[valid-type]
@@ -313,6 +336,18 @@ def _set_defaults(terms: AgentTerms, agent: Agent) -> None:
     terms.setdefault("stream", getattr(agent, "stream", False) is True)
 
 
+def resolve_answers(answers: AnswerForm | type[Any] | None, agent: Agent) -> tuple[AnswerForm, TypeAdapter[Any] | None]:
+    """Return the form of an agent's answers and the type of their output, unless it is the agent's own."""
+    has_type = isinstance(agent, HasOwnOutput) and agent.own_output
+    if answers is None:
+        return AnswerForm.TYPED if has_type else AnswerForm.PATCH, None
+    if not isinstance(answers, AnswerForm):
+        return AnswerForm.TYPED, type_adapter(answers)
+    if answers is AnswerForm.TYPED and not has_type:
+        raise ValueError(f"agent {agent.name!r} has no output_type; pass the type itself: answers=Facts")
+    return answers, None
+
+
 @dataclass(frozen=True)
 class _AgentRunner:
     """Runs an agent as a stage; see `agent_stage` for the attributes.
@@ -325,7 +360,8 @@ class _AgentRunner:
     instructions: str
     own_tools: tuple[AgentTool, ...]
     framework_tools: frozenset[str]
-    answers: AnswerForm
+    form: AnswerForm
+    kind: TypeAdapter[Any] | None
     limits: AgentLimits
     shows_params: bool
     window_agent: Agent | None
@@ -341,15 +377,15 @@ class _AgentRunner:
         try:
             work = await self._prepare_work(context, spec, schema)
             answer = normalize_answer(await _run_agent(self.agent, work), work, self.agent.name)
-            if self.notes == "required" and answer.notes is None:
+            if self.notes == "required" and not work.noted.joined(answer.notes):
                 work.charge(answer.spend)
-                raise PatchError([f"the answer has no notes; close it with a block that begins with {OPENING}"])
+                raise PatchError(["the answer has no notes; add them in the form that you were asked for"])
         except AgentError as error:
             if error.waits:
                 _log.warning("stage %r waits: %s", spec.name, text_of(error))
             # The exception chain would carry the provider's own text into the history.
             raise _application_error(error, context, spec.retries) from None
-        return _stage_result(answer, work, spec.writes)
+        return stage_result(answer, context, form=work.form, notes=work.notes, noted=work.noted, writes=spec.writes)
 
     async def _prepare_work(
         self, context: StageContext[Any], spec: StageSpec, schema: dict[str, Any] | None
@@ -360,9 +396,15 @@ class _AgentRunner:
         reads = _find_read_mode(context, self.agent, self.tool_names)
         if reads == "tool":
             tools = (*tools, _read_tool(context))
-        other_texts = [self.instructions, answer_instructions(self.answers, schema, notes=bool(self.notes))]
-        if self.notes:
+        noted = Notes()
+        if self.notes and any(map(context.tools.allows, self.tool_names)):  # only beside other tools
+            taken = tool_keys(self.tool_names) | tool_keys(context.forbidden_tools)
+            tools = (*tools, *(tool for tool in note_tools(noted) if tool_key(tool.name) not in taken))
+        other_texts = [self.instructions, answer_instructions(self.form, schema, notes=bool(self.notes))]
+        if self.notes and self.form is AnswerForm.TEXT:
             context.stream.hide_block(OPENING)
+        elif self.notes:
+            context.stream.hide_object()
         other_texts += [json.dumps([tool.description, dict(tool.parameters)]) for tool in tools]
         prompt = await context.prompt_with_inputs(
             params=self.shows_params,
@@ -374,13 +416,15 @@ class _AgentRunner:
             prompt=prompt,
             instructions=self.instructions,
             tools=tools,
-            form=self.answers,
+            form=self.form,
             schema=schema,
             limits=_complete_limits(self.limits, spec),
             withheld=frozenset(name for name in spec.tools if not context.tools.allows(name)),
             readable=frozenset(() if reads is None else context.readable()),
             context=context,
             notes=bool(self.notes),
+            answer_type=self.kind,
+            noted=noted,
         )
 
 
@@ -458,9 +502,11 @@ def _check_tool_names(own_tools: Iterable[AgentTool], framework_tools: Iterable[
             )
 
 
-def _answer_schema(schemas: OutputSchemas | None, spec: StageSpec, baton_type: type[Baton]) -> dict[str, Any]:
+def _patch_schema(
+    schemas: OutputSchemas | None, spec: StageSpec, baton_type: type[Baton], *, notes: bool
+) -> dict[str, Any]:
     output = None if spec.output is None or schemas is None else schemas.find(OutputSchemaRef.parse(spec.output))
-    return answer_schema(baton_type, spec.writes, output)
+    return answer_schema(baton_type, spec.writes, output, notes=notes)
 
 
 def _complete_limits(limits: AgentLimits, spec: StageSpec) -> AgentLimits:
@@ -480,60 +526,13 @@ def normalize_answer(answer: Any, work: AgentWork, agent: str) -> AgentAnswer:
     try:
         if not isinstance(patch, BatonPatch):
             patch = to_json_value(dict(patch or {}), "baton_patch")
-        return replace(answer, patch=patch, output=to_json_value(answer.output, "output"))
+        output = to_json_value(answer.output, "output")
+        if work.answer_type is not None and answer.claimed:
+            output = typed_output(work.answer_type, output)
+        return replace(answer, patch=patch, output=output)
     except PatchError:
         work.charge(answer.spend)
         raise
-
-
-def record_text(session: SessionLog, text: str) -> None:
-    """Record what a model said beside its answer, and what it thought."""
-    thought, said = split_thinking(text)
-    if thought:
-        session.internal_note(thought)
-    if said.strip():
-        session.model_response(said)
-
-
-def _stage_result(answer: AgentAnswer, work: AgentWork, writes: frozenset[str] | None) -> StageResult:
-    """Record what the agent said, and return its answer as the stage's result."""
-    context = work.context
-    for text in answer.said:
-        record_text(context.session, text)
-    if answer.notes is not None:
-        context.session.keep_talk()
-    if answer.output is not None and answer.claimed and context.contract is not None:  # a claim for later contracts
-        context.session.model_response(json.dumps(answer.output, ensure_ascii=False))
-    patch = answer.patch.to_json_object() if isinstance(answer.patch, BatonPatch) else dict(answer.patch or {})
-    warnings = []
-    if work.notes and not patch:
-        patch = _noted_patch(answer.notes, context, writes)
-        if answer.notes is None:
-            warnings.append("left no reasons")
-        elif left := answer.notes.count_left(context.baton):
-            warnings.append(f"current_state: the {left:,} oldest entries left the baton; the history has them")
-    return StageResult(
-        baton_patch=without_echo(context.baton.decision_log, patch),
-        output=answer.output,
-        report=answer.report,
-        spend=answer.spend,
-        turns=list(answer.turns),
-        warnings=warnings,
-    )
-
-
-def _noted_patch(notes: Notes | None, context: StageContext[Any], writes: frozenset[str] | None) -> dict[str, Json]:
-    """Return the patch of an agent's notes, and record them for the contracts of later stages."""
-    if notes is None:
-        return {}
-    if context.contract is not None:
-        for text in notes.decided:
-            context.session.decision(text)
-        for text in notes.rejected:
-            context.session.rejected_assumption(text)
-        for text in notes.thoughts:
-            context.session.brainstorm(text)
-    return notes.patch(context.baton, writes)
 
 
 def _application_error(error: AgentError, context: StageContext[Any], retries: Retries) -> ApplicationError:

@@ -38,6 +38,7 @@ from baton.agents.pydantic_ai_run import (
     RecordingCapability,
     functions_of,
     handoff_settings,
+    has_own_type,
     tool_names_of,
     translate_error,
 )
@@ -58,7 +59,8 @@ class PydanticAgent:
             environment; no message contains it.
         answer: How the model is told the stage's schema: by a tool (every provider), by the provider's structured
             output (`native`), or in the prompt. A stage that answers with a report has plain text.
-        of_output: Makes the answer from the agent's own output; it keeps the agent's `output_type`.
+        of_output: Makes the answer from the agent's own output; it keeps the agent's `output_type`. Without it that
+            output is the stage's, unless the stage says what the agent answers with.
         stream: Stream the model's answers, like `p.stage(…, stream=True)`: clients that follow the run see texts and
             tool calls, and heartbeats carry the progress.
         price: The model's price, if `genai-prices` does not know it.
@@ -94,6 +96,11 @@ class PydanticAgent:
         return tool_names_of(self.agent) | frozenset(self.uses)
 
     @property
+    def own_output(self) -> bool:
+        """Whether the agent has an `output_type`, or its output is made into an answer."""
+        return self.of_output is not None or has_own_type(self.agent)
+
+    @property
     def window(self) -> int | None:
         """The size of the model's context window in tokens, if the price list knows it."""
         model = self.agent.model
@@ -110,13 +117,12 @@ class PydanticAgent:
         """
         refuse_nested_agents(work.context, self.name, functions_of(self.agent))
         usage = RunUsage()
-        capability = RecordingCapability(
-            work, self.name, self.price, schema=self.of_output is None and work.schema is not None
-        )
+        keeps_type = self.of_output is not None or work.own_output
+        capability = RecordingCapability(work, self.name, self.price, schema=not keeps_type and work.schema is not None)
         try:
             result = await self.agent.run(
-                work.user_turn(with_schema=self.of_output is None and self.answer == "prompted"),
-                output_type=self._output_type(work),
+                work.user_turn(with_schema=not keeps_type and self.answer == "prompted"),
+                output_type=None if keeps_type else self._output_type(work),
                 instructions=work.instructions or None,
                 deps=self.deps,
                 model_settings=handoff_settings(work.handoff_id),
@@ -139,12 +145,8 @@ class PydanticAgent:
         return capability.read(result.output)
 
     def _output_type(self, work: AgentWork) -> Any:
-        """Return the type of the model's output; None keeps the agent's own type."""
-        if self.of_output is not None:
-            return None
-        if work.schema is None:
-            return str
-        return _OUTPUT_TYPES[self.answer](work.schema)
+        """Return the type of the model's output."""
+        return str if work.schema is None else _OUTPUT_TYPES[self.answer](work.schema)
 
     def _stream_handler(self, work: AgentWork) -> EventStreamHandler[Any]:
         """Return a handler that reports progress and passes the events to the agent's own handler."""

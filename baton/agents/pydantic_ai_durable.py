@@ -1,10 +1,12 @@
 """Fine-grained durable agents of Pydantic AI: each model request and each tool call is an activity."""
 
 import asyncio
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
 from contextvars import ContextVar
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, Unpack
 
 from baton.lazy import needs_extra
@@ -20,6 +22,7 @@ with needs_extra("agents", __name__):
     from pydantic_ai.toolsets import FunctionToolset
     from pydantic_ai.usage import RunUsage, UsageLimits
 
+from pydantic import ValidationError
 from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior
 from pydantic_core import PydanticSerializationError, to_json
 from temporalio import activity, workflow
@@ -27,19 +30,22 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from baton.agents.answers import AgentAnswer, read_answer
-from baton.agents.port import READ_TOOL, AgentLimits, AgentWork, agent_stage
+from baton.agents.answers import AgentAnswer, read_form, to_json_value, typed_output
+from baton.agents.notes import NOTE_TOOLS, Notes, note_tools
+from baton.agents.port import READ_TOOL, AgentLimits, AgentWork, agent_stage, resolve_answers
 from baton.agents.pydantic_ai_run import (
     OUTPUT_TOOL,
     check_finished,
     convert_usage,
     filter_native_tools,
     handoff_settings,
+    has_own_type,
     tool_names_of,
     translate_error,
     with_unique_calls,
 )
-from baton.agents.tools import CallIds
+from baton.agents.results import stage_result
+from baton.agents.tools import AgentTool, CallIds
 from baton.artifacts.activity import ArtifactAccess
 from baton.contract.activity import shorten_claim
 from baton.contract.records import ToolDeniedError
@@ -47,7 +53,6 @@ from baton.core.baton import Baton
 from baton.core.history import Spend
 from baton.core.inputs import decode_inputs, encode_inputs
 from baton.core.messages import StageResult
-from baton.core.patching import without_echo
 from baton.errors import AgentError, PatchError, StageFailedError
 from baton.pipelines.activity_context import StageContext, current_parts
 from baton.pipelines.activity_stage import AgentTerms, Stage, stage
@@ -55,14 +60,16 @@ from baton.pipelines.prompt import MAX_READ, READ_ARTIFACT, page_note, read_page
 from baton.pipelines.workflow import Pipeline
 from baton.wire.json_values import Json
 from baton.wire.money import Price, to_micro_usd, to_usd
+from baton.wire.text import describe_faults
 
 _MAX_RECORDED = 16_000  # characters of an answer or a result, which passes through the history to be recorded
 _READ_TIMEOUT = timedelta(minutes=1)
 
 _TOOLS, _WITHHELD = "tools", "withheld"
+_IN_WORKFLOW = {"temporal": False}  # otherwise the framework expects a tool when the agent is created
 
-_answer_schema: ContextVar[dict[str, Any] | None] = ContextVar("baton_durable_schema", default=None)
-"""The schema of the run's answer. Not in the run's metadata, which is repeated in each activity."""
+_read_answer: ContextVar[Callable[[Any], AgentAnswer] | None] = ContextVar("baton_durable_answer", default=None)
+"""Reads the run's answer, by its schema. Not in the run's metadata, which is repeated in each activity."""
 
 
 class DurableAgentsPlugin(PydanticAIPlugin):
@@ -109,7 +116,7 @@ class UnderContract(AbstractCapability[Any]):
         for call in response.tool_calls:
             if call.tool_name in metadata.get(_WITHHELD, ()):
                 raise ToolDeniedError(call.tool_name, metadata["handoff_id"], allowed=metadata[_TOOLS])
-        if _answer_schema.get() is not None:
+        if _read_answer.get() is not None:
             check_finished(response)
             parts = (part for message in request_context.messages for part in message.parts)
             ids = CallIds(part.tool_call_id for part in parts if isinstance(part, ToolCallPart))
@@ -118,10 +125,10 @@ class UnderContract(AbstractCapability[Any]):
 
     async def after_output_validate(self, ctx: RunContext[Any], *, output_context: Any, output: Any) -> Any:
         """Return an answer that does not fit the stage's schema to the model, in the same conversation."""
-        schema = _answer_schema.get()
-        if schema is not None and not ctx.partial_output:
+        read = _read_answer.get()
+        if read is not None and not ctx.partial_output:
             try:
-                read_answer(output, schema)
+                read(output)
             except PatchError as error:
                 raise ModelRetry("; ".join(error.findings)) from None
         return output
@@ -142,6 +149,9 @@ class DurableAgent:
         instructions: The stage author's instructions; they must not contain text from a handoff.
         limits: The limits of one run.
         price: The model's price, if the price list does not know it.
+        answers: The type of the output, as for `agent_stage`; by default the agent's own `output_type`, otherwise the
+            agent answers with a patch.
+        notes: Whether answers carry notes, as for `agent_stage`.
         **terms: Options of the stage that accepts the handoff; `writes` and `output` apply to the answer.
 
     Attributes:
@@ -183,6 +193,8 @@ class DurableAgent:
         instructions: str = "",
         limits: AgentLimits | None = None,
         price: Price | None = None,
+        answers: type[Any] | None = None,
+        notes: bool = True,
         **terms: Unpack[AgentTerms],
     ) -> None:
         capabilities: list[AbstractCapability[Any]] = []
@@ -195,15 +207,18 @@ class DurableAgent:
         self.name = name or agent.name
         self._instructions = instructions
         accept_terms: Any = {key: value for key, value in terms.items() if key != "output"}
-        self._accept_stage = agent_stage(_AcceptHandoff(self.name, agent), limits=limits, **accept_terms)
-        self._unrecorded = {OUTPUT_TOOL, READ_ARTIFACT} - tool_names_of(agent)
+        accepts = _AcceptHandoff(self.name, agent)
+        self._accept_stage = agent_stage(accepts, limits=limits, answers=answers, notes=notes, **accept_terms)
+        self._form, self._kind = resolve_answers(answers, accepts)
+        self._notes = notes
+        self._unrecorded = {OUTPUT_TOOL, READ_ARTIFACT, *NOTE_TOOLS} - tool_names_of(agent)
         self._price = price
         self._seconds = None if limits is None else limits.seconds
         answer_terms: Any = {
             key: value for key, value in terms.items() if key in ("writes", "output", "retries", "timeout")
         }
         # One attempt: a retry would be rejected again and charged again.
-        self._answer_stage = stage(name=f"{self.name}.answer", attempts=1, **answer_terms)(_record_answer)
+        self._answer_stage = stage(name=f"{self.name}.answer", attempts=1, **answer_terms)(self._make_recorder())
         self._failure_stage = stage(name=f"{self.name}.failed", writes=())(_record_failure)
 
     @property
@@ -238,11 +253,12 @@ class DurableAgent:
     async def _run_and_record(
         self, pipeline: Pipeline, accepted: dict[str, Any], inputs: Mapping[str, Any]
     ) -> StageResult:
-        usage = RunUsage()
+        usage, noted = RunUsage(), Notes()
         with capture_run_messages() as messages:
             try:
                 async with asyncio.timeout(self._seconds or None):
-                    result = await self._run_agent(accepted, usage, inputs)
+                    result = await self._run_agent(accepted, usage, inputs, noted)
+                answer = to_json_value(result.output, "the answer")
             except asyncio.CancelledError:
                 params = {"denied": None, **self._session(usage, messages)}
                 await asyncio.shield(self._record_failed_run(pipeline, params))  # charged even if cancelled again
@@ -253,18 +269,39 @@ class DurableAgent:
                     await self._record_failed_run(pipeline, params)
                 raise self._translate_error(error) from None
         return await pipeline.stage(
-            self._answer_stage, params={"answer": result.output, **self._session(usage, result.new_messages())}
+            self._answer_stage,
+            params={"answer": answer, "noted": vars(noted), **self._session(usage, result.new_messages())},
         )
 
+    def _make_recorder(self) -> Callable[[StageContext[Baton]], Coroutine[Any, Any, StageResult]]:
+        """Return the function of the stage that records an answer."""
+
+        async def record_answer(context: StageContext[Baton]) -> StageResult:
+            _charge_and_record(context)
+            params: Any = context.params
+            noted = Notes(**params["noted"])
+            answer = read_form(params["answer"], self._form, kind=self._kind)
+            if self._kind is not None:
+                answer = replace(answer, output=typed_output(self._kind, answer.output))
+            writes = self._answer_stage.spec.writes
+            return stage_result(answer, context, form=self._form, notes=self._notes, noted=noted, writes=writes)
+
+        return record_answer
+
     async def _run_agent(
-        self, accepted: dict[str, Any], usage: RunUsage, inputs: Mapping[str, Any]
+        self, accepted: dict[str, Any], usage: RunUsage, inputs: Mapping[str, Any], noted: Notes
     ) -> AgentRunResult[Any]:
-        _answer_schema.set(accepted["schema"])
+        schema = accepted["schema"]
+        _read_answer.set(partial(read_form, form=self._form, schema=schema, kind=self._kind))
+        answer_type: Any = ToolOutput(StructuredDict(schema, name="answer"), name=OUTPUT_TOOL) if schema else None
+        tools = [_workflow_tool(tool) for tool in note_tools(noted) if tool.name in accepted["note_tools"]]
+        if accepted["readable"]:
+            tools.append(self._read_tool(accepted, inputs))
         return await self.agent.run(
             accepted["prompt"],
-            output_type=ToolOutput(StructuredDict(accepted["schema"], name="answer"), name=OUTPUT_TOOL),
+            output_type=answer_type,
             instructions=self._instructions or None,
-            toolsets=[self._read_tool(accepted, inputs)] if accepted["readable"] else None,
+            toolsets=[FunctionToolset(tools)] if tools else None,
             model_settings=handoff_settings(accepted["handoff_id"]),
             usage=usage,
             usage_limits=UsageLimits(
@@ -275,7 +312,7 @@ class DurableAgent:
             metadata={name: accepted[name] for name in ("handoff_id", _TOOLS, _WITHHELD)},
         )
 
-    def _read_tool(self, accepted: Mapping[str, Any], inputs: Mapping[str, Any]) -> FunctionToolset[Any]:
+    def _read_tool(self, accepted: Mapping[str, Any], inputs: Mapping[str, Any]) -> Tool[Any]:
         """Return the tool that reads what the handoff names: inputs and the report here, anything else by its hash."""
         digests: Mapping[str, str | None] = accepted["readable"]
 
@@ -293,11 +330,7 @@ class DurableAgent:
                 retry_policy=RetryPolicy(maximum_attempts=self._accept_stage.spec.retries.attempts),
             )
 
-        in_workflow = {"temporal": False}  # otherwise the framework expects the tool when the agent is created
-        tool: Tool[Any] = Tool(
-            read, takes_ctx=False, name=READ_ARTIFACT, description=READ_TOOL.description, metadata=in_workflow
-        )
-        return FunctionToolset([tool])
+        return Tool(read, takes_ctx=False, name=READ_ARTIFACT, description=READ_TOOL.description, metadata=_IN_WORKFLOW)
 
     def _session(self, usage: RunUsage, messages: Sequence[ModelMessage]) -> dict[str, Any]:
         """Return a run's cost and session as parameters of the stages that record them."""
@@ -320,12 +353,25 @@ class DurableAgent:
             workflow.logger.warning("the cost of a failed run of agent %r was not recorded: %s", self.name, error)
 
 
+def _workflow_tool(tool: AgentTool) -> Tool[Any]:
+    """Return a tool that workflow code calls itself; arguments that do not fit are noted nowhere."""
+
+    async def call(text: str) -> str:
+        try:
+            return str(await tool.function(text=text))
+        except ValidationError as error:
+            raise ModelRetry(describe_faults(error)) from None
+
+    return Tool(call, takes_ctx=False, name=tool.name, description=tool.description, metadata=_IN_WORKFLOW)
+
+
 class _AcceptHandoff:
     """Accepts the handoff, and returns the prompt and the limits of the run."""
 
     def __init__(self, name: str, agent: Agent[Any, Any]) -> None:
         self.name = name
         self.tool_names = tool_names_of(agent)
+        self.own_output = has_own_type(agent)
 
     async def run(self, work: AgentWork) -> AgentAnswer:
         allows = work.context.tools.allows
@@ -337,6 +383,7 @@ class _AcceptHandoff:
             "schema": work.schema,
             _TOOLS: sorted(allowed),
             _WITHHELD: sorted(own_tools - allowed),
+            "note_tools": sorted(NOTE_TOOLS & {tool.name for tool in work.tools} - self.tool_names),
             "readable": readable if work.readable else {},
             "report": work.context.given.report if work.readable else "",
             "handoff_id": work.handoff_id,
@@ -353,16 +400,6 @@ async def _read_page(id: str, digest: str, offset: int, limit: int) -> dict[str,
     parts = current_parts()
     text = await ArtifactAccess(parts.artifacts, [], [], parts.counter).text_of(digest)
     return read_page(id, text, offset, limit)
-
-
-async def _record_answer(context: StageContext[Baton]) -> StageResult:
-    """Charge and record a run, and return its answer."""
-    _charge_and_record(context)
-    params: Any = context.params
-    answer = read_answer(params["answer"])
-    return StageResult(
-        baton_patch=without_echo(context.baton.decision_log, dict(answer.patch or {})), output=answer.output
-    )
 
 
 async def _record_failure(context: StageContext[Baton]) -> StageResult:

@@ -230,6 +230,11 @@ def tool_names_of(agent: Agent[Any, Any]) -> frozenset[str]:
     return own | frozenset(tool.unique_id for tool in native if isinstance(tool, AbstractNativeTool)) - _HARMLESS
 
 
+def has_own_type(agent: Agent[Any, Any]) -> bool:
+    """Return whether an agent has an `output_type`; a text is the framework's default."""
+    return agent.output_type is not str
+
+
 def functions_of(agent: Agent[Any, Any]) -> dict[str, Callable[..., Any]]:
     """Return an agent's own functions by the names of their tools."""
     toolsets = (toolset for toolset in agent.toolsets if isinstance(toolset, FunctionToolset))

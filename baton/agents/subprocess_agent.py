@@ -122,7 +122,8 @@ class SubprocessAgent:
         try:
             return work.read(candidate)
         except PatchError:
-            last = _last_object(text)  # the block may show a command, and the answer may stand outside it
+            member = "output" if work.form is AnswerForm.TYPED else "baton_patch"
+            last = _last_object(text, member)  # the block may show a command, and the answer may stand outside it
             if last in ("", candidate.strip()):
                 raise
             return work.read(last)
@@ -304,8 +305,8 @@ def _last_block(text: str) -> str | None:
     return block
 
 
-def _last_object(text: str) -> str:
-    """Return the last JSON object that starts a line, preferably an answer; if one is broken, the rest of the text."""
+def _last_object(text: str, member: str) -> str:
+    """Return the last JSON object that starts a line, if possible with a member; if one is broken, the rest."""
     last = ""
     for match in list(_OBJECT_START.finditer(text))[: -_MAX_OBJECTS - 1 : -1]:
         start = match.start()
@@ -315,7 +316,7 @@ def _last_object(text: str) -> str:
             return last or text[start:].strip()
         rest = text[end:].lstrip(" \t")
         candidate = text[start : end if rest.startswith("\n") else len(text)].strip()
-        if "baton_patch" in value:
+        if member in value:
             return candidate
         last = last or candidate
     return last

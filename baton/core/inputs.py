@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias, TypeVar, overload
 
 from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
@@ -25,6 +25,8 @@ MAX_INPUT_BYTES = 4 * 1024 * 1024
 
 INPUT_NAME = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
 _NAME = re.compile(INPUT_NAME)
+_BARE = re.compile(r"[^\W\d_](?:[^\s:]|:(?!$)| (?!$))*")  # begins with a letter and ends in no blank or colon
+_WORDS = frozenset({"null", "true", "false"})
 _ARTIFACT = "$artifact"
 _HAS_OUTPUT = "__baton_has_output__"
 
@@ -105,16 +107,79 @@ def get_input(inputs: Mapping[str, Input], name: str, kind: type[Any] | None = N
     if kind is None or (isinstance(value, ArtifactRef) and kind is ArtifactRef):
         return value
     if isinstance(value, ArtifactRef):
-        raise InputError(f"input {name!r} is the artifact {value.id!r}, not a {kind.__name__}; read its text first")
+        raise InputError(f"input {name!r} is the artifact {value.id!r}, not a {_type_name(kind)}; read its text first")
+    return convert(value, kind, f"input {name!r}")
+
+
+def convert(value: Json, kind: type[T], name: str) -> T:
+    """Return a JSON value as a value of a type.
+
+    Args:
+        value: The value.
+        kind: Any type that pydantic can parse, such as a model.
+        name: The value's name in the error.
+
+    Raises:
+        InputError: It does not fit the type.
+    """
     try:
         return TypeAdapter(kind).validate_json(to_json(value))
     except ValidationError as error:
-        raise InputError(f"input {name!r} is not a {kind.__name__}: {describe_faults(error, name)}") from None
+        raise InputError(f"{name} is not a {_type_name(kind)}: {describe_faults(error, name)}") from None
+
+
+def _type_name(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) and not hasattr(kind, "__args__") else str(kind)
 
 
 def input_text(value: Json) -> str:
     """Return an input as prompt text: a string unchanged, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def readable_text(value: Json) -> str:
+    r"""Return JSON as an agent reads it best: text unchanged, members and entries as indented lines.
+
+    Example:
+        >>> print(readable_text({"customer": "c-1", "paid": [{"usd": 20, "note": "late,\nbut whole"}], "owes": None}))
+        customer: c-1
+        paid:
+        - usd: 20
+          note: |
+            late,
+            but whole
+        owes: null
+    """
+    return value if isinstance(value, str) else "\n".join(_readable_lines(value))
+
+
+def _readable_lines(value: Json) -> Iterator[str]:
+    """Yield the lines of a value; a text with line breaks is a block, so that its lines look like no members."""
+    if isinstance(value, dict) and value:
+        for name, member in value.items():
+            lines = list(_readable_lines(member))
+            nested = isinstance(member, dict | list) and member
+            if nested or len(lines) > 1:
+                yield f"{_readable_scalar(name)}:" + ("" if nested else f" {lines.pop(0)}")
+                yield from lines if isinstance(member, list) else (f"  {line}" for line in lines)
+            else:
+                yield f"{_readable_scalar(name)}: {_readable_scalar(member, in_line=True)}"
+    elif isinstance(value, list) and value:
+        for entry in value:
+            first, *rest = _readable_lines(entry)
+            yield f"- {first}"
+            yield from (f"  {line}" for line in rest)
+    elif isinstance(value, str) and len(lines := value.splitlines()) > 1:
+        yield "|"
+        yield from lines
+    else:
+        yield _readable_scalar(value)
+
+
+def _readable_scalar(value: Json, *, in_line: bool = False) -> str:
+    """Return a text bare where nothing else reads like it, anything else as JSON; after a name it may have colons."""
+    is_bare = isinstance(value, str) and _BARE.fullmatch(value) is not None and value not in _WORDS
+    return str(value) if is_bare and (in_line or ": " not in str(value)) else json.dumps(value, ensure_ascii=False)
 
 
 def _check_name(name: Any) -> str:
@@ -136,7 +201,7 @@ def _unwrap(name: str, value: Any) -> Any:
                 "an artifact that it wrote"
             )
     if isinstance(value, BaseModel) and not isinstance(value, ArtifactRef):
-        return value.model_dump(mode="json")
+        return value.model_dump(mode="json", by_alias=True)
     return value
 
 

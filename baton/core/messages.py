@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Self, overload
+from typing import Annotated, Any, ClassVar, Self, TypeVar, overload
 
 from pydantic import BaseModel, Field, JsonValue, PrivateAttr, StringConstraints, field_validator
 
@@ -10,7 +10,7 @@ from baton.core.artifacts import ArtifactRef
 from baton.core.baton import Baton, BatonPatch, BatonT
 from baton.core.budget import Budget
 from baton.core.history import Outcome, Reported, Spend, StepKind
-from baton.core.inputs import INPUT_NAME, MAX_INPUTS, encode_inputs
+from baton.core.inputs import INPUT_NAME, MAX_INPUTS, convert, encode_inputs
 from baton.core.pages import PAGE, read_page
 from baton.core.past import (
     ChildHandoff,
@@ -27,6 +27,8 @@ from baton.core.stages import OnReport
 from baton.core.verdict import Verdict
 from baton.wire.json_values import Json, find_excess
 from baton.wire.records import CompactRecord, Integer, Name, Sha256Hex, Statement, Timestamp
+
+T = TypeVar("T")
 
 TraceHeader = Annotated[str, StringConstraints(pattern=r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")]
 """A W3C trace context header of version 00, which is what Baton itself writes."""
@@ -301,6 +303,10 @@ class PipelineResult(CompactRecord):
         """Return the final baton as a record of type ``kind``."""
         return kind.from_json_object(self.baton)
 
+    def output_as(self, kind: type[T]) -> T:
+        """Return the output as a value of a type, as `StageResult.output_as` does."""
+        return convert(self.output, kind, "the output")
+
 
 def item_name(name: str, item: int | None) -> str:
     """Return the name of an item of a map, or without an item the name of the step."""
@@ -525,6 +531,18 @@ class StageResult(CompactRecord):
     report: str | None = None
     warnings: list[str] = Field(default_factory=list)
     __baton_has_output__: ClassVar[bool] = True
+
+    def output_as(self, kind: type[T]) -> T:
+        """Return the output as a value of a type that pydantic can parse, such as a model.
+
+        Raises:
+            InputError: It does not fit the type.
+
+        Example:
+            >>> StageResult(output={"passed": 12}).output_as(dict[str, int])
+            {'passed': 12}
+        """
+        return convert(self.output, kind, "the output")
 
 
 _VALUES: Mapping[StepKind, type[BaseModel]] = {StepKind.APPROVAL: Settled, StepKind.CHILD: PipelineResult}

@@ -26,7 +26,7 @@ from baton.contract.registry import OutputSchemas
 from baton.core.artifacts import ArtifactRef
 from baton.core.baton import BatonT
 from baton.core.history import SPENT, Spend, find_spend
-from baton.core.inputs import Input, Parameters, decode_inputs, encode_inputs, get_input, input_text
+from baton.core.inputs import Input, Parameters, decode_inputs, encode_inputs, get_input, input_text, readable_text
 from baton.core.messages import PromptPart, StageInput
 from baton.core.stages import DEFAULT_WINDOW, Calls, StageSpec, step
 from baton.core.turns import Turn
@@ -406,7 +406,7 @@ class StageContext(Generic[BatonT]):
             for name in self.inputs
         ]
         if params and self.params:
-            texts.append(NamedText(Kind.INPUT, _PARAMS, input_text(self.params)))
+            texts.append(NamedText(Kind.INPUT, _PARAMS, readable_text(self.params)))
         texts += await self._load_artifacts()
         claims = {}
         for fact in self.contract.facts if self.contract else ():

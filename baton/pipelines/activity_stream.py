@@ -1,5 +1,6 @@
 """`context.stream`: the output of a running stage, for people who watch."""
 
+import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,12 +30,16 @@ class StageStream:
         self._parts: list[Part] = []
         self._remaining = MAX_STREAM_LENGTH
         self._lock = threading.Lock()
-        self._block: _HiddenBlock | None = None
+        self._hidden: _HiddenBlock | _HiddenObject | None = None
         self._unfinished = ""
 
     def hide_block(self, opening: str) -> None:
         """Keep a block between a line `opening` and a line of three backticks out of the texts that follow."""
-        self._block = _HiddenBlock(opening)
+        self._hidden = _HiddenBlock(opening)
+
+    def hide_object(self) -> None:
+        """Keep a JSON object that begins a line, and what follows it, out of the texts that follow."""
+        self._hidden = _HiddenObject()
 
     def text(self, text: str) -> None:
         """Add text, such as a token of a model.
@@ -79,8 +84,8 @@ class StageStream:
 
     def _settle(self, text: str, *, ends: bool) -> str:
         """Return what can be shown of the text so far, masked."""
-        if self._block is not None:
-            text = self._block.feed(text) + (self._block.release() if ends else "")
+        if self._hidden is not None:
+            text = self._hidden.feed(text) + (self._hidden.release() if ends else "")
         text = self._unfinished + text
         settled = len(text) if ends else settled_length(text)
         if len(text) - settled > _MAX_HELD:
@@ -137,6 +142,34 @@ class _HiddenBlock:
         held, hides = self._line, self._hides or self._line.strip() == self._opening
         self._line, self._hides, self._passes = "", False, False
         return "" if hides else held
+
+
+class _HiddenObject:
+    """Takes an answer in JSON out of a text that comes in pieces; no one reads it as text."""
+
+    _OPENING = re.compile(r"(?:\n|</think>)[ \t]*\{")
+    _LONGEST = 40  # characters before the brace that are looked at again
+
+    def __init__(self) -> None:
+        self._seen = "\n"
+        self._hides = False
+
+    def feed(self, text: str) -> str:
+        """Return what of the text can be shown."""
+        if self._hides:
+            return ""
+        before = len(self._seen)
+        seen = self._seen + text
+        self._seen = seen[-self._LONGEST :]
+        if (opening := self._OPENING.search(seen)) is None:
+            return text
+        self._hides = True
+        return seen[before : max(opening.end() - 1, before)]
+
+    def release(self) -> str:
+        """Begin again, where the text ends."""
+        self._seen, self._hides = "\n", False
+        return ""
 
 
 def heartbeat_details() -> Sequence[Any]:

@@ -16,7 +16,7 @@ from baton.contract.compiler import rank_fact
 from baton.contract.draft import render_contract
 from baton.contract.records import Fact, HandoffContract
 from baton.core.baton import Baton
-from baton.core.inputs import input_text
+from baton.core.inputs import readable_text
 from baton.core.messages import PromptPart
 from baton.core.rendering import MIN_TOKENS, PromptTooLargeError, conversation, render
 from baton.core.turns import Turn
@@ -400,9 +400,9 @@ def unknown_id(id: str, ids: Iterable[str]) -> dict[str, Json]:
 
 
 def shown_text(value: Json) -> str:
-    """Return an input as prompts and `read_artifact` show it: a report as Markdown, else as `input_text` does."""
+    """Return an input as prompts and `read_artifact` show it: a report as Markdown, other JSON as readable lines."""
     report = find_report(value)
-    return input_text(value) if report is None else render_for_agent(report)
+    return readable_text(value) if report is None else render_for_agent(report)
 
 
 def read_page(id: str, text: str | None, offset: int, limit: int) -> dict[str, Json]:

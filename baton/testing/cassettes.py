@@ -18,7 +18,16 @@ from typing import Any, NamedTuple
 from pydantic import JsonValue
 
 from baton.agents.answers import AgentAnswer
-from baton.agents.port import Agent, AgentWork, BringsTools, KnowsWindow, ReadsArtifacts, normalize_answer
+from baton.agents.notes import Notes
+from baton.agents.port import (
+    Agent,
+    AgentWork,
+    BringsTools,
+    HasOwnOutput,
+    KnowsWindow,
+    ReadsArtifacts,
+    normalize_answer,
+)
 from baton.contract.records import EventType, SessionEvent
 from baton.core.baton import BatonPatch
 from baton.core.history import Spend
@@ -303,6 +312,11 @@ class RecordedAgent:
         """How the real agent reads artifacts."""
         return self._agent.reads if isinstance(self._agent, ReadsArtifacts) else "tool"
 
+    @property
+    def own_output(self) -> bool:
+        """Whether the real agent has an output type of its own."""
+        return isinstance(self._agent, HasOwnOutput) and self._agent.own_output
+
     async def run(self, work: AgentWork) -> AgentAnswer:
         """Return the recorded answer for the agent's instructions, tools, prompt and answer schema.
 
@@ -352,6 +366,8 @@ async def _run_and_record(agent: Agent, work: AgentWork) -> JsonValue:
         "report": answer.report,
         "said": list(answer.said),
         "turns": [dict(turn) for turn in answer.turns],
+        "notes": None if answer.notes is None else dict(vars(answer.notes)),
+        "noted": dict(vars(work.noted)) if work.noted else None,
         "spend": context.charged.beyond(charged_before).model_dump(mode="json"),
         "session": [_session_entry(event, now) for event in context.session.events[event_count:]],
     }
@@ -364,6 +380,7 @@ def _parse_answer(recorded: Mapping[str, Any]) -> AgentAnswer:
         report=recorded["report"],
         said=tuple(recorded["said"]),
         turns=tuple(recorded["turns"]),
+        notes=None if recorded["notes"] is None else Notes(**recorded["notes"]),
     )
 
 
@@ -377,8 +394,10 @@ def _session_entry(event: SessionEvent, now: datetime) -> JsonValue:
 
 
 def _repeat_effects(recorded: Mapping[str, Any], work: AgentWork) -> None:
-    """Charge the recorded spend and add the recorded session events, as if they happened now."""
+    """Charge the recorded spend and add the recorded notes and session events, as if they happened now."""
     work.charge(Spend.model_validate(recorded["spend"]))
+    for name, texts in (recorded["noted"] or {}).items():
+        getattr(work.noted, name).extend(texts)
     session, now = work.context.session, datetime.now(UTC)
     texts = {
         EventType.LLM_RESPONSE: session.model_response,

@@ -10,6 +10,7 @@ from temporalio.workflow import ActivityConfig
 with workflow.unsafe.imports_passed_through():
     import asyncio
 
+    from pydantic import BaseModel
     from pydantic_ai import Agent
     from pydantic_ai.durable_exec.temporal import PydanticAIWorkflow, TemporalDurability
     from pydantic_ai.exceptions import ContentFilterError, ModelHTTPError, UnexpectedModelBehavior
@@ -46,6 +47,13 @@ CALLS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("read_artifact", {"id": "handoff_report", "offset": 3, "limit": 15}),
         ("read_artifact", {"id": "draft", "offset": 3, "limit": 15}),
     ],
+    "noted": [
+        ("lookup", {"customer": "c-1"}),
+        ("note_decision", {"text": "Offer 10 %"}),
+        ("open_question", {"text": "Since when?"}),
+        ("consider", {"text": "A bot?"}),
+        ("reject", {"text": "A refund"}),
+    ],
     "reads": [
         ("read_artifact", {"id": "draft", "offset": 30_000, "limit": 5}),
         ("read_artifact", {"id": "notes", "offset": 20_000, "limit": 50_000}),
@@ -53,6 +61,20 @@ CALLS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     ],
 }
 """What the model calls first, by the wish in its instructions."""
+TYPED = {
+    "output": {"customer": "c-1", "pays": 20},
+    "decided": ["Offer 10 %, because they pay late"],
+    "thought": ["A bot?"],
+}
+"""The answer of the model whose output has a type."""
+
+
+class Facts(BaseModel):
+    """What is known of a customer."""
+
+    customer: str
+    pays: int
+    owes: int = 0
 
 
 async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -74,6 +96,11 @@ async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelRespons
         return ModelResponse(parts=[TextPart("The plan has 1")], finish_reason="length")
     if "overdoes" in wishes:
         return ModelResponse(parts=[ToolCallPart("final_result", OVERDONE)])
+    if "typed" in wishes:
+        wrong = {"output": {"customer": "c-1", "pays": "much"}}
+        return ModelResponse(parts=[ToolCallPart("final_result", wrong if len(messages) == 1 else TYPED)])
+    if "owns" in wishes:
+        return ModelResponse(parts=[ToolCallPart("final_result", TYPED["output"])])
     if len(messages) == 1:
         if "errs" in wishes:
             return ModelResponse(parts=[ToolCallPart("final_result", {"baton_patch": {"constraints": ["None"]}})])
@@ -96,6 +123,7 @@ def make_agent(name: str, instructions: str, limits: AgentLimits | None = None, 
         name=name,
         capabilities=[UnderContract(), TemporalDurability(activity_config=ONCE)],
         model_settings=ModelSettings(extra_headers={"X-Gateway": "house"}),
+        output_type=terms.pop("output_type", str),
     )
 
     @agent.tool_plain
@@ -143,7 +171,13 @@ LASTS = make_agent("lasts", "You plan: lasts.")
 READS = make_agent("reads", "You plan: reads.", window=8_000)
 STUDIES = make_agent("studies", "You plan: studies.")
 MAY_NOT_READ = make_agent("may_not_read", "You plan: reads.", window=8_000, forbids=["read_artifact"])
-AGENTS = {agent.name: agent for agent in (*ALL, TWINS, STOPPED, PONDERS, HURRIES, LASTS, READS, MAY_NOT_READ, STUDIES)}
+TYPES = make_agent("typed", "You plan: typed.", answers=Facts)
+OWNS = make_agent("owns", "You plan: owns.", output_type=Facts)
+NOTES = make_agent("notes", "You plan: noted.")
+AGENTS = {
+    agent.name: agent
+    for agent in (*ALL, TWINS, STOPPED, PONDERS, HURRIES, LASTS, READS, MAY_NOT_READ, STUDIES, TYPES, OWNS, NOTES)
+}
 
 
 @stage

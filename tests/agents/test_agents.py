@@ -47,7 +47,7 @@ class TestWork:
     async def test_a_tool_that_the_contract_does_not_allow_is_not_given(self) -> None:
         """The agent sees only the tools of its contract (S5-fields-k)."""
         agent = Scripted()
-        stage = agent_stage(agent, tools=[CRM, MAIL])
+        stage = agent_stage(agent, tools=[CRM, MAIL], notes=False)
         await stage(context())
 
         assert [tool.name for tool in agent.works[0].tools] == ["crm.lookup"]
@@ -285,7 +285,7 @@ class TestAgentStage:
     async def test_without_a_contract_its_own_tools_are_allowed(self) -> None:
         """The stage's declaration is the limit then."""
         agent = Scripted()
-        await agent_stage(agent, tools=[CRM])(StageContext.for_test(BATON))
+        await agent_stage(agent, tools=[CRM], notes=False)(StageContext.for_test(BATON))
 
         assert [tool.name for tool in agent.works[0].tools] == ["crm.lookup"]
 

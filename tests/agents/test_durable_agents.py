@@ -36,6 +36,7 @@ from tests.agents.durable_agents import (
     HEADERS,
     KEY,
     REQUESTS,
+    TYPED,
     Delegates,
     Thinks,
     ThinksLong,
@@ -108,6 +109,39 @@ class TestDurableAgent:
         result = await asyncio.to_thread(CliRunner().invoke, make_app(), [*words, *root])
 
         assert (result.exit_code, "✓" in result.output) == (0, True), result.output
+
+    async def test_its_output_has_a_type_and_notes_beside_it(self, worker: Worker) -> None:
+        """An output that does not fit goes back to the model; what the type writes is the stage's output."""
+        start = PipelineInput(goal="Plan", params={"agent": "typed"})
+        run = await run_pipeline(worker, Thinks.run, start)
+
+        assert run.result.output == {"customer": "c-1", "pays": 20, "owes": 0}
+        assert run.baton.decision_log == TYPED["decided"]
+        step = run.record.state.outcomes[-1]
+        assert [event["type"] for event in step.events] == ["llm_response", "decision", "brainstorm"]
+        await assert_replays(run.handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])
+
+    async def test_its_own_output_type_is_kept(self, worker: Worker) -> None:
+        """The same output, which has no room for notes."""
+        run = await run_pipeline(worker, Thinks.run, PipelineInput(goal="Plan", params={"agent": "owns"}))
+
+        assert run.result.output == {"customer": "c-1", "pays": 20, "owes": 0}
+        assert [entry.warnings for entry in run.record.state.entries][-1] == ["left no reasons"]
+        await assert_replays(run.handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])
+
+    async def test_it_notes_by_tools_beside_its_own(self, worker: Worker) -> None:
+        """In workflow code: no request and no activity more."""
+        REQUESTS.clear()
+        run = await run_pipeline(worker, Thinks.run, PipelineInput(goal="Plan", params={"agent": "notes"}))
+
+        assert len(REQUESTS) == 2
+        assert len([name for name in await activities(run.handle) if "call_tool" in name]) == 1
+        assert run.baton.decision_log == ["Ask the customer", "Offer 10 %"]
+        assert run.baton.current_state == ["Found out"]
+        step = run.record.state.outcomes[-1]
+        kinds = ["llm_response", "tool_call", "tool_result", "decision", "rejected_assumption", "brainstorm"]
+        assert [event["type"] for event in step.events] == kinds
+        await assert_replays(run.handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])
 
     async def test_its_inputs_stand_in_its_prompt(self, worker: Worker) -> None:
         """Whole, under their names, as those of any stage (issue 33)."""

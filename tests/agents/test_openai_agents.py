@@ -147,11 +147,6 @@ class TestOpenAIAgent:
 
         assert (await run_stage(agent_stage(agent))).baton_patch == PATCH
 
-    def test_an_output_type_without_of_output_is_refused(self) -> None:
-        """The message says what to do."""
-        with pytest.raises(ValueError, match="pass of_output"):
-            OpenAIAgent(Agent("support", output_type=int))
-
     def test_an_agent_as_a_tool_is_refused(self) -> None:
         """Its own tools would be called without a check."""
         inner = Agent("inner", tools=[send])
@@ -201,7 +196,7 @@ class TestTools:
     async def test_only_allowed_tools_are_offered(self) -> None:
         """The model is not even told of the others (S5-fields-k)."""
         model = scripted(says(ANSWER))
-        stage = agent_stage(OpenAIAgent(Agent("support", model=model, tools=[lookup, send])))
+        stage = agent_stage(OpenAIAgent(Agent("support", model=model, tools=[lookup, send])), notes=False)
         assert stage.spec.tools == {"lookup", "send"}
         await run_stage(stage, StageContext.for_test(BATON, contract=contract("lookup")))
 
@@ -266,7 +261,7 @@ class TestTools:
         model = scripted(calls("price_of", product="tea"), calls("drop_prices"))
         async with MCPServerStdio({"command": sys.executable, "args": [str(program)]}) as server:
             agent = Agent("support", model=model, mcp_servers=[server])
-            stage = agent_stage(OpenAIAgent(agent, mcp_tools=["price_of", "drop_prices"]))
+            stage = agent_stage(OpenAIAgent(agent, mcp_tools=["price_of", "drop_prices"]), notes=False)
             context = StageContext.for_test(BATON, contract=contract("price_of"))
             with pytest.raises(ToolDeniedError, match="'drop_prices' is not among the tools"):
                 await run_stage(stage, context)

@@ -101,7 +101,7 @@ class TestRun:
 
         stage_context = context(contract(["crm.lookup"]))
         with pytest.raises(ToolDeniedError, match="'send_mail'"):
-            await agent_stage(PydanticAgent(agent), tools=[CRM])(stage_context)
+            await agent_stage(PydanticAgent(agent), tools=[CRM], notes=False)(stage_context)
 
         assert [tool.name for tool in script.asked[0][1].function_tools] == ["crm_lookup"]
         assert calls == []

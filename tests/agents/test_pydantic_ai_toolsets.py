@@ -41,7 +41,8 @@ def with_a_prefix(model: Model) -> Agent[None, str]:
 
 async def test_what_is_declared_is_shown_checked_and_recorded() -> None:
     """As a tool of the agent's own."""
-    stage = agent_stage(PydanticAgent(with_a_prefix(model := Model("git_log", since="1.1")), uses=["git_log"]))
+    agent = PydanticAgent(with_a_prefix(model := Model("git_log", since="1.1")), uses=["git_log"])
+    stage = agent_stage(agent, notes=False)
     await stage(stage_context := context(contract(["git_log"])))
 
     assert stage.spec.tools == {"git_log"}

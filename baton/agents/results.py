@@ -1,0 +1,67 @@
+"""What becomes of an agent's answer: the stage's result, and session events for the contracts of later stages."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from baton.agents.answers import AgentAnswer, AnswerForm, split_thinking
+from baton.agents.notes import Notes
+from baton.contract.activity import SessionLog
+from baton.core.baton import BatonPatch
+from baton.core.messages import StageResult
+from baton.core.patching import without_echo
+from baton.pipelines.activity_context import StageContext
+
+
+def record_text(session: SessionLog, text: str) -> None:
+    """Record what a model said beside its answer, and what it thought."""
+    thought, said = split_thinking(text)
+    if thought:
+        session.internal_note(thought)
+    if said.strip():
+        session.model_response(said)
+
+
+def stage_result(
+    answer: AgentAnswer,
+    context: StageContext[Any],
+    *,
+    form: AnswerForm,
+    notes: bool,
+    noted: Notes,
+    writes: Iterable[str] | None,
+) -> StageResult:
+    """Record what the agent said and noted, and return its answer as the stage's result.
+
+    Args:
+        answer: The answer.
+        context: The stage's context.
+        form: The form of the answer.
+        notes: Whether the agent was asked for notes.
+        noted: What it noted by tools.
+        writes: The fields that the stage may write.
+    """
+    for text in answer.said:
+        record_text(context.session, text)
+    everything = noted.joined(answer.notes) if notes and answer.claimed else Notes()
+    if everything:
+        context.session.keep_talk()
+    if context.contract is not None:
+        everything.record(context.session)
+        if answer.output is not None and answer.claimed:  # a claim for later contracts
+            context.session.model_response(json.dumps(answer.output, ensure_ascii=False))
+    own = answer.patch.to_json_object() if isinstance(answer.patch, BatonPatch) else dict(answer.patch or {})
+    patch = everything.patch(context.baton, writes, own)
+    warnings = []
+    if notes and answer.claimed and form is not AnswerForm.PATCH and not (everything or patch or answer.report):
+        warnings.append("left no reasons")
+    if left := everything.count_left(context.baton):
+        warnings.append(f"current_state: the {left:,} oldest entries left the baton; the history has them")
+    return StageResult(
+        baton_patch=without_echo(context.baton.decision_log, patch),
+        output=answer.output,
+        report=answer.report,
+        spend=answer.spend,
+        turns=list(answer.turns),
+        warnings=warnings,
+    )
