@@ -28,6 +28,7 @@ from benchmarks.history import history
 from benchmarks.inputs import inputs
 from benchmarks.ledger import append_size, appends, trace, verification
 from benchmarks.measures import embedded_latency, stage_latency, stock_throughput, throughput
+from benchmarks.notes import notes
 from benchmarks.peers.comparison import PEERS, against, agent_chain, agent_stage
 from benchmarks.projects import new_project
 from benchmarks.protocol import acceptance, protocol_cost, protocol_history, protocol_latency
@@ -103,6 +104,7 @@ MEASURES = (
         ],
         fidelity,
     ),
+    Measure(["notes_tokens", "notes_requests"], notes),
     Measure(["delivered_share", "inputs_history_bytes_per_stage"], inputs),
     Measure(
         ["console_list_p95_ms", "console_list_vs_temporal", "console_run_p95_ms", "console_first_page_kb"],

@@ -1,13 +1,14 @@
 """Three agents write an article under a budget, and a person approves it. Offline: the models answer from a script."""
 
 from datetime import timedelta
+from typing import Any
 
 from pydantic_ai import Agent
 from pydantic_ai.models.test import TestModel
 
 import baton
-from baton import Budget, Pipeline, pipeline
-from baton.agents import AgentAnswer, Price, PydanticAgent, agent_stage
+from baton import Budget, Pipeline, Stage, pipeline
+from baton.agents import AnswerForm, Notes, Price, PydanticAgent, agent_stage
 
 PRICE = Price(input=3, output=15)
 
@@ -17,15 +18,16 @@ def sources(topic: str) -> list[str]:
     return [f"{topic}: a record of the work", "Temporal keeps it"]
 
 
-def scripted_agent(name: str, text: str) -> PydanticAgent:
-    """Return an agent that answers with the text."""
-    model = TestModel(custom_output_text=text)  # a real one: "openai:gpt-5-mini"
-    return PydanticAgent(Agent(model, name=name), price=PRICE, of_output=lambda output: AgentAnswer(output=output))
+def agent(name: str, text: str, decided: str, *tools: Any) -> Stage[Any, Any]:
+    """Return the stage of an agent that answers with the text, and says why."""
+    script = f"{text}\n\n{Notes(decided=[decided]).render()}"
+    model = TestModel(call_tools=[tool.__name__ for tool in tools], custom_output_text=script)  # or a real one
+    return agent_stage(PydanticAgent(Agent(model, name=name), price=PRICE), answers=AnswerForm.TEXT, tools=tools)
 
 
-research = agent_stage(scripted_agent("research", "A baton is a record. Temporal keeps it."), tools=[sources])
-write = agent_stage(scripted_agent("write", "# Batons\n\nA baton is a record that Temporal keeps."))
-edit = agent_stage(scripted_agent("edit", "# Batons\n\nA baton is a record. Temporal keeps it."))
+research = agent("research", "A baton is a record. Temporal keeps it.", "Two facts are enough: readers skim", sources)
+write = agent("write", "# Batons\n\nA baton is a record that Temporal keeps.", "One sentence: it is a note")
+edit = agent("edit", "# Batons\n\nA baton is a record. Temporal keeps it.", "Two sentences: they read better")
 
 
 @pipeline

@@ -19,7 +19,7 @@ def refund(customer: str, amount: int) -> str:
 
 
 clerk = Agent(TestModel(), name="answer")  # calls every tool that it is shown
-answer = agent_stage(PydanticAgent(clerk), answers=AnswerForm.TEXT, tools=[look_up, refund])
+answer = agent_stage(PydanticAgent(clerk), answers=AnswerForm.TEXT, tools=[look_up, refund], notes=False)
 
 
 @pipeline(contracts=ContractTerms(granted=frozenset({"look_up"})))

@@ -57,7 +57,7 @@ class TestScriptedAgent:
 
         async def answer(work: AgentWork) -> AgentAnswer:
             work.charge(Spend(micro_usd=500))
-            [tool] = work.tools
+            tool, *_ = work.tools
             return AgentAnswer(patch={"current_state": [await tool.call({"customer": "c-1"})]})
 
         stage_context = context()
@@ -107,7 +107,7 @@ class Real:
     async def run(self, work: AgentWork) -> AgentAnswer:
         """Look something up and answer."""
         self.runs += 1
-        [tool] = work.tools
+        tool, *_ = work.tools
         result = await tool.call({"customer": "c-1"})
         work.context.session.brainstorm("What if it were free?")
         work.context.session.decision("Keep the price")
@@ -142,6 +142,23 @@ class TestRecordedAgent:
         assert recording.charged == replaying.charged == Spend(micro_usd=520, prompt_tokens=100)
         assert told(recording) == told(replaying)
         assert "brainstorm" in {kind for kind, *_ in told(replaying)}
+
+    async def test_notes_are_replayed(self, file: Path) -> None:
+        """Those of the answer and those that the agent made by tools."""
+
+        async def answer(work: AgentWork) -> AgentAnswer:
+            await next(tool for tool in work.tools if tool.name == "open_question").call({"text": "Since when?"})
+            return work.read({"output": 20, "decided": ["Keep the price, because it is low"]})
+
+        for record in (True, False):
+            agent = RecordedAgent(ScriptedAgent("plan", answer), Cassette(file, record=record))
+            result = await agent_stage(agent, tools=[look_up], answers=int)(context())
+
+            assert result.output_as(int) == 20
+            assert result.baton_patch == {
+                "decision_log": ["Keep the price, because it is low"],
+                "open_questions": ["Since when?"],
+            }
 
     async def test_what_the_agents_own_code_returns_is_recorded_as_json(self, file: Path) -> None:
         """Including records and dates, which its stage accepts."""

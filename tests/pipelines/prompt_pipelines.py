@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from baton import ContractTerms, Pipeline, pipeline
 from baton.agents import AgentAnswer, AgentWork, agent_stage
+from baton.agents.notes import NOTE_TOOLS
 
 PROMPTS: dict[str, str] = {}
 """The newest user turn of each agent."""
@@ -32,9 +33,9 @@ class Reader:
     async def run(self, work: AgentWork) -> AgentAnswer:
         PROMPTS[self.name] = work.user_turn()
         for tool in work.tools:
-            if tool.name != "read_artifact":
+            if tool.name not in {"read_artifact", *NOTE_TOOLS}:
                 await tool.call({})
-            elif self._reads:
+            elif tool.name == "read_artifact" and self._reads:
                 READ.append(await tool.call({"id": self._reads, "offset": 39_990}))
                 READ.append(await tool.call({"id": "another"}))
         return AgentAnswer(patch={"decision_log": [f"{self.name} is done"]})
