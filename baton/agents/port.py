@@ -296,31 +296,17 @@ def agent_stage(
     form, kind = resolve_answers(answers, agent)
     if form is AnswerForm.REPORT or (writes is not None and not writes):
         notes = False
-    if notes == "required" and form is AnswerForm.TYPED and kind is None and not (own_tools or framework_tools):
-        raise ValueError("notes='required': the agent's own output_type has no room for notes; name it by `answers`")
+    window, limits = None if "window" in terms else agent, limits or AgentLimits()
     runner = _AgentRunner(
-        agent,
-        instructions,
-        own_tools,
-        framework_tools,
-        form,
-        kind,
-        limits or AgentLimits(),
-        shows_params,
-        None if "window" in terms else agent,
-        notes,
+        agent, instructions, own_tools, framework_tools, form, kind, limits, shows_params, window, notes
     )
 
     @lru_cache(maxsize=1)  # a worker has one registry of schemas
-    def build_schema(schemas: OutputSchemas | None) -> dict[str, Any]:
-        if kind is not None:
-            return typed_schema(kind, notes=bool(notes))
-        return _patch_schema(schemas, result.spec, baton_type, notes=bool(notes))
+    def build_schema(schemas: OutputSchemas | None) -> dict[str, Any] | None:
+        return runner.schema(schemas, result.spec, baton_type)
 
     async def run(context: StageContext[Any]) -> StageResult:
-        has_schema = form is AnswerForm.PATCH or kind is not None
-        schema = build_schema(context.parts.schemas) if has_schema else None
-        return await runner.run(context, result.spec, schema)
+        return await runner.run(context, result.spec, build_schema(context.parts.schemas))
 
     run.__annotations__["context"] = StageContext[baton_type]  # type: ignore[valid-type]
     run.__doc__ = f"The stage that the agent {agent.name!r} does."
@@ -367,10 +353,25 @@ class _AgentRunner:
     window_agent: Agent | None
     notes: bool | Literal["required"]
 
+    def __post_init__(self) -> None:
+        """Refuse to require notes of an answer that has no room for them."""
+        is_own = self.form is AnswerForm.TYPED and self.kind is None
+        if self.notes == "required" and is_own and not self.tool_names:
+            raise ValueError("notes='required': the agent's own output_type has no room for notes; pass it as answers=")
+
     @property
     def tool_names(self) -> frozenset[str]:
         """The names of all tools that the agent may call."""
         return self.framework_tools | {tool.name for tool in self.own_tools}
+
+    def schema(self, schemas: OutputSchemas | None, spec: StageSpec, baton_type: type[Baton]) -> dict[str, Any] | None:
+        """Return the schema of the answers, if they are in JSON that Baton asks for."""
+        if self.kind is not None:
+            return typed_schema(self.kind, notes=bool(self.notes))
+        if self.form is not AnswerForm.PATCH:
+            return None
+        output = None if spec.output is None or schemas is None else schemas.find(OutputSchemaRef.parse(spec.output))
+        return answer_schema(baton_type, spec.writes, output, notes=bool(self.notes))
 
     async def run(self, context: StageContext[Any], spec: StageSpec, schema: dict[str, Any] | None) -> StageResult:
         """Run the agent once."""
@@ -500,13 +501,6 @@ def _check_tool_names(own_tools: Iterable[AgentTool], framework_tools: Iterable[
                 f"the tool {tool.name!r} of the stage and {other!r}, which agent {agent!r} brings, are both "
                 f"{tool.wire_name!r} to a model; rename one"
             )
-
-
-def _patch_schema(
-    schemas: OutputSchemas | None, spec: StageSpec, baton_type: type[Baton], *, notes: bool
-) -> dict[str, Any]:
-    output = None if spec.output is None or schemas is None else schemas.find(OutputSchemaRef.parse(spec.output))
-    return answer_schema(baton_type, spec.writes, output, notes=notes)
 
 
 def _complete_limits(limits: AgentLimits, spec: StageSpec) -> AgentLimits:
