@@ -61,7 +61,7 @@ CALLS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     ],
 }
 """What the model calls first, by the wish in its instructions."""
-TYPED = {
+TYPED: dict[str, Any] = {
     "output": {"customer": "c-1", "pays": 20},
     "decided": ["Offer 10 %, because they pay late"],
     "thought": ["A bot?"],
