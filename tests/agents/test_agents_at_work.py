@@ -23,12 +23,11 @@ from baton.agents.notes import NOTE_TOOLS
 from baton.agents.pydantic_ai import PydanticAgent
 from baton.agents.subprocess_agent import SubprocessAgent
 from baton.artifacts.store import MemoryArtifactStore
-from baton.client import RunRecord, StepStatus, read_run
+from baton.client import RunRecord, StepStatus, explain, read_run
 from baton.core.history import Spend
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.runs.client_explanation import explain
 from baton.testing import assert_replays, pipeline_worker
 from tests.agents.agent_pipelines import AGENT_PIPELINES, CODE, DECIDE, FIND, ByAgents
 from tests.agents.surfaces import in_history, with_marker

@@ -20,7 +20,7 @@ from baton.agents.port import HANDOFF_HEADER
 from baton.agents.pydantic_ai_durable import DurableAgent, DurableAgentsPlugin
 from baton.artifacts.store import MemoryArtifactStore
 from baton.cli.app import make_app
-from baton.client import read_run
+from baton.client import explain, read_run
 from baton.contract.records import TOOL_DENIED
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
@@ -28,7 +28,6 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.report.rendering import render_for_agent
-from baton.runs.client_explanation import explain
 from baton.testing import assert_replays, assert_replays_folder, pipeline_worker, run_pipeline
 from tests.agents.durable_agents import (
     DURABLE_PIPELINES,

@@ -2,12 +2,11 @@
 
 import pytest
 
-from baton import Baton, PatchError, StageContext, StageResult, apply_patch
+from baton import Baton, PatchError, StageContext, StageResult, apply_patch, estimate_tokens
 from baton.agents import AgentAnswer, AgentWork, AnswerForm, agent_stage
 from baton.agents.notes import INSTRUCTIONS, OPENING, Notes, split_notes
 from baton.contract.records import EventType
 from baton.pipelines.activity_stream import StageStream
-from baton.wire.text import estimate_tokens
 from tests.agents.material import contract
 
 TEXT = "Handoffs are where batons fall."

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from baton import ArtifactRef
+from baton import ArtifactRef, estimate_tokens
 from baton.artifacts.activity import ArtifactAccess
 from baton.artifacts.store import LocalArtifactStore, MemoryArtifactStore
 from baton.errors import ArtifactConflictError, ArtifactNotFoundError
-from baton.wire.text import estimate_tokens
 
 
 async def open_access(*texts: tuple[str, bytes], scope: tuple[str, ...] = ()) -> ArtifactAccess:

@@ -6,8 +6,16 @@ from typing import Any
 
 from temporalio import workflow
 
-from baton import ContinueAfter, Exchange, HandoffTerms, Pipeline, PipelineInput, PipelineResult, Receiver
-from baton.core.receivers import ReceiverRequirements
+from baton import (
+    ContinueAfter,
+    Exchange,
+    HandoffTerms,
+    Pipeline,
+    PipelineInput,
+    PipelineResult,
+    Receiver,
+    ReceiverRequirements,
+)
 from baton.errors import StageFailedError
 from tests.patience import IN_TIME
 

@@ -13,10 +13,9 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from baton import Baton, Pipeline, PipelineInput, WorkerParts, pipeline, stage
-from baton.artifacts.store import ArtifactStore
 from baton.cli.storage_checks import check_ledger_records
+from baton.client import ArtifactStore, CheckResult
 from baton.client import CheckMark as Mark
-from baton.client import CheckResult
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger

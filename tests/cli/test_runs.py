@@ -25,9 +25,8 @@ from baton import (
     pipeline,
     stage,
 )
-from baton.artifacts.store import LocalArtifactStore
 from baton.cli.app import make_app
-from baton.client import read_run
+from baton.client import LocalArtifactStore, read_run
 from baton.devserver import DevServer
 from baton.testing import local_server, pipeline_worker
 from tests.support import until_waiting

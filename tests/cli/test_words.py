@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from baton import Conflict, HistoryEntry, Outcome
+from baton import Conflict, HistoryEntry, Outcome, StepKind
 from baton.cli.history import change_lines
 from baton.client import AnyBaton, RunRecord, changes, remarks, with_before
-from baton.core.history import StepKind
 from baton.core.messages import PipelineInput
 from baton.core.state import PipelineState
 from baton.runs.client_changes import difference

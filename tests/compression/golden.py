@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import cycle
 
+from baton import estimate_tokens
 from baton.core.turns import Turn
-from baton.wire.text import estimate_tokens
 
 LENGTHS = (5_000, 10_000, 20_000, 50_000)
 """The lengths of the document, in tokens (S3-7.1.3-b)."""

@@ -9,7 +9,7 @@ from hypothesis import given as given_any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from baton import TokenEstimator
+from baton import TokenEstimator, estimate_tokens
 from baton.compression.rules import (
     HEADING,
     Compressed,
@@ -28,7 +28,6 @@ from baton.core.history import Spend
 from baton.core.turns import Turn
 from baton.handoff.records import Sender, Target
 from baton.handoff.relay import AgentState, build_handoff
-from baton.wire.text import estimate_tokens
 from tests.compression.golden import history
 from tests.handoff.material import AT, EXECUTION_ID, HANDOFF_ID, TASK_ID, TRACEPARENT
 

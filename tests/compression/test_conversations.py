@@ -15,7 +15,7 @@ from temporalio.exceptions import CancelledError
 from temporalio.worker import Worker
 from typer.testing import CliRunner
 
-from baton import HandoffTerms, PipelineInput, PipelineResult, WorkerParts
+from baton import HandoffTerms, PipelineInput, PipelineResult, WorkerParts, estimate_tokens
 from baton.cli.app import make_app
 from baton.client import fork, read_run, roll_back
 from baton.compression.rules import COMPRESS, Summariser, Summary
@@ -27,7 +27,6 @@ from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
 from baton.wire.money import Price
-from baton.wire.text import estimate_tokens
 from tests.handoff.handoff_pipelines import PIPELINES, Talks
 from tests.handoff.handoff_stages import STAGES
 from tests.support import Handle, event, sealing_worker, start

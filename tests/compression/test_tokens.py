@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
+from baton import estimate_tokens
 from baton.compression import store_tokens as tokens
 from baton.compression.store_tokens import best_counter, exact_counter
-from baton.wire.text import estimate_tokens
 
 
 @pytest.fixture

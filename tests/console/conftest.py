@@ -12,8 +12,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import BatonPlugin, MemoryArtifactStore, PipelineInput, Safeguards, WorkerParts
-from baton.artifacts.store import ArtifactStore
-from baton.client import Ledger, LedgerOptions, Vault
+from baton.client import ArtifactStore, Ledger, LedgerOptions, Vault
 from baton.console.app import console_app
 from baton.console.security import Access, Links, Role
 from baton.console.sources import Evidence, Places, Sources

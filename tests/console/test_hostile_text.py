@@ -14,8 +14,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import BatonPlugin, WorkerParts
-from baton.artifacts.store import ArtifactStore
-from baton.client import read_run
+from baton.client import ArtifactStore, read_run
 from baton.console.content import make_content, markdown, text_content, value_content, visible
 from baton.console.pages_inbox import approval_path
 from baton.console.report import report

@@ -13,14 +13,13 @@ from temporalio.worker import Worker
 
 from baton import PipelineInput, WorkerParts
 from baton.artifacts.store import MemoryArtifactStore
-from baton.client import read_run
+from baton.client import explain, read_run
 from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.entries import Trace
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
-from baton.runs.client_explanation import explain
 from baton.testing import pipeline_worker, run_pipeline
 from baton.wire.store_clock import now_utc
 from tests.chat_server import chat_server, completion

@@ -11,7 +11,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from baton import PipelineInput, WorkerParts
-from baton.artifacts.store import LocalArtifactStore
+from baton.client import LocalArtifactStore, explain
 from baton.contract.records import Explanation
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
@@ -19,7 +19,6 @@ from baton.hosting.tracing import open_tracing
 from baton.keys.store_keyring import Keyring
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
-from baton.runs.client_explanation import explain
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
 from baton.wire.names import QUERY_BATON, QUERY_EXPLAIN, QUERY_HISTORY, QUERY_STATUS
 from tests.chat_server import chat_server, completion

@@ -3,11 +3,10 @@
 import pytest
 from hypothesis import given
 
-from baton import fence
+from baton import estimate_tokens, fence
 from baton.contract.compiler import compile_contract
 from baton.contract.draft import contract_tokens, render_contract
 from baton.contract.records import HandoffContract
-from baton.wire.text import estimate_tokens
 from tests.contract.contract_material import EXAMPLE, event, example, request, result
 from tests.core.material import texts
 

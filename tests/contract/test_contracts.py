@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from baton import WorkerParts
 from baton.artifacts.store import MemoryArtifactStore
 from baton.cli.app import make_app
-from baton.client import explain_run, fork, read_run, roll_back
+from baton.client import explain, explain_run, fork, read_run, roll_back
 from baton.contract.records import Explanation
 from baton.core.messages import PipelineResult
 from baton.devserver import DevServer
@@ -21,7 +21,6 @@ from baton.errors import HistoryError
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import OFF, BatonPlugin
-from baton.runs.client_explanation import explain
 from baton.testing import assert_replays, pipeline_worker
 from baton.wire.names import QUERY_EXPLAIN
 from tests.contract.contract_pipelines import (

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from baton import estimate_tokens
 from baton.core.baton import AnyBaton, Baton
 from baton.core.rendering import HEADING, MIN_TOKENS, PromptTooLargeError, conversation, render
 from baton.core.turns import Turn
-from baton.wire.text import estimate_tokens, single_line
+from baton.wire.text import single_line
 from tests.core.material import GOLDEN, ReviewBaton, batons, ref
 
 PAGE = (

@@ -14,10 +14,8 @@ from typing import Any
 from pydantic import JsonValue
 from temporalio import workflow
 
-from baton import Baton, ContinueAfter, Pipeline, PipelineInput, PipelineResult
+from baton import Baton, ContinueAfter, Pipeline, PipelineInput, PipelineResult, ReceiverRequirements, Settled
 from baton.core.pending import HandoffAction, PendingHandoff
-from baton.core.questions import Settled
-from baton.core.receivers import ReceiverRequirements
 from baton.errors import ApprovalDeniedError, StageFailedError
 from baton.exchange.records import Acknowledgement, ReceivedHandoff, received_patch
 from baton.exchange.workflow import ATTEMPTS, Exchange

@@ -13,10 +13,10 @@ from baton import (
     Pipeline,
     PipelineInput,
     PipelineResult,
+    ReceiverRequirements,
     StageContext,
     stage,
 )
-from baton.core.receivers import ReceiverRequirements
 from baton.errors import StageFailedError
 from baton.exchange.workflow import Exchange
 from baton.handoff.sealed import UnverifiedHandoff

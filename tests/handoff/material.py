@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from baton.core.receivers import ReceiverRequirements
+from baton import ReceiverRequirements
 from tests.core.material import json_objects, json_values, texts
 
 HANDOFF_ID = "7c9e6679-7425-40de-944b-e07fc1f90ae7"

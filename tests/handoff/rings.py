@@ -4,8 +4,17 @@ from typing import Any
 
 from temporalio import workflow
 
-from baton import Baton, BatonPatch, Exchange, Pipeline, PipelineInput, PipelineResult, Receiver, stage
-from baton.core.receivers import ReceiverRequirements
+from baton import (
+    Baton,
+    BatonPatch,
+    Exchange,
+    Pipeline,
+    PipelineInput,
+    PipelineResult,
+    Receiver,
+    ReceiverRequirements,
+    stage,
+)
 from tests.patience import IN_TIME
 
 

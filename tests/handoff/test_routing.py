@@ -2,7 +2,8 @@
 
 import pytest
 
-from baton.core.receivers import ReceiverRequirements, choose_receiver, misdelivery
+from baton import ReceiverRequirements
+from baton.core.receivers import choose_receiver, misdelivery
 from baton.errors import RoutingError
 
 KNOWN = [

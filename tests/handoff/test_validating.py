@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from baton.core.receivers import ReceiverRequirements
+from baton import ReceiverRequirements
 from baton.core.verdict import Code, Finding, Verdict
 from baton.handoff.store_gate import handoff_gate
 from baton.handoff.validation import validate_handoff

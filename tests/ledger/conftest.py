@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from baton.artifacts.store import LocalArtifactStore
+from baton.client import LocalArtifactStore
 from baton.ledger.store import Ledger, LedgerOptions
 from tests.ledger.material import KEY
 

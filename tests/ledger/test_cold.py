@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from baton.artifacts.store import ArtifactStore, MemoryArtifactStore
+from baton.artifacts.store import MemoryArtifactStore
+from baton.client import ArtifactStore
 from baton.errors import ArtifactError
 from baton.ledger.chain import ChainHead, Flaw, Verdict
 from baton.ledger.records import LedgerError

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from baton.artifacts.store import LocalArtifactStore
-from baton.client import verify_bundle
+from baton.client import LocalArtifactStore, verify_bundle
 from baton.core.verdict import HandoffStatus
 from baton.keys.claims import HeadVerifier
 from baton.keys.store_keyring import Keyring

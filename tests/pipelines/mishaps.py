@@ -17,11 +17,11 @@ from baton import (
     PipelineInput,
     PipelineResult,
     Receiver,
+    ReceiverRequirements,
     StageFailedError,
     Streams,
     hand_off_to_all,
 )
-from baton.core.receivers import ReceiverRequirements
 from baton.pipelines.workflow_compensation import Compensations
 
 with workflow.unsafe.imports_passed_through():

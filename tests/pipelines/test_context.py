@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from temporalio.testing import ActivityEnvironment
 
-from baton import Retries, fence, render
+from baton import Retries, estimate_tokens, fence, render
 from baton.artifacts.store import MemoryArtifactStore
 from baton.core.baton import Baton
 from baton.core.history import SPENT, Spend
@@ -19,7 +19,6 @@ from baton.core.rendering import PromptTooLargeError
 from baton.errors import PipelineError
 from baton.pipelines import activity_context
 from baton.pipelines.activity_context import StageContext, WorkerParts, current_parts, worker_parts
-from baton.wire.text import estimate_tokens
 from tests.support import LIMIT
 
 BATON = Baton(goal="Add login", decision_log=[f"d{n}" for n in range(9)], constraints=["No new service"])

@@ -9,9 +9,8 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
-from baton import Settled
+from baton import Settled, StepKind
 from baton.client import Answer, decide, read_run, roll_back
-from baton.core.history import StepKind
 from baton.core.messages import PipelineInput
 from baton.core.people import MAX_REASON_LENGTH
 from baton.errors import PipelineError

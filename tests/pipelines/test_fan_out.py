@@ -5,8 +5,8 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from baton import StepKind
 from baton.client import StepStatus
-from baton.core.history import StepKind
 from baton.core.messages import PipelineInput
 from baton.testing import run_pipeline
 from tests.pipelines.mishaps import FallsBack

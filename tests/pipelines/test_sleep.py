@@ -8,8 +8,8 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
+from baton import StepKind
 from baton.client import StepStatus, fork, read_run, roll_back, waits
-from baton.core.history import StepKind
 from baton.core.messages import PipelineInput
 from baton.testing import pipeline_worker, run_pipeline
 from tests.pipelines.line_pipelines import Hurries, Polls

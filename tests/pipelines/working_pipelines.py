@@ -5,8 +5,7 @@ from datetime import timedelta
 
 from temporalio import workflow
 
-from baton import Exchange, Pipeline, PipelineInput, PipelineResult
-from baton.core.receivers import ReceiverRequirements
+from baton import Exchange, Pipeline, PipelineInput, PipelineResult, ReceiverRequirements
 from tests.patience import IN_TIME
 
 with workflow.unsafe.imports_passed_through():

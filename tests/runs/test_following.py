@@ -8,10 +8,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from baton import Baton, BatonPatch, WorkerParts, stage
-from baton.artifacts.store import ArtifactStore
-from baton.client import RunStatus, read_run, roll_back
-from baton.core.history import StepKind
+from baton import Baton, BatonPatch, StepKind, WorkerParts, stage
+from baton.client import ArtifactStore, RunStatus, read_run, roll_back
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.errors import HistoryError

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from baton.core.receivers import ReceiverRequirements
+from baton import ReceiverRequirements
 from baton.core.verdict import Code, Disposition
 from baton.handoff.store_gate import handoff_gate
 from baton.handoff.validation import validate_handoff

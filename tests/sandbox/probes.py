@@ -29,7 +29,9 @@ from baton import (
     Outcome,
     PatchRules,
     Settled,
+    StepKind,
     apply_patch,
+    estimate_tokens,
     fence,
     merge_patch,
     render,
@@ -42,7 +44,7 @@ from baton.contract.records import EventType, SessionEvent, verdict_log_fields
 from baton.contract.validation import validate_contract
 from baton.core.baton import AnyBaton, Baton
 from baton.core.budget import Budget
-from baton.core.history import Spend, StepKind, apply_change
+from baton.core.history import Spend, apply_change
 from baton.core.messages import PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.core.patching import difference, patch_effect, same_json, undeclared_writes, unknown_decisions, without_echo
 from baton.core.stages import StageSpec, field_set
@@ -53,7 +55,7 @@ from baton.handoff.relay import Relay, hop_of
 from baton.safety.scan import unsafe_digests
 from baton.wire import names
 from baton.wire.json_values import digest
-from baton.wire.text import estimate_tokens, single_line
+from baton.wire.text import single_line
 
 ROOMS = (
     *("artifacts", "budget", "compression", "contract", "core", "exchange", "handoff", "ledger", "personal"),

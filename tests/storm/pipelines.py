@@ -20,11 +20,11 @@ from baton import (
     PipelineInput,
     PipelineResult,
     Receiver,
+    ReceiverRequirements,
     StageFailedError,
     Streams,
 )
 from baton.core.pending import PendingHandoff
-from baton.core.receivers import ReceiverRequirements
 from baton.core.verdict import Disposition
 
 with workflow.unsafe.imports_passed_through():

@@ -20,8 +20,7 @@ from temporalio.client import Client
 from temporalio.common import RawValue
 
 from baton import render
-from baton.artifacts.store import ArtifactStore
-from baton.client import describe, read_run
+from baton.client import ArtifactStore, describe, read_run
 from baton.errors import HistoryError
 from baton.ledger.store import Ledger
 

@@ -17,8 +17,7 @@ from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import RawValue
 
-from baton import Stage
-from baton.core.receivers import ReceiverRequirements
+from baton import ReceiverRequirements, Stage
 from baton.core.verdict import Receipt
 from baton.handoff.activity_receive import requirements
 from baton.handoff.sealed import HMAC_SHA256, KEY_ID, SIGNATURE

@@ -7,7 +7,8 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import WorkerParts
-from baton.artifacts.store import ArtifactStore, MemoryArtifactStore
+from baton.artifacts.store import MemoryArtifactStore
+from baton.client import ArtifactStore
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.handoff.store_safeguards import Safeguards

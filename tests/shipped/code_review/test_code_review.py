@@ -12,8 +12,7 @@ from temporalio.worker import Worker
 
 from activities.code_review.stages import STAGES
 from baton import PipelineInput, WorkerParts
-from baton.artifacts.store import ArtifactStore
-from baton.client import explain_run, read_run
+from baton.client import ArtifactStore, explain_run, read_run
 from baton.plugin import BatonPlugin
 from baton.report.parsing import parse_report
 from baton.report.records import Readiness, Status

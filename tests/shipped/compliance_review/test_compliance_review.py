@@ -14,12 +14,11 @@ from temporalio.worker import Worker
 
 from activities.compliance_review.stages import SCHEMAS, STAGES, Review
 from baton import PipelineInput, WorkerParts
-from baton.artifacts.store import LocalArtifactStore
+from baton.client import LocalArtifactStore, explain
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
-from baton.runs.client_explanation import explain
 from baton.testing import PipelineRun, pipeline_worker, run_pipeline
 from tests.chat_server import chat_server, completion, configure
 from tests.shipped.compliance_review.material import OFFER, RECORDS, REPLY, SAMPLES

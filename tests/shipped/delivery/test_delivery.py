@@ -13,12 +13,9 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.worker import Worker
 
 from activities.delivery.stages import STAGES
-from baton import PipelineInput, PipelineResult, WorkerParts
-from baton.artifacts.store import ArtifactStore
-from baton.client import decide, read_run, roll_back
-from baton.core.history import StepKind
+from baton import PipelineInput, PipelineResult, StepKind, WorkerParts
+from baton.client import ArtifactStore, decide, explain, read_run, roll_back
 from baton.plugin import BatonPlugin
-from baton.runs.client_explanation import explain
 from baton.testing import assert_replays, pipeline_worker
 from tests.chat_server import chat_server, completion, configure
 from tests.shipped.delivery.material import ADD, FIX, TEST, at, git, has_sandbox, project, state

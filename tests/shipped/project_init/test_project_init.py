@@ -12,8 +12,7 @@ from activities.project_init.files import KNOWLEDGE_FILE, PAGES
 from activities.project_init.records import TechStack
 from activities.project_init.stages import STAGES
 from baton import BatonPlugin, PipelineInput, WorkerParts
-from baton.artifacts.store import ArtifactStore
-from baton.runs.client_explanation import explain
+from baton.client import ArtifactStore, explain
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
 from tests.shipped.project_init.conftest import write_files
 from tests.shipped.project_init.projects import PYTHON
