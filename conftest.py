@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parent
 
-# Files and folders that need a browser, a database, another environment, killed processes or a storm.
+# Files and folders that need a browser, a database, another environment, killed processes, a storm, or minutes.
 SYSTEM = (
     "tests/acceptance",
     "tests/agents/coding_agents/test_mcp_process.py",
@@ -30,6 +30,7 @@ SYSTEM = (
     "tests/project/test_restoring.py",
     "tests/project/test_site.py",
     "tests/runs/test_ending_programs.py",
+    "tests/runs/test_situations.py",
     "tests/shipped/test_installed.py",
     "tests/storm",
 )

@@ -48,7 +48,10 @@ async def doctor(
         findings = [finding async for finding in _run_checks(session, task_queue, fix=fix)]
     if session.json:
         session.write_json(
-            [{"check": f.check, "mark": f.mark.value, "found": f.found, "remedy": f.remedy} for f in findings]
+            [
+                {"check": f.check, "mark": f.mark.value, "found": f.found, "remedy": f.remedy, "runs": f.runs}
+                for f in findings
+            ]
         )
     else:
         _print(session, findings)

@@ -112,6 +112,7 @@ def output_rows(record: RunRecord) -> list[RenderableType]:
 def _as_json(record: RunRecord, waits: Waits | None, step: Step | None) -> dict[str, Any]:
     page = record.to_json_object()
     page["output"] = record.result.output if record.result else None
+    page["standings"] = [entry.to_json_object() for entry in standings(record, waits)]
     page["waiting_for"] = waits.pending if waits else []
     page["task_queue"] = waits.task_queue if waits else None
     page["has_worker"] = waits.has_worker if waits else None
@@ -229,7 +230,8 @@ def waits_card(run: RunRecord, waits: Waits) -> RenderableType:
     for entry in standings(run, waits, format_time):
         if entry.status != SUSPENDED:
             rows.append(plain(entry.sentence, "yellow" if entry.needs_you else ""))
-            rows += approval_rows(run.workflow_id, entry.asked) if entry.asked else []
+            if entry.asked and not entry.asked.handoff:
+                rows += approval_rows(run.workflow_id, entry.asked)
             rows += [Command(f"  {command}") for command in entry.commands]
     return stack(*rows)
 

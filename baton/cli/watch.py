@@ -148,6 +148,7 @@ _SIGNS = {
     NewsKind.STEP_STARTED: ("●", "cyan"),
     NewsKind.STEP_REFUSED: ("!", "yellow"),
     NewsKind.HANDOFF_WAITS: ("!", "yellow"),
+    NewsKind.WAITS_OUTSIDE: ("!", "yellow"),
     NewsKind.STEP_DONE: ("✓", "green"),
     NewsKind.STEP_FAILED: ("✗", "bold red"),
     NewsKind.STEP_UNDONE: ("↺", "yellow"),

@@ -57,7 +57,7 @@ class RunRow:
     def needs_you(self) -> bool:
         """Whether it needs a person."""
         current = self.details.standing if self.details else None
-        return self.run.status in NEEDS_YOU or (self.run.ended is None and current is not None and current.needs_you)
+        return self.run.ended is None and (current.needs_you if current else self.run.status in NEEDS_YOU)
 
     @property
     def status(self) -> str:

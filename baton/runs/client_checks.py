@@ -2,8 +2,8 @@
 
 import asyncio
 import shlex
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from temporalio.api.enums.v1 import IndexedValueType, PendingActivityState
@@ -63,12 +63,14 @@ class CheckResult:
         mark: How it ended.
         found: What was found, on one line.
         remedy: What to do about it, if anything.
+        runs: How many runs were found, by what they wait for.
     """
 
     check: str
     mark: CheckMark
     found: str
     remedy: str | None = None
+    runs: Mapping[str, int] = field(default_factory=dict)
 
 
 async def check_server(
@@ -343,6 +345,7 @@ async def check_suspended_runs(client: Client) -> CheckResult:
         CheckMark.FAIL,
         f"{quantity(number, 'run')}: the workers' code fails on them, or lacks what a stage needs",
         "baton list --all --status suspended; `baton show RUN` says why, `baton replay` checks new code",
+        {"suspended": number},
     )
 
 
@@ -393,20 +396,25 @@ async def check_waiting_runs(client: Client, time_format: TimeFormat = format_ti
     handoffs, approvals = await count(client, WAITING_RUNS), await count(client, ASKING_RUNS)
     outside = await count(client, OUTSIDE_RUNS)
     paused = await count(client, RunFilter(status=PAUSED, children=True, every=True).query(labelled=False))
-    rows: Sequence[tuple[int, str, str]] = (
-        (handoffs, f"{quantity(handoffs, 'run')} with a handoff that waits for a person", "baton inbox"),
-        (approvals, f"{quantity(approvals, 'run')} waiting for an approval", "baton inbox"),
-        (outside, f"{quantity(outside, 'run')} waiting for an agent outside", "baton list --all --status waiting"),
-        (paused, quantity(paused, "paused run"), "baton list --all --status paused"),
-    )
-    texts = [text for number, text, _ in rows if number]
-    remedies = dict.fromkeys(remedy for number, _, remedy in rows if number)
+    rows = {
+        "handoff": (handoffs, f"{quantity(handoffs, 'run')} with a handoff that waits for a person", "baton inbox"),
+        "approval": (approvals, f"{quantity(approvals, 'run')} waiting for an approval", "baton inbox"),
+        "outside": (
+            outside,
+            f"{quantity(outside, 'run')} waiting for an agent outside",
+            "baton list --all --status waiting",
+        ),
+        "unpause": (paused, quantity(paused, "paused run"), "baton list --all --status paused"),
+    }
+    numbers = {name: number for name, (number, _, _) in rows.items() if number}
+    texts = [rows[name][1] for name in numbers]
+    remedies = dict.fromkeys(rows[name][2] for name in numbers)
     if not texts:
         return CheckResult(check, CheckMark.OK, "nothing")
     if handoffs or approvals:
         deadlines = [entry.deadline for entry in (await inbox(client, limit=1)).entries[:1]]
         texts += [f"the nearest deadline is {time_format(deadline)}" for deadline in deadlines if deadline]
-    return CheckResult(check, CheckMark.WARN, ", ".join(texts), "; ".join(remedies))
+    return CheckResult(check, CheckMark.WARN, ", ".join(texts), "; ".join(remedies), numbers)
 
 
 async def check_artifacts(client: Client, store: ArtifactStore | None) -> CheckResult:

@@ -28,7 +28,7 @@ def describe_news(news: News, run: RunRecord) -> str:
                 print(describe_news(news, update.run))
         ```
     """
-    step = news.step
+    step, asked = news.step, news.question
     name = f"{step.seq} {step.name}" if step else ""
     match news.kind:
         case NewsKind.RUN_STARTED:
@@ -38,7 +38,7 @@ def describe_news(news: News, run: RunRecord) -> str:
         case NewsKind.WAITS_FOR_WORKER:
             return missing_sentence(news.text)
         case NewsKind.STEP_STARTED if step and step.kind is StepKind.APPROVAL:
-            asked = next((approval for approval in run.approvals if approval.seq == step.seq), None)
+            asked = next((approval for approval in run.approvals if approval.seq == step.seq), asked)
             return f"{name}: waits for a decision ({decision_commands(run.workflow_id, step.name, asked)[0]})"
         case NewsKind.STEP_STARTED:
             return f"{name}: begins"
@@ -46,6 +46,8 @@ def describe_news(news: News, run: RunRecord) -> str:
             return f"{name}: refused, attempt {step.attempts if step else 0} begins: {news.text}"
         case NewsKind.HANDOFF_WAITS:
             why = f": {news.text}" if news.text else ""
+            if not name and asked and asked.handoff:
+                name = f"{asked.seq} {asked.handoff.receiver}"
             return f"{name}: waits for a person (baton inbox show {shlex.quote(run.workflow_id)}){why}".lstrip(": ")
         case NewsKind.STEP_DONE if step and step.kind is StepKind.APPROVAL:
             approval = news.entries[-1]

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.common import RawValue
@@ -40,6 +41,8 @@ _SIGNALS = (
     "signal_external_workflow_execution_initiated_event_attributes",
 )
 _MEMBERS = (MEMO_OUTCOME, MEMO_QUESTIONS, MEMO_TERMS, MEMO_UNDONE)  # never two in one event
+
+_UNHANDLED_COMMAND = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND  # a signal arrived meanwhile
 
 RecordT = TypeVar("RecordT", bound=Record)
 
@@ -262,6 +265,8 @@ APPROVAL_TIMER = re.compile(r"step (\d+): deadline of approval (.*)", re.DOTALL)
 """The name of an approval's timer: its step, and its title."""
 SLEEP_TIMER = re.compile(r"step (\d+): sleeps: (.*)", re.DOTALL)
 """The name of a sleep's timer: its step, and the step's name."""
+OUTSIDE_TIMER = re.compile(r"answer of (.*) outside", re.DOTALL)
+"""The name of the timer of a handoff to an agent outside: the agent."""
 _HANDOFF_TIMER = re.compile(r"step ([1-9]\d*): deadline of handoff (\S+) to ([^:]+): (.*)")
 
 
@@ -321,6 +326,12 @@ def find_signal(settled: Settled, signals: Iterable[tuple[int, Answer]]) -> int 
         if is_about_it and answer.choice == settled.choice and normalize_name(answer.who) == who:
             return event
     return None
+
+
+def is_failure_of_code(event: HistoryEvent) -> bool:
+    """Return whether a failed workflow task is one of the worker's code: no reset, and no signal came meanwhile."""
+    attributes = event.workflow_task_failed_event_attributes
+    return not attributes.base_run_id and attributes.cause != _UNHANDLED_COMMAND
 
 
 def handoff_step(name: str) -> int:

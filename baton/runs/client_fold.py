@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pydantic import ValidationError
-from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent
 
 from baton.budget.billing import Bill, billed_before
@@ -33,6 +32,7 @@ from baton.runs.client_events import (
     handoff_step,
     innermost_message,
     is_answer,
+    is_failure_of_code,
     is_refusal,
     lacks_part,
     open_questions,
@@ -41,7 +41,6 @@ from baton.runs.client_events import (
     parse_stage_input,
     parse_step_number,
     parse_text,
-    pending_handoffs,
     time_of,
 )
 from baton.runs.client_news import Reading
@@ -158,15 +157,13 @@ class Fold:
         run.steps = [self._steps[seq] for seq in sorted(self._steps)]
         run.bills.sort(key=lambda bill: bill.event)
         run.streams = [*self._streams.values()]
-        if run.status is RunStatus.RUNNING:
-            run.timers = [*self._timers.values()]
-            run.missing = self._missing_now()
+        run.timers, run.missing = self._timers_now(), self._missing_now()
         run.asked = open_questions(self._questions.values(), run.timers)
         return run
 
     def take_changes(self) -> Changes:
         """Return what has changed since the last call."""
-        run, seqs = self.run, sorted(self._steps_before)
+        run, seqs, timers = self.run, sorted(self._steps_before), self._timers_now()
         changes = Changes(
             [step for seq in seqs if (step := self._steps_before[seq])],
             replace(
@@ -174,8 +171,9 @@ class Fold:
                 steps=[self._steps[seq] for seq in seqs],
                 entries=run.state.entries[self._told_entries :],
                 notes=run.notes[self._told_notes :],
-                handoffs=pending_handoffs(self._timers.values()) if run.status is RunStatus.RUNNING else [],
-                missing=self._missing_now() if run.status is RunStatus.RUNNING else [],
+                timers=timers,
+                asked=open_questions(self._questions.values(), timers),
+                missing=self._missing_now(),
             ),
             self._cut,
             self._ended_streams,
@@ -184,8 +182,11 @@ class Fold:
         self._told_entries, self._told_notes = len(run.state.entries), len(run.notes)
         return changes
 
+    def _timers_now(self) -> list[Timer]:
+        return [*self._timers.values()] if self.run.status is RunStatus.RUNNING else []
+
     def _missing_now(self) -> list[str]:
-        return [*dict.fromkeys(self._missing.values())]
+        return [*dict.fromkeys(self._missing.values())] if self.run.status is RunStatus.RUNNING else []
 
     def _put(self, step: Step) -> None:
         self._steps_before.setdefault(step.seq, self._steps.get(step.seq))
@@ -269,7 +270,7 @@ class Fold:
                 Reset(event.event_id, failure_attributes.base_run_id, failure_attributes.failure.message)
             )
             self._note(event, f"reset from run {failure_attributes.base_run_id}: {failure_attributes.failure.message}")
-        elif failure_attributes.cause != _UNHANDLED_COMMAND:
+        elif is_failure_of_code(event):
             self.run.suspended = innermost_message(failure_attributes.failure)
 
     def _note(self, event: HistoryEvent, text: str) -> None:
@@ -447,10 +448,8 @@ class Fold:
 
     def _timer_started(self, event: HistoryEvent, text: bytes | None) -> None:
         attributes, name, since = event.timer_started_event_attributes, parse_text(text), time_of(event)
-        until, task = (
-            since + attributes.start_to_fire_timeout.ToTimedelta(),
-            attributes.workflow_task_completed_event_id,
-        )
+        until = since + attributes.start_to_fire_timeout.ToTimedelta()
+        task = attributes.workflow_task_completed_event_id
         self._timers[event.event_id] = Timer(name, since, until)
         for kind, pattern in ((StepKind.APPROVAL, APPROVAL_TIMER), (StepKind.SLEEP, SLEEP_TIMER)):
             if match := pattern.fullmatch(name):
@@ -560,7 +559,6 @@ def _copy_containers(owner: object) -> None:
             setattr(owner, name, value.copy())
 
 
-_UNHANDLED_COMMAND = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND  # a signal arrived meanwhile
 _UNUSABLE = "(unusable input)"
 
 _HANDLERS: dict[str, Callable[[Fold, HistoryEvent, bytes | None], None]] = {

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,7 +17,7 @@ from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.errors import BatonError
-from baton.runs.client_events import CHILD_ID
+from baton.runs.client_events import CHILD_ID, is_failure_of_code
 from baton.runs.client_executions import PAUSED, Execution, describe, list_executions
 from baton.wire.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK
 
@@ -171,8 +171,9 @@ async def _list_newest(client: Client, run_filter: RunFilter, query: str, limit:
 async def with_details(client: Client, runs: Sequence[ListedRun]) -> list[ListedRun]:
     """Add what the index lacks to runs.
 
-    That is the stage that each run began last, from its history, because the index is updated once a second at most;
-    and when the first run of its chain started, if the server still has it.
+    From the end of its history: the stage that each run began last, because the index is updated once a second at
+    most, and whether its worker's code fails on it, which the server reports after some tries only. Also when the
+    first run of its chain started, if the server still has it.
     """
     turn = asyncio.Semaphore(_MAX_CONCURRENT)
 
@@ -193,9 +194,20 @@ async def with_details(client: Client, runs: Sequence[ListedRun]) -> list[Listed
                     began = (await describe(client, run.workflow_id, first)).start_time
         stages = (_started_step(event) for event in response.history.events)
         stage = next(filter(None, stages), run.stage) or run.stage
-        return dataclasses.replace(run, stage=stage, began=began)
+        fails = run.ended is None and run.status != PAUSED and _is_failing(response.history.events)
+        return dataclasses.replace(run, stage=stage, began=began, status=SUSPENDED if fails else run.status)
 
     return [*await asyncio.gather(*(add_details(run) for run in runs))]
+
+
+def _is_failing(newest_first: Iterable[HistoryEvent]) -> bool:
+    """Return whether a run's last workflow task failed, and not because a person reset the run."""
+    for event in newest_first:
+        if event.HasField("workflow_task_completed_event_attributes"):
+            return False
+        if event.HasField("workflow_task_failed_event_attributes"):
+            return is_failure_of_code(event)
+    return False
 
 
 def _started_step(event: HistoryEvent) -> str | None:

@@ -7,8 +7,19 @@ from enum import StrEnum
 from typing import Any
 
 from baton.core.history import HistoryEntry, StepKind
-from baton.runs.client_events import HandoffDeadline
-from baton.runs.client_record import Heard, Note, RunRecord, RunStatus, Step, StepStatus, StepStream, new_parts
+from baton.core.questions import Question
+from baton.runs.client_events import OUTSIDE_TIMER, Timer, pending_handoffs
+from baton.runs.client_record import (
+    Heard,
+    Note,
+    RunRecord,
+    RunStatus,
+    Step,
+    StepStatus,
+    StepStream,
+    brief_question,
+    new_parts,
+)
 
 
 class NewsKind(StrEnum):
@@ -22,6 +33,7 @@ class NewsKind(StrEnum):
     STEP_STARTED = "step_started"
     STEP_REFUSED = "step_refused"
     HANDOFF_WAITS = "handoff_waits"
+    WAITS_OUTSIDE = "waits_outside"
     STEP_DONE = "step_done"
     STEP_FAILED = "step_failed"
     STEP_UNDONE = "step_undone"
@@ -46,6 +58,7 @@ class News:
         step: The step it is about.
         tool: The tool that was called or answered.
         entries: The history entries of a finished step.
+        question: What people are asked, of an approval that begins or a handoff that waits for a person.
     """
 
     kind: NewsKind
@@ -54,6 +67,7 @@ class News:
     step: Step | None = None
     entries: list[HistoryEntry] = field(default_factory=list)
     tool: str = ""
+    question: Question | None = None
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the news as JSON, without empty members."""
@@ -71,6 +85,7 @@ class News:
             "seconds": seconds,
             "approved": step.approved if step else None,
             "entries": [entry.model_dump(mode="json") for entry in self.entries] or None,
+            "question": brief_question(self.question) if self.question else None,
         }
         return {name: value for name, value in members.items() if value is not None}
 
@@ -95,7 +110,8 @@ class Reading:
     steps: list[Step]
     entries: list[HistoryEntry]
     notes: list[Note]
-    handoffs: list[HandoffDeadline]
+    timers: list[Timer]
+    asked: list[Question]
 
     @classmethod
     def of(cls, run: RunRecord) -> "Reading":
@@ -114,7 +130,8 @@ class Reading:
             steps=run.steps,
             entries=run.state.entries,
             notes=run.notes,
-            handoffs=run.pending_handoffs,
+            timers=run.timers,
+            asked=run.asked,
         )
 
 
@@ -126,6 +143,7 @@ def compare(previous: Reading | None, current: Reading, at: datetime) -> list[Ne
         *earlier.undone(current),
         *earlier.steps(current),
         *earlier.handoffs(current),
+        *earlier.outside(current),
         *earlier.notes(current),
         *earlier.suspended(current),
     ]
@@ -204,15 +222,16 @@ class _EarlierReading:
             if key[1] and not self._has_entries(key, edits):
                 yield News(NewsKind.EDITED, edits[-1].timestamp, entries=edits)
         for step in current.steps:
-            yield from self._step_news(step, entries.get((step.seq, False), []))
+            asked = next((asked for asked in current.asked if not asked.handoff and asked.seq == step.seq), None)
+            yield from self._step_news(step, entries.get((step.seq, False), []), asked)
 
-    def _step_news(self, step: Step, entries: list[HistoryEntry]) -> Iterator[News]:
+    def _step_news(self, step: Step, entries: list[HistoryEntry], asked: Question | None) -> Iterator[News]:
         old = self._steps.get(step.seq)
         old_status = old.status if old else None
         match step.status:
             case StepStatus.RUNNING:
                 if old_status is not StepStatus.RUNNING:
-                    yield News(NewsKind.STEP_STARTED, step.began or self._now, step=step)
+                    yield News(NewsKind.STEP_STARTED, step.began or self._now, step=step, question=asked)
                 if step.attempts > (old.attempts if old and old_status is StepStatus.RUNNING else 1):
                     yield News(NewsKind.STEP_REFUSED, step.ended or self._now, step.failure or "", step)
             case StepStatus.DONE if not self._has_entries((step.seq, False), entries) or self._was_repeated(old, step):
@@ -228,13 +247,20 @@ class _EarlierReading:
         return not (old.status is StepStatus.TAKEN_OVER and step.ended and run_began and step.ended <= run_began)
 
     def handoffs(self, current: Reading) -> Iterator[News]:
-        known = self._previous.handoffs if self._previous else []
+        known = pending_handoffs(self._previous.timers) if self._previous else []
         steps = {step.seq: step for step in current.steps}
-        for deadline in current.handoffs:
+        questions = {asked.subject: asked for asked in current.asked}
+        for deadline in pending_handoffs(current.timers):
             if deadline not in known:
-                step = steps.get(deadline.seq)
-                reason = (step.failure if step else None) or deadline.why
-                yield News(NewsKind.HANDOFF_WAITS, deadline.since, reason, step)
+                step, asked = steps.get(deadline.seq), questions.get(deadline.handoff_id)
+                reason = (step.failure if step else None) or (asked.text if asked else None) or deadline.why
+                yield News(NewsKind.HANDOFF_WAITS, deadline.since, reason, step, question=asked)
+
+    def outside(self, current: Reading) -> Iterator[News]:
+        known = self._previous.timers if self._previous else []
+        for timer in current.timers:
+            if timer not in known and OUTSIDE_TIMER.fullmatch(timer.name):
+                yield News(NewsKind.WAITS_OUTSIDE, timer.since, f"waits for {timer.name}")
 
     def _has_entries(self, key: tuple[int, bool], entries: list[HistoryEntry]) -> bool:
         """Return whether a step's entries are known; times are ignored, because a reset changes the last step's."""

@@ -78,6 +78,12 @@ def new_parts(stream: StepStream, heard: Heard) -> Iterator[tuple[bool, str, str
         restarted = False
 
 
+def brief_question(asked: Question) -> dict[str, Any]:
+    """Return a question in short, as JSON: its id and title, who decides, how many must, and until when."""
+    who, until = asked.who, asked.until.isoformat()
+    return {"id": asked.id, "title": asked.title, "who": who, "needs": asked.needs, "until": until}
+
+
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 

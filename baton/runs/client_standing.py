@@ -11,9 +11,10 @@ from baton.core.history import StepKind
 from baton.core.people import GROUP_PREFIX, normalize_name
 from baton.core.questions import Question
 from baton.errors import ArtifactNotFoundError
+from baton.runs.client_events import OUTSIDE_TIMER
 from baton.runs.client_executions import PAUSED, unpause
 from baton.runs.client_list import SUSPENDED
-from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus
+from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus, brief_question
 from baton.runs.client_waiting import Pending, Waits
 from baton.wire.money import format_usd
 from baton.wire.text import format_duration, format_time, quantity
@@ -29,15 +30,16 @@ class Standing:
     """The standing of a run, or of one thing that it waits for.
 
     Attributes:
-        status: One word: Temporal's status, or `WAITING`, `PENDING_HANDOFF`, `SUSPENDED`, `PAUSED`.
+        status: One word: Temporal's status, or `WAITING`, `PENDING_HANDOFF`, `SUSPENDED`, `PAUSED`; the same as that
+            of a list.
         sentence: The status and its reason.
         waits_for: What it waits for, in a few words.
-        whom: The people it waits for, if any.
-        until: The deadline.
+        whom: The people it waits for, if any, or the agent outside.
+        until: The deadline, or the end of a sleep.
         commands: The commands that help.
         needs_you: Whether it needs a person to continue.
         repair: The step to roll back to.
-        asked: The approval's question and texts.
+        asked: What people are asked.
     """
 
     status: str
@@ -49,6 +51,19 @@ class Standing:
     needs_you: bool = False
     repair: int | None = None
     asked: Question | None = field(default=None, compare=False)
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return it as JSON, with its question in short."""
+        return {
+            "status": self.status,
+            "sentence": self.sentence,
+            "waits_for": self.waits_for or None,
+            "whom": self.whom or None,
+            "until": self.until.isoformat() if self.until else None,
+            "commands": [*self.commands],
+            "needs_you": self.needs_you,
+            "question": brief_question(self.asked) if self.asked else None,
+        }
 
 
 def standing(run: RunRecord, waits: Waits | None = None, time_format: TimeFormat = format_time) -> Standing:
@@ -68,15 +83,18 @@ def standings(run: RunRecord, waits: Waits | None = None, time_format: TimeForma
     entries = [*_list_obstacles(run, waits, time_format)]
     escalated = {handoff.seq for handoff in run.pending_handoffs}
     for pending in waits.pending if waits else ():
-        if pending.kind is not StepKind.APPROVAL and pending.seq not in escalated:
+        is_asked = pending.seq in escalated and pending.kind is not StepKind.BRANCH  # other branches are at work
+        if pending.kind is not StepKind.APPROVAL and not is_asked:
             entries.append(_at_work(run, pending, time_format))
     for timer in run.timers:
         if not timer.is_of_a_step:
-            name = timer.name or "a timer"
-            entries.append(
-                Standing("RUNNING", f"Waits for {name}, until {time_format(timer.until)}.", name, "", timer.until)
-            )
-    yield from entries or [Standing("RUNNING", "At work: its next step has not begun.", "its worker")]
+            name, outside = timer.name or "a timer", OUTSIDE_TIMER.fullmatch(timer.name)
+            sentence = f"Waits for {name}, until {time_format(timer.until)}."
+            entries.append(Standing("RUNNING", sentence, name, outside[1] if outside else "", timer.until))
+    entries = entries or [Standing("RUNNING", "At work: its next step has not begun.", "its worker")]
+    waits_outside = any(OUTSIDE_TIMER.fullmatch(timer.name) for timer in run.timers)
+    for entry in entries:
+        yield replace(entry, status="WAITING") if waits_outside and entry.status == "RUNNING" else entry
 
 
 def suspension_sentence(reason: str, tries: int = 1) -> str:
@@ -115,30 +133,10 @@ def _list_obstacles(run: RunRecord, waits: Waits | None, time_format: TimeFormat
             commands=(f"baton replay {target} --module MODULE",),
             needs_you=True,
         )
+    if not (waits and waits.pause):  # then nothing can be decided
+        yield from _list_questions(run, time_format)
     for text in run.missing:
         yield Standing(SUSPENDED, missing_sentence(text), "a worker that can do its stage", needs_you=True)
-    questions = {asked.handoff.handoff_id: asked for asked in run.questions if asked.handoff}
-    for handoff in run.pending_handoffs:
-        step = next((step for step in run.steps if step.seq == handoff.seq), None)
-        name = f"{handoff.seq} {handoff.receiver}"
-        failure = step.failure if step and step.failure else ""
-        asked = questions.get(handoff.handoff_id)
-        whom = _people(asked) if asked and (asked.who or asked.needs > 1) else ""
-        detail = failure.removeprefix("its handoff was not accepted").removeprefix(": ") or handoff.why
-        yield Standing(
-            "PENDING_HANDOFF",
-            f"Waits for a person until {time_format(handoff.until)}: the handoff to step {name} needs a decision"
-            f"{f' by {whom}' if whom else ''}{f': {detail}' if detail else ''}.",
-            f"a decision on the handoff to {name}",
-            whom,
-            until=handoff.until,
-            commands=(f"baton inbox show {target}",),
-            needs_you=True,
-        )
-    pending = {entry.seq: entry for entry in waits.pending} if waits else {}
-    for step in run.steps:
-        if step.kind is StepKind.APPROVAL and step.status is StepStatus.RUNNING:
-            yield _approval(run, step, pending.get(step.seq), time_format)
     if waits and not waits.has_worker and not waits.pause:
         yield _without_worker(run, waits)
     if waits and waits.tries >= _SUSPICIOUS_TRIES and not run.suspended:
@@ -150,17 +148,47 @@ def _list_obstacles(run: RunRecord, waits: Waits | None, time_format: TimeFormat
         )
 
 
-def _approval(run: RunRecord, step: Step, pending: Pending | None, time_format: TimeFormat) -> Standing:
-    asked = pending.asked if pending else None
+def _list_questions(run: RunRecord, time_format: TimeFormat) -> Iterator[Standing]:
+    """Yield what the run asks people: the handoffs that wait for one, then the approvals."""
+    target = shlex.quote(run.workflow_id)
+    questions = {asked.handoff.handoff_id: asked for asked in run.questions if asked.handoff}
+    for handoff in run.pending_handoffs:
+        step = next((step for step in run.steps if step.seq == handoff.seq), None)
+        name = f"{handoff.seq} {handoff.receiver}"
+        failure = step.failure if step and step.failure else ""
+        asked = questions.get(handoff.handoff_id)
+        whom = _people(asked) if asked else ""
+        detail = failure.removeprefix("its handoff was not accepted").removeprefix(": ")
+        detail = detail or (asked.text if asked else "") or handoff.why
+        deadline = asked.until if asked else handoff.until
+        yield Standing(
+            "PENDING_HANDOFF",
+            f"Waits for a person until {time_format(deadline)}: the handoff to step {name} needs a decision"
+            f"{f' by {whom}' if whom else ''}{f': {detail}' if detail else ''}.",
+            f"a decision on the handoff to {name}",
+            whom,
+            until=deadline,
+            commands=(f"baton inbox show {target}",),
+            needs_you=True,
+            asked=asked,
+        )
+    approvals = {asked.seq: asked.excerpt for asked in run.approvals}
+    for step in run.steps:
+        if step.kind is StepKind.APPROVAL and step.status is StepStatus.RUNNING:
+            yield _approval(run, step, approvals.get(step.seq), time_format)
+
+
+def _approval(run: RunRecord, step: Step, asked: Question | None, time_format: TimeFormat) -> Standing:
     whom = _people(asked) if asked else ""
-    until = f", until {time_format(step.until)}" if step.until else ""
+    deadline = asked.until if asked else step.until  # the timer began a moment later
+    until = f", until {time_format(deadline)}" if deadline else ""
     by = f", by {whom}" if whom else ""
     return Standing(
         "WAITING",
         f"Waits for the decision {step.name!r}{by}{until}.",
         f"a decision: {step.name}",
         whom,
-        step.until,
+        deadline,
         decision_commands(run.workflow_id, step.name, asked),
         needs_you=True,
         asked=asked,
@@ -242,6 +270,7 @@ def _at_work(run: RunRecord, pending: Pending, time_format: TimeFormat) -> Stand
     name = f"step {pending.seq} {pending.name}"
     last_failure = f" The last try failed: {pending.failure}." if pending.failure else ""
     commands: tuple[str, ...] = ()
+    until: datetime | None = None
     if pending.is_lost:
         sentence, waits_for = f"Waits for {name}, which ended before the run was reset and is lost.", pending.name
         commands = (f"baton rollback {shlex.quote(run.workflow_id)} --to {pending.seq} --why '…'",)
@@ -254,6 +283,7 @@ def _at_work(run: RunRecord, pending: Pending, time_format: TimeFormat) -> Stand
             else ()
         )
     elif pending.kind is StepKind.SLEEP:
+        until = pending.until
         sentence, waits_for = (
             f"Sleeps in {name}{f' until {time_format(pending.until)}' if pending.until else ''}.",
             pending.name,
@@ -267,7 +297,7 @@ def _at_work(run: RunRecord, pending: Pending, time_format: TimeFormat) -> Stand
             f"{'At work on' if pending.at_work else 'Waits for a worker to begin'} {name}{attempt}.{last_failure}"
         )
         waits_for = pending.name if pending.at_work else f"a worker for {pending.name}"
-    return Standing("RUNNING", sentence, waits_for, commands=commands)
+    return Standing("RUNNING", sentence, waits_for, until=until, commands=commands)
 
 
 def _describe_end(run: RunRecord) -> Standing:

@@ -136,8 +136,8 @@ async def waits(client: Client, run: RunRecord) -> Waits | None:
             pending.append(await _pending_child(client, run, step, description))
         else:
             waiting = asked.get(step.seq)
-            asks = waiting.asks or None if waiting else None
-            pending.append(Pending(step.seq, step.name, step.kind, step.began, step.until, asks, asked=waiting))
+            asks, until = (waiting.asks or None, waiting.until) if waiting else (None, step.until)
+            pending.append(Pending(step.seq, step.name, step.kind, step.began, until, asks, asked=waiting))
     tries = max(1, description.details.pending_workflow_task.attempt)
     return Waits(pending, description.task_queue, has_worker, tries, build, unchosen, description.pause)
 

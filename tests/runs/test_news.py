@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 
-from baton import HistoryEntry, Outcome
-from baton.client import RunRecord, RunStatus, Step, StepStatus
-from baton.core.baton import Baton
-from baton.core.history import StepKind
-from baton.core.messages import PipelineInput
+from baton import Baton, HistoryEntry, Outcome, PipelineInput, StepKind
+from baton.client import PendingHandoff, Question, RunRecord, RunStatus, Step, StepStatus, describe_news
 from baton.core.state import PipelineState
 from baton.runs.client_events import Timer
 from baton.runs.client_news import News, NewsKind, Reading, compare
@@ -134,6 +131,39 @@ class TestCompare:
         assert news_between(current, rewaiting) == [("handoff_waits", 2)]
         unsent = replace(timer, name="step 2: deadline of handoff f47ac10b to score: top up, BUDGET_EXHAUSTED")
         assert news_of(run(step(1)), run(step(1), timers=[unsent]))[0].text == "top up, BUDGET_EXHAUSTED"
+
+    def test_what_is_asked_is_with_its_news(self) -> None:
+        """Programs need its id, the people and the deadline; a handoff that was never sent has no step to name."""
+        members = {"handoff_id": "f47ac10b", "seq": 2, "sender": "plan", "receiver": "score", "fate": "top_up"}
+        pending = PendingHandoff.model_validate({**members, "details": "no money"})
+        asked = [
+            Question(
+                id=f"{seq}:a", seq=seq, title=title, since=at(3), until=at(60), choices=[], who=["ann"], handoff=of
+            )
+            for seq, title, of in ((1, "gate", None), (2, "plan → score", pending))
+        ]
+        timer = Timer("step 2: deadline of handoff f47ac10b to score: top up, BUDGET_EXHAUSTED", at(3), at(60))
+        current = run(step(1, StepStatus.RUNNING, kind=StepKind.APPROVAL), timers=[timer], asked=asked)
+
+        [_, gate, handoff] = news_of(None, current)
+
+        assert gate.to_json_object()["question"] == {
+            "id": "1:a",
+            "title": "gate",
+            "who": ["ann"],
+            "needs": 1,
+            "until": at(60).isoformat(),
+        }
+        assert (handoff.step, handoff.text, handoff.question) == (None, "no money", asked[1])
+        assert describe_news(handoff, current).startswith("2 score: ")
+
+    def test_an_agent_outside_is_news_once(self) -> None:
+        """Nobody else says in the news that a run waits for it."""
+        current = run(timers=[Timer("answer of reviewer outside", at(3), at(60))])
+
+        assert news_between(run(), current) == [("waits_outside", None)]
+        assert "reviewer" in news_of(run(), current)[0].text
+        assert news_between(current, current) == []
 
     def test_a_suspension_is_news_once_for_each_reason(self) -> None:
         """That it is still suspended, or continues, is not."""

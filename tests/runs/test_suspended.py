@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from rich.console import Console
+from temporalio.api.enums.v1 import EventType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest
 from temporalio.client import Client
@@ -21,14 +22,14 @@ from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import BatonPlugin
 from baton.runs.client_checks import check_suspended_runs
 from baton.runs.client_follow import follow
-from baton.runs.client_list import RunFilter, list_runs
+from baton.runs.client_list import RunFilter, list_runs, with_details
 from baton.runs.client_waiting import Waits, waits
 from baton.testing import assert_replays, pipeline_worker
 from tests.pipelines.pipelines import Gated, Linear
 from tests.pipelines.stages import STAGES
 from tests.pipelines.streaming_pipelines import spoken
 from tests.replay.mutants import GateMoved
-from tests.support import GOAL, LIMIT, Handle, start, until, until_waiting
+from tests.support import GOAL, LIMIT, Handle, event, start, until, until_waiting
 
 _REPORTED_AFTER = "system.numConsecutiveWorkflowTaskProblemsToTriggerSearchAttribute"
 
@@ -111,6 +112,26 @@ class TestSuspended:
             await handle.result()
         assert (await read_run(client, handle.id)).suspended is None
         assert await list_runs(client, run_filter, 10) == []
+
+    async def test_a_list_says_so_before_the_server_reports_it(self, client: Client) -> None:
+        """The server does after five failures, which takes a while; the history has the first."""
+        queue = f"suspended-{uuid.uuid4()}"
+        start = PipelineInput(goal=GOAL)
+        handle: Handle = await client.start_workflow(
+            "Linear", start, id=queue, task_queue=queue, execution_timeout=LIMIT
+        )
+        run_filter = RunFilter(id_prefix=queue)
+        async with pipeline_worker(client, [Gated], STAGES, task_queue=queue):
+            await event(handle, EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED)
+            while not (listed := await list_runs(client, run_filter, 1)):
+                pass
+            [run] = await with_details(client, listed)
+        async with pipeline_worker(client, [Linear], STAGES, task_queue=queue):
+            await handle.result()
+
+        assert (run.workflow_id, run.status, run.ended) == (queue, "SUSPENDED", None)
+        [run] = await with_details(client, await list_runs(client, run_filter, 1))
+        assert run.status != "SUSPENDED"
 
     async def test_a_run_waits_for_a_worker_with_its_stage(self, client: Client) -> None:
         """Otherwise a release without the stage would fail the runs that reach it."""
