@@ -22,7 +22,7 @@ from baton.exchange.records import Acknowledgement
 from baton.exchange.workflow_streams import Chunk
 from baton.handoff.store_gate import handoff_gate
 from baton.handoff.store_signing import open_sealed, seal_json
-from baton.handoff.validation import validate_handoff
+from baton.handoff.validation import check_handoff
 from baton.keys.store_keyring import Keyring
 from baton.wire.json_values import loads_strict
 from baton.wire.text import describe_faults
@@ -107,7 +107,7 @@ def _gate_cases() -> Iterator[tuple[str, Callable[[], object]]]:
     keyring, receiver, schema = Keyring.generate(), ReceiverRequirements("risk", "1.0.0"), handoff_gate()
 
     def judge(raw: bytes) -> Callable[[], object]:
-        return lambda: validate_handoff(
+        return lambda: check_handoff(
             open_sealed(raw, keyring).message, receiver, lambda message: [], check_schema=schema
         )
 

@@ -47,8 +47,7 @@ from baton.agents.pydantic_ai_run import (
 from baton.agents.results import stage_result
 from baton.agents.tools import AgentTool, CallIds
 from baton.artifacts.activity import ArtifactAccess
-from baton.contract.activity import shorten_claim
-from baton.contract.records import ToolDeniedError
+from baton.contract.records import ToolDeniedError, shorten_claim
 from baton.core.baton import Baton
 from baton.core.history import Spend
 from baton.core.inputs import decode_inputs, encode_inputs

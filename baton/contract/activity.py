@@ -14,16 +14,20 @@ from typing import Any
 from baton.artifacts.activity import put_when_possible
 from baton.artifacts.store import ArtifactStore
 from baton.contract.prohibitions import find_prohibitions
-from baton.contract.records import TOOL_DENIED, EventType, SessionEvent, ToolDeniedError
+from baton.contract.records import (
+    MAX_CLAIM_LENGTH,
+    TOOL_DENIED,
+    EventType,
+    SessionEvent,
+    ToolDeniedError,
+    shorten_claim,
+)
 from baton.contract.registry import tool_key, tool_keys
 from baton.core.messages import ToolLimits
 from baton.core.stages import Calls, step
 from baton.wire.json_values import Json, format_digest, repair_text, sha256
 from baton.wire.store_clock import now_utc
 from baton.wire.text import TokenEstimator, estimate_tokens
-
-MAX_CLAIM_LENGTH = 1_000
-"""The maximum length of a claim in the history; a longer one is stored as an artifact."""
 
 MAX_EQUAL_FAILURES = 5
 """After so many failures in a row of calls with the same tool and arguments, the next one is denied."""
@@ -223,14 +227,6 @@ class SessionLog:
 
 def _digest(text: str) -> str:
     return format_digest(sha256(text.encode()))
-
-
-def shorten_claim(text: str, limit: int = MAX_CLAIM_LENGTH) -> str:
-    """Shorten a claim to the limit, and note its full length."""
-    if len(text) <= limit:
-        return text
-    length = limit - 40  # room for the note below
-    return f"{text[:length]} … ({length:,} of {len(text):,} characters)"
 
 
 _log = logging.getLogger(__name__)

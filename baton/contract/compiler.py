@@ -81,12 +81,12 @@ def parse_trace_id(traceparent: str | None) -> str:
 
 
 def used_tools(draft: Draft) -> frozenset[str]:
-    """Return the successfully used tools whose results crossed, or were left out only for the token budget."""
+    """Return the tools successfully used here whose results crossed, or were left out only for the token budget."""
     budget = f"{BUDGET}:"
     return frozenset(
         event.tool_name
         for event, outcome, detail in draft.fates()
-        if event.success is True and event.type is EventType.TOOL_RESULT and event.tool_name
+        if event.success is True and event.type is EventType.TOOL_RESULT and event.tool_name and not event.imported
         if outcome is EventOutcome.FACT or (detail or "").startswith(budget)
     )
 
@@ -105,6 +105,8 @@ _SOURCES = {
     EventType.USER_MESSAGE: ("user", "user_input"),
 }
 """Default source and method by type; a named agent replaces the source, except of a person's message."""
+IMPORTED = "imported"
+"""How the method of a fact from another tool's session begins; the session's agent follows, then the method there."""
 _CONFIDENCE_RANK = {confidence: rank for rank, confidence in enumerate(Confidence)}
 
 
@@ -234,18 +236,21 @@ def keep_within_budget(draft: Draft) -> None:
 
 def derive_confidence(event: SessionEvent) -> Confidence | None:
     """Return the confidence of an event's fact, or None if it cannot become a fact."""
-    if event.type is EventType.TOOL_RESULT:
-        if event.success is not True:
-            return Confidence.LOW
-        return Confidence.HIGH if event.is_certain else Confidence.MEDIUM
     if event.type is EventType.DECISION and event.accepted is not True:
         return None
-    return CONFIDENCES.get(event.type)
+    if event.type is not EventType.TOOL_RESULT:
+        confidence = CONFIDENCES.get(event.type)
+    elif event.success is not True:
+        confidence = Confidence.LOW
+    else:
+        confidence = Confidence.HIGH if event.is_certain else Confidence.MEDIUM
+    return Confidence.UNVERIFIED if event.imported and confidence is not None else confidence
 
 
 def derive_source(event: SessionEvent) -> tuple[str, str]:
     """Return source and method of an event's fact; an unnamed tool is an unknown source."""
-    return _derive_source(event.type, event.tool_name or "", event.agent or "")
+    source, method = _derive_source(event.type, event.tool_name or "", event.agent or "")
+    return source, ":".join(filter(None, (IMPORTED, event.agent, method))) if event.imported else method
 
 
 @lru_cache(maxsize=4096)
@@ -265,7 +270,7 @@ def _label_subject(event: SessionEvent) -> str:
 
 
 def rank_fact(fact: Fact) -> tuple[int, float]:
-    """Return the sort key of a fact: what a user asked or forbade first, then the most certain, then the newest."""
+    """Return the sort key of a fact: what a user asked or forbade here first, then the most certain and the newest."""
     is_of_user = fact.source.method == _SOURCES[EventType.USER_MESSAGE][1]
     return -1 if is_of_user else _CONFIDENCE_RANK[fact.confidence], -fact.source.timestamp.timestamp()
 

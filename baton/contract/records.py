@@ -120,6 +120,7 @@ class SessionEvent(OpenRecord):
         call_id: For a call its own id, if not that of the event; for a result the id of its call.
         success: Whether the tool succeeded; absent if unknown, which does not mean success.
         by_model: Whether a model wrote the result of a tool, as of one that asks another agent.
+        imported: Whether it is from another tool's session: its claims are unverified, and it grants no tool.
         accepted: For a decision, whether it was accepted.
         rests_on: For a decision, the ids of the results that it rests on.
         prohibitions: For a user's message, its sentences that forbid something, word for word.
@@ -140,6 +141,7 @@ class SessionEvent(OpenRecord):
     call_id: Name | None = None
     success: bool | None = None
     by_model: bool = False
+    imported: bool = False
     accepted: bool | None = None
     rests_on: list[Name] | None = None
     prohibitions: list[Statement] | None = None
@@ -148,8 +150,8 @@ class SessionEvent(OpenRecord):
 
     @property
     def is_certain(self) -> bool:
-        """Whether its fact may have high confidence: the result of a tool that succeeded and asked no model."""
-        return self.type is EventType.TOOL_RESULT and self.success is True and not self.by_model
+        """Whether its fact may have high confidence: the result of a tool that succeeded here and asked no model."""
+        return self.type is EventType.TOOL_RESULT and self.success is True and not self.by_model and not self.imported
 
     @property
     def at(self) -> datetime | None:
@@ -169,6 +171,18 @@ def _defaults() -> dict[str, Any]:
     """Return the defaults of an event's members by their JSON names."""
     fields = SessionEvent.model_fields.items()
     return {field.alias or name: field.default for name, field in fields if not field.is_required()}
+
+
+MAX_CLAIM_LENGTH = 1_000
+"""The maximum length of a claim in the history; a longer one is stored as an artifact."""
+
+
+def shorten_claim(text: str, limit: int = MAX_CLAIM_LENGTH) -> str:
+    """Shorten a claim to the limit, and note its full length."""
+    if len(text) <= limit:
+        return text
+    length = limit - 40  # room for the note below
+    return f"{text[:length]} … ({length:,} of {len(text):,} characters)"
 
 
 CONTRACT_RELEASED = ("1.0",)

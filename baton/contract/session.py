@@ -4,20 +4,44 @@ What a compilation leaves out for good is counted from then on and not looked at
 however long its run is.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Any
 
-from pydantic import Field, JsonValue, field_validator
+from pydantic import Field, JsonValue, ValidationError, field_validator
 
 from baton.contract.compiler import Compiled, rank_fact
 from baton.contract.draft import BUDGET, EXPLICIT, FAILED, STALE, TYPE, UNSUPPORTED, Disposition, make_label
-from baton.contract.records import EventType, SessionEvent
+from baton.contract.records import ContractError, EventType, SessionEvent
 from baton.wire.records import CompactRecord, Count
+from baton.wire.text import describe_faults
 
 MAX_OPEN_EVENTS = 500
 """The most events that stay open; beyond it, events that were left out are so for good, the oldest first."""
 
 _FINAL = frozenset({EXPLICIT, TYPE, FAILED, STALE, UNSUPPORTED})  # with time, nothing of these crosses again
+
+
+def imported_events(events: Iterable[Mapping[str, Any]]) -> list[SessionEvent]:
+    """Return the events that a run starts from, all of them marked as imported, whatever they say of themselves.
+
+    Raises:
+        ContractError: One is malformed, or two have the same id.
+    """
+    found: dict[str, SessionEvent] = {}
+    for place, members in enumerate(events, 1):
+        try:
+            event = SessionEvent.from_json_object(members)
+        except ValidationError as error:
+            raise ContractError(
+                f"the run cannot start from its session: event {place}: {describe_faults(error)}; "
+                "`baton import` writes one"
+            ) from None
+        if event.id in found:
+            raise ContractError(f"the run cannot start from its session: two events have the id {event.id!r}")
+        # An artifact or a handoff that it names is not its own.
+        found[event.id] = event.model_copy(update={"imported": True, "whole": None, "handoff_id": None})
+    return [*found.values()]
 
 
 class SessionState(CompactRecord):
@@ -40,9 +64,9 @@ class SessionState(CompactRecord):
 class Session:
     """The session of a pipeline: open events in order, and how many events are settled by label."""
 
-    def __init__(self, state: SessionState | None = None) -> None:
+    def __init__(self, state: SessionState | None = None, imported: Iterable[SessionEvent] = ()) -> None:
         state = state or SessionState()
-        self.events = [SessionEvent.from_json_object(event) for event in state.events]
+        self.events = [*imported, *map(SessionEvent.from_json_object, state.events)]
         self.settled = dict(state.settled)
         self.read = state.read
         self._labels = dict(state.labels)

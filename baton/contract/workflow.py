@@ -24,7 +24,7 @@ from baton.contract.records import (
     verdict_log_fields,
 )
 from baton.contract.registry import AgentRegistry, OutputSchemas, tool_key, tool_keys, tool_set
-from baton.contract.session import MAX_OPEN_EVENTS, Session, SessionState
+from baton.contract.session import MAX_OPEN_EVENTS, Session, SessionState, imported_events
 from baton.contract.validation import validate_contract
 from baton.core.messages import PipelineInput, StageInput, StageReturn, ToolLimits
 from baton.core.receivers import ReceiverRequirements, choose_receiver
@@ -115,7 +115,8 @@ class ContractIssuer:
         self._metrics = metrics
         self._state = state
         self._trace_id = find_trace_id(start, task_id)
-        self._session = Session()
+        self._start = start
+        self._session: Session | None = None  # until the first contract
         self._inputs: dict[str, StageInput] = {}
         self._sent_labels: list[dict[str, str]] = []
         self._positions: dict[str, tuple[int, int]] = {}
@@ -174,7 +175,7 @@ class ContractIssuer:
                 + "; ".join(finding.text for finding in verdict.errors)
             )
         # Only new labels are sent: all of them in each message would let the history grow quadratically.
-        left_out = self._session.left_out(persisted=persisted)
+        left_out = self._get_session().left_out(persisted=persisted)
         self._sent_labels.append(left_out)
         update = {"contract": compiled.contract.to_json_object(), "left_out": left_out}
         issued = stage_input.model_copy(update=update)
@@ -198,9 +199,12 @@ class ContractIssuer:
             stage_input.contract or {},
             self._sent_labels[:message_count],
             [
-                SessionEvent.from_json_object(event)
-                for outcome in self._state.outcomes[:outcome_count]
-                for event in outcome.events
+                *imported_events(self._start.session),
+                *(
+                    SessionEvent.from_json_object(event)
+                    for outcome in self._state.outcomes[:outcome_count]
+                    for event in outcome.events
+                ),
             ],
             stage=stage_input.title,
             seq=stage_input.seq,
@@ -211,17 +215,24 @@ class ContractIssuer:
 
     def carried(self) -> dict[str, JsonValue]:
         """Return the session for the run that continues this one."""
-        return self._session.state().model_dump(mode="json")
+        return {} if self._session is None else self._session.state().model_dump(mode="json")
 
     def restore(self, carried: Mapping[str, Any]) -> None:
         """Restore the session of the previous run."""
-        self._session = Session(SessionState.model_validate(carried))
+        self._session = Session(SessionState.model_validate(carried)) if carried else None
+
+    def _get_session(self) -> Session:
+        """Return the session, which begins with the events that the run starts from."""
+        if self._session is None:
+            self._session = Session(imported=imported_events(self._start.session))
+        return self._session
 
     def _compile(self, request: ContractRequest) -> Compiled:
         """Compile a contract from what the session has and what the steps since then recorded."""
-        session, terms, outcomes = self._session, self._terms, self._state.outcomes
+        session, terms, outcomes = self._get_session(), self._terms, self._state.outcomes
         if session.read > len(outcomes):  # the code has changed, and does not take the steps that it was made from
-            session = self._session = Session()
+            self._session = None
+            session = self._get_session()
         while True:
             added = 0
             while session.read < len(outcomes) and added < MAX_OPEN_EVENTS:

@@ -54,6 +54,8 @@ class Origin(CompactRecord):
     why: str = ""
 
 
+MAX_SESSION_EVENTS = 2_000
+"""The most session events that a run starts from."""
 STARTING = ["Workflow starting"]
 """The current state of the first baton."""
 
@@ -84,6 +86,7 @@ class PipelineInput(CompactRecord):
         inputs: What its agents work on, by name: JSON, texts, `ArtifactRef`s, pydantic models or results of steps.
         task_id: Identifies the task across runs and pipelines, a UUID; generated at the start by default.
         budget: What the whole chain may cost; unlimited by default.
+        session: Events of another tool's session (`baton import`), for the contracts: unverified, whatever they say.
         traceparent: The trace that started it, as a W3C Trace Context header.
         follows: In a child pipeline, the span of the handoff that brought the task to its parent.
         parent_handoff: In a child pipeline, the handoff that brought the task to its parent.
@@ -111,6 +114,7 @@ class PipelineInput(CompactRecord):
     )
     task_id: str | None = None
     budget: Budget | None = None
+    session: list[dict[str, JsonValue]] = Field(default_factory=list, max_length=MAX_SESSION_EVENTS)
     traceparent: TraceHeader | None = None
     follows: SpanId | None = None
     parent_handoff: ParentHandoff | None = None

@@ -25,7 +25,7 @@ from baton.errors import HandoffError
 from baton.handoff.records import Handoff, handoff_schema
 from baton.handoff.sealed import NAMESPACE, SealError
 from baton.handoff.store_signing import open_sealed
-from baton.handoff.validation import Check, Scan, staleness_finding, validate_handoff
+from baton.handoff.validation import Check, check_handoff, staleness_finding
 from baton.keys.store_keyring import Key, Keyring, Purpose
 from baton.ledger.chain import ChainHead
 from baton.ledger.entries import RedactionPolicy, handoff_entry, redact, usable_name
@@ -138,6 +138,33 @@ class Judgement:
     def outline(self) -> Outline:
         """What the message says of itself."""
         return Outline.of(self.message)
+
+
+def judge_opened(
+    message: Mapping[str, Any],
+    receiver: ReceiverRequirements,
+    policy: ScanPolicy,
+    detector: Detector,
+    freshness: Freshness,
+    *,
+    clock: Callable[[], datetime],
+    extra_checks: Iterable[Check] = (),
+) -> Judgement:
+    """Judge a message whose seal was verified, and which `loads_strict` has parsed."""
+    flags: list[str] = []
+
+    def scan_message(message: Any) -> list[Finding]:
+        report = scan(message, detector, policy)
+        flags.extend(report.labels)
+        return report.violations
+
+    def check_freshness(handoff: Handoff) -> list[Finding]:
+        finding = staleness_finding(handoff, clock(), freshness.max_age, freshness.tolerance)
+        return [finding] if finding else []
+
+    checks = [check_freshness, _check_personal_data, *extra_checks]
+    verdict, handoff = check_handoff(message, receiver, scan_message, check_schema=handoff_gate(), extra_checks=checks)
+    return Judgement(verdict, message, handoff, flags)
 
 
 @dataclass(frozen=True)
@@ -268,14 +295,10 @@ class Gate:
             message = open_sealed(raw, self.keyring).message
         except SealError as error:
             return Judgement(rejected(Code.SIGNATURE_INVALID, str(error)))
-        checks: list[Check] = [self._check_freshness, _check_personal_data, *extra_checks]
-        if task_id is not None:
-            checks.append(_task_check(task_id))
-        flags: list[str] = []
-        verdict, handoff = validate_handoff(
-            message, receiver, self._scanner(flags), check_schema=handoff_gate(), extra_checks=checks
+        checks = [*extra_checks, *([] if task_id is None else [_task_check(task_id)])]
+        return judge_opened(
+            message, receiver, self.policy, self.detector, self.freshness, clock=self.clock, extra_checks=checks
         )
-        return Judgement(verdict, message, handoff, flags)
 
     def unsafe(self, message: Any) -> list[str]:
         """Return the safety scan's violations in a message that is not a handoff, without quoting it."""
@@ -382,20 +405,6 @@ class Gate:
         """Return the salt of an event's commitments: secret, and the same for a repeated answer."""
         label = f"commitment {event_id}".encode("utf-8", "replace")
         return hmac.digest((key or self.keyring.current(Purpose.INDEX)).secret, label, "sha256")
-
-    def _scanner(self, flags: list[str]) -> Scan:
-        """Return the safety scan of one message; it adds to ``flags`` what it lets pass."""
-
-        def scan_message(message: Any) -> list[Finding]:
-            report = scan(message, self.detector, self.policy)
-            flags.extend(report.labels)
-            return report.violations
-
-        return scan_message
-
-    def _check_freshness(self, handoff: Handoff) -> list[Finding]:
-        finding = staleness_finding(handoff, self.clock(), self.freshness.max_age, self.freshness.tolerance)
-        return [finding] if finding else []
 
 
 def _task_check(task_id: str) -> Check:

@@ -55,7 +55,7 @@ SchemaCheck = Callable[[Any], list[Finding]]
 """A check against a schema, such as `baton.handoff.store_gate.handoff_gate()`."""
 
 
-def validate_handoff(
+def check_handoff(
     message: Any,
     receiver: ReceiverRequirements,
     scan: Scan,

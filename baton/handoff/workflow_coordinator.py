@@ -157,6 +157,8 @@ class HandoffCoordinator:
         """Restore the state of the previous run."""
         if self._contracts is not None:
             self._contracts.restore(self.run.input.carried(CONTRACTS, SessionState))
+        elif self.run.start.session and not self.run.start.continued:
+            self.run.note("the session that the run starts from is not used: this pipeline makes no contracts")
         carried = self.run.input.carried(HANDOFFS, HandoffState)
         self.conversation.restore(carried)
         self.escalation.restore(carried)

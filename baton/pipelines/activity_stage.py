@@ -12,7 +12,7 @@ import time
 import typing
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
-from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Generic, TypedDict, TypeVar, Unpack, cast, overload
 
 import rfc8785
 from pydantic import JsonValue, ValidationError
@@ -386,9 +386,15 @@ REPORTED_FAILURE = "ReportedFailure"
 """The type of the failure of a stage whose report is failed or blocked."""
 
 
+PATCH = "baton_patch"
+"""The only member of the envelope that a stage may return, as agents answer in (S1 L51)."""
+
+
 def _to_patch(answer: Any, stage: Stage[Any, Any]) -> BatonPatch | dict[str, JsonValue]:
     if answer is None:
         return {}
+    if isinstance(answer, dict) and answer.keys() == {PATCH} and isinstance(answer[PATCH], BatonPatch | dict):
+        return cast("BatonPatch | dict[str, JsonValue]", answer[PATCH])
     if isinstance(answer, BatonPatch | dict):
         return answer
     raise TypeError(

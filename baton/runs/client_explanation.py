@@ -6,6 +6,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from baton.contract.records import Explanation, SessionEvent, explain_stage
+from baton.contract.session import imported_events
 from baton.core.history import StepKind
 from baton.errors import HistoryError
 from baton.runs.client_reader import read_run
@@ -60,9 +61,9 @@ def explain(run: RunRecord, reference: str, steps: Set[int] | None = None) -> Ex
                 f"step {step.seq} ({step.name!r}) was given no contract and made no prompt: {_why_none(step.kind)}"
             )
     sent = matches[-1]
-    earlier_events = [
-        SessionEvent.from_json_object(event) for outcome in run.state.outcomes[: sent.after] for event in outcome.events
-    ]
+    outcomes = run.state.outcomes[: sent.after]
+    earlier_events = imported_events(run.start.session)
+    earlier_events += [SessionEvent.from_json_object(event) for outcome in outcomes for event in outcome.events]
     left_out = [earlier.left_out for earlier in run.handed[: run.handed.index(sent) + 1]]
     return explain_stage(
         sent.contract or {},

@@ -19,7 +19,7 @@ from baton.core.verdict import Code, HandoffStatus
 from baton.handoff.records import Handoff, Sender, Target
 from baton.handoff.relay import AgentState, build_handoff
 from baton.handoff.store_gate import handoff_gate
-from baton.handoff.validation import validate_handoff
+from baton.handoff.validation import check_handoff
 from baton.ledger.entries import handoff_entry, task_cost
 from baton.ledger.records import AuditEntry
 from baton.wire.money import to_usd
@@ -335,7 +335,7 @@ class TestDeduction:
         """It checks before it begins (S3-9-b, S3-9-c)."""
         budget = Budget(initial_micro_usd=400_000).charge_unreserved("extract", bill_of(spent))
         message = {**EXAMPLE, "costTracking": budget.cost_tracking().to_json_object()}
-        verdict, _ = validate_handoff(message, RECEIVER, scan=lambda _: [], check_schema=handoff_gate())
+        verdict, _ = check_handoff(message, RECEIVER, scan=lambda _: [], check_schema=handoff_gate())
 
         assert verdict.reason == reason
         assert verdict.valid is (reason is None)

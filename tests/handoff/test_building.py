@@ -20,7 +20,7 @@ from baton.handoff.records import CompletedSubtask, ContextItem, Handoff, Sender
 from baton.handoff.relay import AgentState, Envelope, HandoffTerms, Relay, build_handoff, hop_of
 from baton.handoff.sealed import SealError
 from baton.handoff.store_gate import handoff_gate
-from baton.handoff.validation import validate_handoff
+from baton.handoff.validation import check_handoff
 from tests.handoff.material import (
     AT,
     EXAMPLE,
@@ -91,7 +91,7 @@ class TestBuildHandoff:
         """Sender and receiver use the same schema (S3-3.1-b, S3-2-g)."""
         handoff = build(state(history=[Turn(content="x", role="user")], trail=Trail(hops=0, recent=[])), EVERYTHING)
 
-        assert validate_handoff(handoff.to_json_object(), RECEIVER, lambda message: [], check_schema=handoff_gate())[0]
+        assert check_handoff(handoff.to_json_object(), RECEIVER, lambda message: [], check_schema=handoff_gate())[0]
 
     def test_the_same_arguments_build_the_same_message(self) -> None:
         """A replay builds the same message, because ids and times are arguments."""

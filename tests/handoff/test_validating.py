@@ -10,7 +10,7 @@ from hypothesis import given
 from baton import ReceiverRequirements
 from baton.core.verdict import Code, Finding, Verdict
 from baton.handoff.store_gate import handoff_gate
-from baton.handoff.validation import validate_handoff
+from baton.handoff.validation import check_handoff
 from baton.safety.scan import violation
 from tests.core.material import json_values
 from tests.handoff.material import (
@@ -48,7 +48,7 @@ def scan(message: Any) -> Iterable[Finding]:
 
 def verdict(message: Any, receiver: ReceiverRequirements = RECEIVER, **options: Any) -> Verdict:
     options = {"scan": scan, **options}
-    return validate_handoff(message, receiver, check_schema=handoff_gate(), **options)[0]
+    return check_handoff(message, receiver, check_schema=handoff_gate(), **options)[0]
 
 
 class TestSchema:

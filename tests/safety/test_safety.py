@@ -8,7 +8,7 @@ import pytest
 from baton import ReceiverRequirements
 from baton.core.verdict import Code, Disposition
 from baton.handoff.store_gate import handoff_gate
-from baton.handoff.validation import validate_handoff
+from baton.handoff.validation import check_handoff
 from baton.safety.detector import detect
 from baton.safety.scan import INJECTION, Category, Detector, ScanPolicy, Suspicion, scan, violation
 from tests.safety.material import ATTACK, HANDOFF
@@ -18,7 +18,7 @@ RECEIVER = ReceiverRequirements("risk-scoring-agent", "1.5.0")
 
 def judged(message: Any, detector: Detector = detect) -> Any:
     """Return the verdict on a message that is scanned."""
-    return validate_handoff(
+    return check_handoff(
         message, RECEIVER, lambda received: scan(received, detector).violations, check_schema=handoff_gate()
     )[0]
 
