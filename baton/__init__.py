@@ -4,8 +4,9 @@ A pipeline is a workflow whose state is a small record, the baton. Stages are ac
 return a patch. This module has the names that most pipelines need. Each is loaded on first use, so `import baton`
 loads neither Temporal nor any service library, not even in a workflow.
 
-Three more modules are public: `baton.agents` (adapters for agent frameworks), `baton.client` (for services and
-operators: connect, read, decide, roll back, fork) and `baton.testing` (the test kit).
+Four more modules are public: `baton.agents` (adapters for agent frameworks), `baton.client` (for services and
+operators: connect, read, decide, roll back, fork), `baton.protocol` (handoffs, contracts and reports without Temporal)
+and `baton.testing` (the test kit).
 
 Example:
     >>> start = Baton(goal="Add OAuth2 login", current_state=["Workflow starting"])

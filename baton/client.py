@@ -146,6 +146,7 @@ if TYPE_CHECKING:
     from baton.runs.client_rollback import RollbackPreview as RollbackPreview
     from baton.runs.client_rollback import RolledBackRun as RolledBackRun
     from baton.runs.client_rollback import roll_back as roll_back
+    from baton.runs.client_schemas import MESSAGES as MESSAGES
     from baton.runs.client_schemas import SCHEMAS as SCHEMAS
     from baton.runs.client_schemas import schema_of as schema_of
     from baton.runs.client_standing import Standing as Standing

@@ -26,7 +26,10 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # for `benchmarks`, which is not installed
 
-DOORS = {"baton": "baton", "agents": "baton.agents", "client": "baton.client", "testing": "baton.testing"}
+DOORS = {
+    **{"baton": "baton", "agents": "baton.agents", "client": "baton.client"},
+    **{"protocol": "baton.protocol", "testing": "baton.testing"},
+}
 PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 SOURCES = {page: name for name, page in PAGES.items()}
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)

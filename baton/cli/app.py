@@ -38,8 +38,8 @@ class CommandEntry:
 
     @property
     def function(self) -> str:
-        """The name of the command's function; that of `list` is `list_`."""
-        return "list_" if self.word == "list" else self.word.replace("-", "_")
+        """The name of the command's function; those of `list` and `import` are `list_` and `import_`."""
+        return f"{self.word}_" if self.word in ("list", "import") else self.word.replace("-", "_")
 
     @property
     def word(self) -> str:
@@ -72,6 +72,7 @@ COMMANDS = (
     CommandEntry("dev", "dev", _START),
     CommandEntry("console", "dev", _START),
     CommandEntry("run", "run", _START),
+    CommandEntry("import", "importing", _START),
     CommandEntry("schedule add", "run", _START),
     CommandEntry("schedule list", "run", _START),
     CommandEntry("schedule delete", "run", _START),

@@ -18,7 +18,7 @@ from baton import BatonPlugin, WorkerParts
 from baton.cli.options import ExitCode, ForceOption, refuse_overwrite
 from baton.cli.output import plain
 from baton.cli.session import RunArgument, Session, Target, command
-from baton.client import SCHEMAS, Replayed, RunFilter, list_runs, replay_history, schema_of
+from baton.client import MESSAGES, SCHEMAS, Replayed, RunFilter, list_runs, replay_history, schema_of
 from baton.codec.conversion import data_converter
 from baton.errors import BatonError
 from baton.wire.text import quantity
@@ -244,8 +244,8 @@ async def schema(
         typer.Argument(metavar="NAME", help="The record's name; without it, lists all."),
     ] = None,
 ) -> None:
-    """Print the JSON Schema of a record."""
-    names = list(SCHEMAS)
+    """Print the JSON Schema of a record or a message."""
+    names = [*MESSAGES, *SCHEMAS]
     if name is None:
         session.write_json(names) if session.json else session.show(*names)
         return

@@ -29,6 +29,7 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton import Baton, Budget, PipelineInput
+from baton.cli.importing import read_session
 from baton.cli.operations import operate
 from baton.cli.options import OptionGroup, VerboseOption
 from baton.cli.output import Command, format_age, make_table, plain
@@ -87,6 +88,12 @@ class StartOptions(OptionGroup):
         str | None,
         typer.Option("--budget", metavar="AMOUNT", help="The maximum cost in US dollars, such as 0.50."),
     ] = None
+    events: Annotated[
+        str | None,
+        typer.Option(
+            "--session", metavar="FILE", help="Another tool's session, as `baton import` prints it; - reads it."
+        ),
+    ] = None
     task_queue: Annotated[
         str,
         typer.Option("--task-queue", metavar="NAME", envvar="BATON_TASK_QUEUE", help="The task queue of its workers."),
@@ -103,6 +110,7 @@ class StartOptions(OptionGroup):
             members,
             {name: _parse_json_or_text(text) for name, text in params.items()},
             {name: _read_text(Path(text[1:])) if text.startswith("@") else text for name, text in inputs.items()},
+            [] if self.events is None else read_session(self.events),
         )
         if self.budget is None:
             return start
@@ -239,11 +247,17 @@ async def _report(
         await follow_to_the_end(session, client, Target(handle.id, run_id))
 
 
-def _make_input(goal: Any, members: dict[str, Any], params: dict[str, Any], inputs: dict[str, str]) -> PipelineInput:
+def _make_input(
+    goal: Any,
+    members: dict[str, Any],
+    params: dict[str, Any],
+    inputs: dict[str, str],
+    events: list[dict[str, Any]],
+) -> PipelineInput:
     if not isinstance(goal, str) or not goal.strip():
         raise typer.BadParameter(f"give the goal, with --goal or as `goal` in --baton{_misspelt_hint(members)}")
     try:
-        start = PipelineInput(goal=goal, baton=members, params=params, inputs=inputs)
+        start = PipelineInput(goal=goal, baton=members, params=params, inputs=inputs, session=events)
         start.first_baton(AnyBaton)
         to_json(start)
     except PydanticSerializationError:  # only JSON in --param can have surrogates
@@ -251,10 +265,9 @@ def _make_input(goal: Any, members: dict[str, Any], params: dict[str, Any], inpu
             "a text has half a surrogate pair; write whole characters", param_hint="--param"
         ) from None
     except ValidationError as error:
-        if all(fault["loc"][:1] == ("params",) for fault in error.errors()):
-            raise typer.BadParameter(describe_faults(error), param_hint="--param") from error
-        if all(fault["loc"][:1] == ("inputs",) for fault in error.errors()):
-            raise typer.BadParameter(describe_faults(error), param_hint="--input") from error
+        for member, option in (("params", "--param"), ("inputs", "--input"), ("session", "--session")):
+            if all(fault["loc"][:1] == (member,) for fault in error.errors()):
+                raise typer.BadParameter(describe_faults(error), param_hint=option) from error
         raise typer.BadParameter(f"this is not a baton: {describe_faults(error)}", param_hint="--baton") from error
     return start
 

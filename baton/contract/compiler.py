@@ -159,7 +159,8 @@ def _leave_out_resting(draft: Draft, label: str, is_bad: Callable[[SessionEvent]
     """Leave out bad events, what names one as its source, and what a model said after a bad result in the same run.
 
     A model's statement rests on what its tools answered before it, until the tool answers again; a decision rests on
-    the sources that it names.
+    the sources that it names. An imported session is one long run in which tools fail all the time, and the model of
+    which worked around that: there a failed tool takes no statement along, which is unverified anyway.
     """
     unsettled = {event.id for event in draft.rest}
     bad: set[str] = set()
@@ -177,7 +178,7 @@ def _leave_out_resting(draft: Draft, label: str, is_bad: Callable[[SessionEvent]
                 tools.add(tool)
         elif is_result:
             tools.discard(tool)
-        elif event.type is EventType.LLM_RESPONSE and tools:
+        elif event.type is EventType.LLM_RESPONSE and tools and not (event.imported and label == FAILED):
             draft.leave_out(event, label, _label_subject(event))
             bad.add(event.id)
 

@@ -173,7 +173,7 @@ def _exit_code(text: str) -> str | None:
     return match[1] if match else None
 
 
-_LINES_OF_CODEX = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
+_LINES_OF_CODEX = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
 
 
 def _is_codex(entry: Entry) -> bool:
@@ -245,7 +245,7 @@ def _read_pydantic_ai(entry: Entry) -> Iterator[Said]:
         elif kind == "retry-prompt":
             failed = Said(EventType.TOOL_RESULT, text, at, tool, call, success=False)
             yield failed if tool else Said(EventType.INTERNAL_NOTE, text, at)
-        elif kind in _PARTS:
+        elif isinstance(kind, str) and kind in _PARTS:
             yield Said(_PARTS[kind], text, at)
 
 

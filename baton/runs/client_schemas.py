@@ -4,10 +4,11 @@ A schema is generated from the record's class and accepts the same documents, gi
 formats. The number at the end of an `$id` goes up when a document that was valid no longer is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from baton.contract.records import Explanation, LeftOut
+from baton.contract.validation import contract_schema
 from baton.core.artifacts import ArtifactRef
 from baton.core.baton import Baton, BatonPatch
 from baton.core.budget import Budget
@@ -28,6 +29,7 @@ from baton.core.messages import (
 from baton.core.pending import PendingHandoff
 from baton.core.questions import Answer, Choice, Question, Settled, Vote
 from baton.core.verdict import Finding, Verdict
+from baton.handoff.records import handoff_schema
 from baton.report.records import HandoffReport
 from baton.wire.records import Record
 from baton.wire.schemas import PublishedSchema
@@ -69,14 +71,20 @@ SCHEMAS: Mapping[str, type[Record]] = {
 """Every record with a published schema, by the schema's name; `stage-result` is the `{"baton_patch": …}` of S1 L51."""
 
 
+MESSAGES: Mapping[str, Callable[[], dict[str, Any]]] = {"handoff": handoff_schema, "contract": contract_schema}
+"""The messages between agents, whose schemas have versions of their own, by the schema's name."""
+
+
 def schema_of(name: str) -> dict[str, Any]:
-    """Return the JSON Schema of a record, with its `$schema` and `$id`.
+    """Return the JSON Schema of a record or a message, with its `$schema` and `$id`.
 
     Args:
-        name: One of `SCHEMAS`.
+        name: One of `SCHEMAS` or `MESSAGES`.
 
     Raises:
         KeyError: The name is unknown.
     """
+    if name in MESSAGES:
+        return MESSAGES[name]()
     body = SCHEMAS[name].model_json_schema(mode="validation", schema_generator=PublishedSchema)
     return {"$schema": PublishedSchema.schema_dialect, "$id": f"urn:baton:schema:{name}:1", **body}

@@ -20,6 +20,7 @@ from baton.cli.app import COMMANDS, CommandEntry, make_app
 from baton.cli.session import KEYS_FOLDER
 from baton.keys.store_keyring import Keyring
 
+SCHEMAS = Path(__file__).parents[2] / "docs/schemas"
 NOBODY = "127.0.0.1:1"
 """An address where no server can be."""
 
@@ -46,6 +47,16 @@ class TestEncoding:
             == json.loads(told["latin-1"].decode("latin-1"))
             == json.loads(told["utf-8"].decode())
         )
+
+
+class TestSchema:
+    @pytest.mark.parametrize(("name", "file"), [("handoff", "handoff-2.0.json"), ("contract", "contract-1.0.json")])
+    def test_it_prints_the_published_document_of_a_message(self, name: str, file: str) -> None:
+        """What the file in the repository says, generated from the records (S3-7.1.1-a, S5-check-k)."""
+        published = json.loads((SCHEMAS / file).read_text(encoding="utf-8"))
+
+        assert json.loads(baton("schema", name).stdout) == published
+        assert name in baton("schema").stdout.splitlines()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")

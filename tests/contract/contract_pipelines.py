@@ -296,5 +296,19 @@ class Glances:
         return self.pipeline.result()
 
 
-CONTRACT_PIPELINES = [Glances, Reviewed, Briefly, Misrouted, Mends, ReviewedOutside, Glanced]
+@workflow.defn
+class Uncontracted:
+    """One stage, without contracts."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.stage(noted)
+        return self.pipeline.result()
+
+
+CONTRACT_PIPELINES = [Glances, Reviewed, Briefly, Misrouted, Mends, ReviewedOutside, Glanced, Uncontracted]
 CONTRACT_STAGES: list[Callable[..., Any]] = [research, review, write_down, gather, within_scope, glance, noted]

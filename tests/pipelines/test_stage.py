@@ -110,12 +110,14 @@ class TestRun:
             pytest.param({}, {}, id="an empty object"),
             pytest.param(BatonPatch(), {}, id="an empty patch"),
             pytest.param({"constraints": None}, {"constraints": None}, id="raw JSON"),
+            pytest.param({"baton_patch": {"goal": "x"}}, {"goal": "x"}, id="the envelope"),
+            pytest.param({"baton_patch": "x"}, {"baton_patch": "x"}, id="an envelope that will be refused"),
             pytest.param(StageResult(baton_patch={"goal": "x"}), {"goal": "x"}, id="a result"),
             pytest.param({"desicion_log": ["d"]}, {"desicion_log": ["d"]}, id="a patch that will be refused"),
         ],
     )
     async def test_every_form_of_answer_is_accepted(self, returned: Any, patch: dict[str, Any]) -> None:
-        """No patch is a valid answer, and the workflow judges patches (C-9, C-10)."""
+        """No patch is a valid answer, and the workflow judges patches (S1-patch-b, C-9, C-10)."""
         result = await answer(returned)
 
         assert (result.baton_patch, result.findings) == (patch, [])

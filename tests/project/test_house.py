@@ -390,6 +390,7 @@ PUBLIC = (
     "baton",
     "baton.agents",
     "baton.client",
+    "baton.protocol",
     "baton.testing",
     "baton.errors",
     "baton.plugin",

@@ -135,7 +135,7 @@ def test_every_name_of_the_library_is_there(page: Path) -> None:
 def public_callables() -> dict[str, Any]:
     """Return the functions and classes of the public modules, and the public methods of the classes, by name."""
     found: dict[str, Any] = {}
-    for door in map(import_module, ("baton.testing", "baton.client", "baton.agents", "baton")):
+    for door in map(import_module, ("baton.testing", "baton.protocol", "baton.client", "baton.agents", "baton")):
         for name in dir(door):
             value = getattr(door, name)
             found |= {name: value} if callable(value) else {}
@@ -193,8 +193,8 @@ def test_every_keyword_argument_is_one_of_a_signature(page: Path) -> None:
 
 @each_page
 def test_every_import_is_from_a_front_door(page: Path) -> None:
-    """Pages import from the four public modules only."""
-    doors = {"baton", "baton.agents", "baton.client", "baton.testing"}
+    """Pages import from the five public modules only."""
+    doors = {"baton", "baton.agents", "baton.client", "baton.protocol", "baton.testing"}
     matches = set(re.findall(r"(?m)^(?:from|import) (baton[\w.]*)", read(page)))
 
     assert matches - doors == set()
