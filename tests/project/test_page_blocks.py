@@ -40,6 +40,7 @@ JOURNEYS = [
     ("personal-data",),
     ("pipelines",),
     ("projects",),
+    ("protocol",),
     ("security",),
     ("streaming",),
 ]
