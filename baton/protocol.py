@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from baton.handoff.records import Trail as Trail
     from baton.handoff.records import handoff_schema as handoff_schema
     from baton.handoff.relay import AgentState as AgentState
-    from baton.handoff.relay import Delivery as Delivery
+    from baton.handoff.relay import Envelope as Envelope
     from baton.handoff.relay import build_handoff as build_handoff
     from baton.handoff.sealed import SealError as SealError
     from baton.handoff.sealed import VerifiedHandoff as VerifiedHandoff
