@@ -64,7 +64,7 @@ def _private_key(secret: bytes) -> Ed25519PrivateKey:
 async def fill(path: Path, signer: Signer, records: int) -> list[str]:
     """Make a ledger of so many records, and return its tasks; tasks take turns, so none stands in one piece.
 
-    The records are honest ones: sealed into their chains, signed one by one and stored by the ledger's own
+    The records are honest ones: sealed into their chains, signed one by one and compressed by the ledger's own
     code, in two processes, while this one inserts them by the ledger's own statements. What is left out is what
     makes each append durable by itself: here the file is whole once all are in.
     """

@@ -42,7 +42,7 @@ _ROOT = Path(__file__).parents[1]
 _TIMEOUT = timedelta(minutes=2)
 _POLL_SECONDS = 0.005
 _WORKER = "benchmarks.recovery_worker"
-_ACCEPTED = """SELECT recorded_at FROM handoff_audit_record
+_ACCEPTED = """SELECT recorded_at FROM handoff_audit
 WHERE task_id = ? AND event_key LIKE '%/ACCEPTED/%' AND recorded_at > ? ORDER BY sequence LIMIT 1"""
 
 

@@ -4,14 +4,14 @@
 
 CREATE TABLE handoff_audit_version (version_num TEXT NOT NULL PRIMARY KEY);
 
-INSERT INTO handoff_audit_version VALUES ('2');
+INSERT INTO handoff_audit_version VALUES ('1');
 
 CREATE TABLE handoff_audit_ledger (
     one SMALLINT NOT NULL PRIMARY KEY CONSTRAINT handoff_audit_ledger_is_one CHECK (one = 1),
     name TEXT NOT NULL
 );
 
-CREATE TABLE handoff_audit_record (
+CREATE TABLE handoff_audit (
     position BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     task_id TEXT NOT NULL,
     sequence BIGINT NOT NULL CONSTRAINT handoff_audit_sequence CHECK (sequence > 0),
@@ -27,12 +27,12 @@ CREATE TABLE handoff_audit_record (
     CONSTRAINT handoff_audit_hashes CHECK (length(previous_hash) = 32 AND length(record_hash) = 32)
 );
 
-CREATE INDEX handoff_audit_erasures ON handoff_audit_record (task_id) WHERE substr(event_key, 1, 15) = 'erasure/ERASED/';
+CREATE INDEX handoff_audit_erasures ON handoff_audit (task_id) WHERE substr(event_key, 1, 15) = 'erasure/ERASED/';
 
 CREATE TABLE handoff_audit_content (
-    position BIGINT NOT NULL PRIMARY KEY REFERENCES handoff_audit_record (position),
-    header BYTEA NOT NULL,
-    message BYTEA NOT NULL
+    position BIGINT NOT NULL PRIMARY KEY REFERENCES handoff_audit (position),
+    codec SMALLINT NOT NULL,
+    bytes BYTEA NOT NULL
 );
 
 CREATE TABLE handoff_audit_segment (
@@ -54,35 +54,12 @@ CREATE TABLE handoff_audit_checkpoint (
     signature BYTEA
 );
 
--- For the document's reconstruction query (EAAPL-MAG006 §8.2). `timestamp` is when it was recorded: it sorts in the order
--- of the chain. A record in the cold tier has only what the index has. Nothing here is verified.
-CREATE VIEW handoff_audit AS
-SELECT
-    h.members ->> 'eventId' AS handoffId,
-    r.task_id AS taskId,
-    r.recorded_at AS timestamp,
-    split_part(r.event_key, '/', 1) AS kind,
-    split_part(r.event_key, '/', 2) AS status,
-    h.members ->> 'fromAgent' AS fromAgent,
-    h.members ->> 'toAgent' AS toAgent,
-    h.members ->> 'reason' AS reason,
-    h.members ->> 'details' AS details,
-    h.members ->> 'actor' AS actor,
-    (h.members #>> '{cost,spentMicroUsd}')::numeric / 1000000 AS costAtHandoff,
-    convert_from(c.message, 'UTF8') AS message,
-    r.sequence,
-    'sha256:' || encode(r.previous_hash, 'hex') AS previousRecordHash,
-    'sha256:' || encode(r.record_hash, 'hex') AS recordHash
-FROM handoff_audit_record AS r
-LEFT JOIN handoff_audit_content AS c ON c.position = r.position
-LEFT JOIN LATERAL (SELECT convert_from(c.header, 'UTF8')::json AS members) AS h ON true;
-
 -- A record is the next one of its chain.
 CREATE FUNCTION handoff_audit_continues() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF NEW.sequence <> coalesce((SELECT max(sequence) FROM handoff_audit_record WHERE task_id = NEW.task_id), 0) + 1
+    IF NEW.sequence <> coalesce((SELECT max(sequence) FROM handoff_audit WHERE task_id = NEW.task_id), 0) + 1
         OR EXISTS (
-            SELECT 1 FROM handoff_audit_record
+            SELECT 1 FROM handoff_audit
             WHERE task_id = NEW.task_id AND sequence = NEW.sequence - 1 AND record_hash <> NEW.previous_hash
         )
     THEN
@@ -92,7 +69,7 @@ BEGIN
     RETURN NEW;
 END $$;
 
-CREATE TRIGGER handoff_audit_continues BEFORE INSERT ON handoff_audit_record
+CREATE TRIGGER handoff_audit_continues BEFORE INSERT ON handoff_audit
 FOR EACH ROW EXECUTE FUNCTION handoff_audit_continues();
 
 -- Bytes are deleted once a segment of the cold tier holds them.
@@ -127,7 +104,7 @@ BEGIN
     RAISE EXCEPTION 'handoff_audit is append-only';
 END $$;
 
-CREATE TRIGGER handoff_audit_no_change BEFORE UPDATE OR DELETE OR TRUNCATE ON handoff_audit_record
+CREATE TRIGGER handoff_audit_no_change BEFORE UPDATE OR DELETE OR TRUNCATE ON handoff_audit
 FOR EACH STATEMENT EXECUTE FUNCTION handoff_audit_refuse();
 
 CREATE TRIGGER handoff_audit_ledger_no_change BEFORE UPDATE OR DELETE OR TRUNCATE ON handoff_audit_ledger
@@ -158,20 +135,20 @@ END $$;
 
 -- The writer, whose credentials the workers have, reads and appends. It does not fill the position, which could place
 -- a record before older ones.
-GRANT SELECT ON handoff_audit, handoff_audit_record, handoff_audit_ledger, handoff_audit_content, handoff_audit_segment,
+GRANT SELECT ON handoff_audit, handoff_audit_ledger, handoff_audit_content, handoff_audit_segment,
     handoff_audit_checkpoint, handoff_audit_version TO :writer;
 
 GRANT INSERT (task_id, sequence, previous_hash, record_hash, event_key, message_hash, recorded_at, key_id, signature)
-    ON handoff_audit_record TO :writer;
+    ON handoff_audit TO :writer;
 
 GRANT INSERT ON handoff_audit_ledger, handoff_audit_content TO :writer;
 
 -- The keeper also makes checkpoints, and moves records to the cold tier.
-GRANT SELECT ON handoff_audit, handoff_audit_record, handoff_audit_ledger, handoff_audit_content, handoff_audit_segment,
+GRANT SELECT ON handoff_audit, handoff_audit_ledger, handoff_audit_content, handoff_audit_segment,
     handoff_audit_checkpoint, handoff_audit_version TO :keeper;
 
 GRANT INSERT (task_id, sequence, previous_hash, record_hash, event_key, message_hash, recorded_at, key_id, signature)
-    ON handoff_audit_record TO :keeper;
+    ON handoff_audit TO :keeper;
 
 GRANT INSERT ON handoff_audit_ledger, handoff_audit_content, handoff_audit_segment, handoff_audit_checkpoint TO :keeper;
 

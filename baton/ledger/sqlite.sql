@@ -3,14 +3,14 @@
 
 CREATE TABLE handoff_audit_version (version_num TEXT NOT NULL PRIMARY KEY) STRICT;
 
-INSERT INTO handoff_audit_version VALUES ('2');
+INSERT INTO handoff_audit_version VALUES ('1');
 
 CREATE TABLE handoff_audit_ledger (
     one INTEGER NOT NULL PRIMARY KEY CONSTRAINT handoff_audit_ledger_is_one CHECK (one = 1),
     name TEXT NOT NULL
 ) STRICT;
 
-CREATE TABLE handoff_audit_record (
+CREATE TABLE handoff_audit (
     position INTEGER PRIMARY KEY,
     task_id TEXT NOT NULL,
     sequence INTEGER NOT NULL CONSTRAINT handoff_audit_sequence CHECK (sequence > 0),
@@ -26,12 +26,12 @@ CREATE TABLE handoff_audit_record (
     CONSTRAINT handoff_audit_hashes CHECK (length(previous_hash) = 32 AND length(record_hash) = 32)
 ) STRICT;
 
-CREATE INDEX handoff_audit_erasures ON handoff_audit_record (task_id) WHERE substr(event_key, 1, 15) = 'erasure/ERASED/';
+CREATE INDEX handoff_audit_erasures ON handoff_audit (task_id) WHERE substr(event_key, 1, 15) = 'erasure/ERASED/';
 
 CREATE TABLE handoff_audit_content (
-    position INTEGER NOT NULL PRIMARY KEY REFERENCES handoff_audit_record (position), -- SQLite's own row id
-    header BLOB NOT NULL,
-    message BLOB NOT NULL
+    position INTEGER NOT NULL PRIMARY KEY REFERENCES handoff_audit (position), -- SQLite's own row id
+    codec INTEGER NOT NULL,
+    bytes BLOB NOT NULL
 ) STRICT;
 
 CREATE TABLE handoff_audit_segment (
@@ -53,35 +53,11 @@ CREATE TABLE handoff_audit_checkpoint (
     signature BLOB
 ) STRICT;
 
--- For the document's reconstruction query (EAAPL-MAG006 §8.2). `timestamp` is when it was recorded: it sorts in the order
--- of the chain. A record in the cold tier has only what the index has. Nothing here is verified.
-CREATE VIEW handoff_audit AS
-SELECT
-    json_extract(h.header, '$.eventId') AS handoffId,
-    h.task_id AS taskId,
-    h.recorded_at AS timestamp,
-    substr(h.event_key, 1, h.slash - 1) AS kind,
-    substr(h.event_key, h.slash + 1, instr(substr(h.event_key, h.slash + 1), '/') - 1) AS status,
-    json_extract(h.header, '$.fromAgent') AS fromAgent,
-    json_extract(h.header, '$.toAgent') AS toAgent,
-    json_extract(h.header, '$.reason') AS reason,
-    json_extract(h.header, '$.details') AS details,
-    json_extract(h.header, '$.actor') AS actor,
-    json_extract(h.header, '$.cost.spentMicroUsd') / 1000000.0 AS costAtHandoff,
-    h.message,
-    h.sequence,
-    'sha256:' || lower(hex(h.previous_hash)) AS previousRecordHash,
-    'sha256:' || lower(hex(h.record_hash)) AS recordHash
-FROM (
-    SELECT r.*, instr(r.event_key, '/') AS slash, CAST(c.header AS TEXT) AS header, CAST(c.message AS TEXT) AS message
-    FROM handoff_audit_record AS r LEFT JOIN handoff_audit_content AS c ON c.position = r.position
-) AS h;
-
 -- A record is the next one of its chain.
-CREATE TRIGGER handoff_audit_continues BEFORE INSERT ON handoff_audit_record
-WHEN NEW.sequence <> coalesce((SELECT max(sequence) FROM handoff_audit_record WHERE task_id = NEW.task_id), 0) + 1
+CREATE TRIGGER handoff_audit_continues BEFORE INSERT ON handoff_audit
+WHEN NEW.sequence <> coalesce((SELECT max(sequence) FROM handoff_audit WHERE task_id = NEW.task_id), 0) + 1
     OR EXISTS (
-        SELECT 1 FROM handoff_audit_record
+        SELECT 1 FROM handoff_audit
         WHERE task_id = NEW.task_id AND sequence = NEW.sequence - 1 AND record_hash <> NEW.previous_hash
     )
 BEGIN SELECT RAISE(ABORT, 'handoff_audit: the record does not continue the end of its chain'); END;
@@ -94,7 +70,7 @@ WHEN NOT EXISTS (
 BEGIN SELECT RAISE(ABORT, 'handoff_audit is append-only'); END;
 
 -- Everything else stays.
-CREATE TRIGGER handoff_audit_no_delete BEFORE DELETE ON handoff_audit_record
+CREATE TRIGGER handoff_audit_no_delete BEFORE DELETE ON handoff_audit
 BEGIN SELECT RAISE(ABORT, 'handoff_audit is append-only'); END;
 
 CREATE TRIGGER handoff_audit_ledger_no_delete BEFORE DELETE ON handoff_audit_ledger
@@ -106,7 +82,7 @@ BEGIN SELECT RAISE(ABORT, 'handoff_audit is append-only'); END;
 CREATE TRIGGER handoff_audit_checkpoint_no_delete BEFORE DELETE ON handoff_audit_checkpoint
 BEGIN SELECT RAISE(ABORT, 'handoff_audit is append-only'); END;
 
-CREATE TRIGGER handoff_audit_no_update BEFORE UPDATE ON handoff_audit_record
+CREATE TRIGGER handoff_audit_no_update BEFORE UPDATE ON handoff_audit
 BEGIN SELECT RAISE(ABORT, 'handoff_audit is append-only'); END;
 
 CREATE TRIGGER handoff_audit_ledger_no_update BEFORE UPDATE ON handoff_audit_ledger
@@ -122,9 +98,9 @@ CREATE TRIGGER handoff_audit_checkpoint_no_update BEFORE UPDATE ON handoff_audit
 BEGIN SELECT RAISE(ABORT, 'handoff_audit is append-only'); END;
 
 -- INSERT OR REPLACE deletes a row without the triggers above.
-CREATE TRIGGER handoff_audit_no_replace BEFORE INSERT ON handoff_audit_record
+CREATE TRIGGER handoff_audit_no_replace BEFORE INSERT ON handoff_audit
 WHEN EXISTS (
-    SELECT 1 FROM handoff_audit_record
+    SELECT 1 FROM handoff_audit
     WHERE position = NEW.position
         OR (task_id = NEW.task_id AND sequence = NEW.sequence)
         OR (task_id = NEW.task_id AND event_key = NEW.event_key)

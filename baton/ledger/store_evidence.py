@@ -187,7 +187,7 @@ _ALL = f"{_FROM} ORDER BY size"
 _UP_TO = f"{_FROM} WHERE size <= ? ORDER BY size DESC LIMIT 1"
 _ADD = f"INSERT INTO handoff_audit_checkpoint ({CHECKPOINT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _INDEX = (
-    "SELECT position, task_id, sequence, record_hash, recorded_at, key_id, signature FROM handoff_audit_record "
+    "SELECT position, task_id, sequence, record_hash, recorded_at, key_id, signature FROM handoff_audit "
     "WHERE position >= ? AND position <= ? ORDER BY position"
 )
 

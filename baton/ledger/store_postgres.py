@@ -38,11 +38,11 @@ _ADDRESS = re.compile(
 """An unambiguous address: an unescaped character of the password could start another part."""
 _SHOWN_PARTS = ("host", "port", "user", "dbname")
 """The parts of an address that messages show; all others can be secret."""
-_POSITION_CONSTRAINT = "handoff_audit_record_pkey"
+_POSITION_CONSTRAINT = "handoff_audit_pkey"
 """The constraint on a column that the database fills, so no entry violates it by itself."""
 _COUNTER_REMEDY = (
     "nothing was recorded: the position sequence is behind the records, as in a logical replica; its owner corrects "
-    "it with SELECT setval('handoff_audit_record_position_seq', max(position)) FROM handoff_audit_record"
+    "it with SELECT setval('handoff_audit_position_seq', max(position)) FROM handoff_audit"
 )
 _RIGHTS_REMEDY = (
     "workers need the address of its writer, `baton audit checkpoint` and `archive` that of its keeper; its owner "

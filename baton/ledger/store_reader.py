@@ -20,6 +20,7 @@ from baton.ledger.chain import find_flaw
 from baton.ledger.evidence import SEGMENT, EvidenceFile, Manifest, index_digest, index_line, pack
 from baton.ledger.records import AuditHeader, AuditRecord, Claims, EvidenceError, LedgerError, LedgerUnavailableError
 from baton.ledger.store_database import BEFORE_ALL, Connection, DamagedRowError, Database, Row, hashes, scalar
+from baton.ledger.store_schema import DamagedContentError, restore_record
 from baton.wire.json_values import parse_digest
 from baton.wire.zstandard import zstd
 
@@ -206,12 +207,12 @@ PAGE_SIZE = 1_000
 # The segment is looked up only if the bytes are not in the hot tier.
 _RECORD = """SELECT record.position, record.task_id, record.sequence, record.previous_hash, record.record_hash,
     record.event_key, record.message_hash, record.recorded_at, record.key_id, record.signature,
-    content.header, content.message,
+    content.codec, content.bytes,
     CASE WHEN content.position IS NULL THEN (
         SELECT segment FROM handoff_audit_segment AS s WHERE s.first_position <= record.position
         ORDER BY s.first_position DESC LIMIT 1
     ) END AS segment
-FROM handoff_audit_record AS record LEFT JOIN handoff_audit_content AS content ON content.position = record.position
+FROM handoff_audit AS record LEFT JOIN handoff_audit_content AS content ON content.position = record.position
 """
 TRACE = f"{_RECORD}WHERE record.task_id = ? ORDER BY record.sequence"
 """The query that reconstructs a task."""
@@ -223,10 +224,10 @@ _NEWEST = f"{_RECORD}ORDER BY record.position DESC LIMIT ?"
 _TYPES = frozenset(
     itertools.product(
         *((int,), (str,), (int,), (bytes,), (bytes,), (str,), (bytes,), (str,)),
-        *((str, NoneType), (bytes, NoneType), (bytes, NoneType), (bytes, NoneType), (str, NoneType)),
+        *((str, NoneType), (bytes, NoneType), (int, NoneType), (bytes, NoneType), (str, NoneType)),
     )
 )
-_INDEX = "SELECT record_hash, position, signature FROM handoff_audit_record WHERE position <= ? ORDER BY position"
+_INDEX = "SELECT record_hash, position, signature FROM handoff_audit WHERE position <= ? ORDER BY position"
 
 
 class Reader:
@@ -279,7 +280,7 @@ class Reader:
 
         def work(connection: Connection) -> int:
             self._database.settle(connection)
-            return scalar(connection, "SELECT max(position) FROM handoff_audit_record") or 0
+            return scalar(connection, "SELECT max(position) FROM handoff_audit") or 0
 
         return await self._database.read(work)
 
@@ -308,16 +309,21 @@ def _to_record(row: Row) -> tuple[AuditRecord, str | None]:
         recorded_at,
         key_id,
         signature,
-        header,
-        message,
+        codec,
+        stored,
         segment,
     ) = row
-    absence = None
-    if header is None and segment is None:
+    header, message, absence = b"", b"", None
+    if stored is not None:
+        try:
+            header, message = restore_record(codec, stored)
+        except DamagedContentError as error:
+            absence = str(error)
+    elif segment is None:
         absence = "its bytes are gone, and no segment of the cold tier covers it"
     claims = Claims(task_id, sequence, previous_hash, event_key, message_hash, recorded_at, key_id)
-    lost = absence is not None
-    return AuditRecord(header or b"", message or b"", signature, position, record_hash, claims, absence, lost), segment
+    record = AuditRecord(header, message, signature, position, record_hash, claims, absence, absence is not None)
+    return record, segment
 
 
 def _make_damaged_record(row: Row) -> AuditRecord:

@@ -34,8 +34,8 @@ MAX_CACHED_ENDS = 4_096
 _KEYS_PER_QUERY = 500
 
 _COLUMNS = "position, task_id, event_key, sequence, record_hash, recorded_at, message_hash, key_id, signature"
-_LAST = f"SELECT {_COLUMNS} FROM handoff_audit_record WHERE task_id = ? ORDER BY sequence DESC LIMIT 1"  # noqa: S608
-_SAME = f"SELECT {_COLUMNS} FROM handoff_audit_record WHERE (task_id, event_key) IN (VALUES "  # noqa: S608 - our own names
+_LAST = f"SELECT {_COLUMNS} FROM handoff_audit WHERE task_id = ? ORDER BY sequence DESC LIMIT 1"  # noqa: S608
+_SAME = f"SELECT {_COLUMNS} FROM handoff_audit WHERE (task_id, event_key) IN (VALUES "  # noqa: S608 - our own names
 
 
 @dataclass(frozen=True)

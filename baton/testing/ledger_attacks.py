@@ -61,7 +61,7 @@ def opened_past_guards(ledger: Path) -> Iterator[sqlite3.Connection]:
     Example:
         ```python
         with opened_past_guards(path) as database:
-            database.execute("DELETE FROM handoff_audit_record WHERE sequence > 3")
+            database.execute("DELETE FROM handoff_audit WHERE sequence > 3")
         ```
     """
     with closing(sqlite3.connect(ledger)) as connection:
@@ -141,9 +141,7 @@ def edit_a_record(target: Target) -> None:
 def drop_the_signature(target: Target) -> None:
     """Remove the last record's signature."""
     with opened_past_guards(target.file) as database:
-        database.execute(
-            "UPDATE handoff_audit_record SET signature = NULL WHERE task_id = ? AND sequence = ?", target.place
-        )
+        database.execute("UPDATE handoff_audit SET signature = NULL WHERE task_id = ? AND sequence = ?", target.place)
 
 
 def drop_the_signature_and_the_key(target: Target) -> None:
@@ -293,9 +291,9 @@ def _add(file: Path, record: AuditRecord) -> None:
 
 def _delete(file: Path, condition: str, *values: object) -> None:
     with opened_past_guards(file) as database:
-        positions = f"SELECT position FROM handoff_audit_record WHERE {condition}"  # noqa: S608 - our own conditions
+        positions = f"SELECT position FROM handoff_audit WHERE {condition}"  # noqa: S608 - our own conditions
         database.execute(f"DELETE FROM handoff_audit_content WHERE position IN ({positions})", values)  # noqa: S608
-        database.execute(f"DELETE FROM handoff_audit_record WHERE {condition}", values)  # noqa: S608
+        database.execute(f"DELETE FROM handoff_audit WHERE {condition}", values)  # noqa: S608
         database.execute("DELETE FROM handoff_audit_checkpoint")
 
 
@@ -304,12 +302,12 @@ def _change(target: Target, changed: AuditRecord) -> None:
     stored = StoredRecord.of(changed)
     with opened_past_guards(target.file) as database:
         database.execute(
-            "UPDATE handoff_audit_record SET record_hash = ?, event_key = ?, key_id = ?, signature = ? "
+            "UPDATE handoff_audit SET record_hash = ?, event_key = ?, key_id = ?, signature = ? "
             "WHERE task_id = ? AND sequence = ?",
             (changed.hash, stored.index[4], stored.index[7], changed.signature, *target.place),
         )
         parameters = (*stored.content[2:], target.record.position)
-        database.execute("UPDATE handoff_audit_content SET header = ?, message = ? WHERE position = ?", parameters)
+        database.execute("UPDATE handoff_audit_content SET codec = ?, bytes = ? WHERE position = ?", parameters)
 
 
 def main() -> None:

@@ -64,7 +64,7 @@ class TestTrace:
 
     def test_a_broken_chain_is_shown_up_to_the_break(self, baton: Desk) -> None:
         """The changed record is named."""
-        baton.change("UPDATE handoff_audit_record SET message_hash = randomblob(32) WHERE position = 3")
+        baton.change("UPDATE handoff_audit SET message_hash = randomblob(32) WHERE position = 3")
 
         result = baton("trace", TASK, *baton.keys())
 
@@ -92,15 +92,15 @@ class TestTrace:
 
 
 def edit(desk: Desk) -> None:
-    desk.change("UPDATE handoff_audit_record SET event_key = 'x' WHERE position = 2")
+    desk.change("UPDATE handoff_audit SET event_key = 'x' WHERE position = 2")
 
 
 def cut(desk: Desk) -> None:
-    desk.change("DELETE FROM handoff_audit_record WHERE task_id <> 'other' AND sequence > 2")
+    desk.change("DELETE FROM handoff_audit WHERE task_id <> 'other' AND sequence > 2")
 
 
 def empty(desk: Desk) -> None:
-    desk.change("DELETE FROM handoff_audit_record WHERE task_id <> 'other'")
+    desk.change("DELETE FROM handoff_audit WHERE task_id <> 'other'")
 
 
 class TestVerify:
@@ -129,7 +129,7 @@ class TestVerify:
     def test_a_cut_ledger_is_not_called_complete(self, baton: Desk) -> None:
         """Keys alone cannot show that the last record or a whole task was deleted, and the page says so."""
         cut(baton)
-        baton.change("DELETE FROM handoff_audit_record WHERE task_id = 'other'")
+        baton.change("DELETE FROM handoff_audit WHERE task_id = 'other'")
         baton.change("DELETE FROM handoff_audit_checkpoint")
 
         result = baton("verify", "--all", *baton.keys())

@@ -31,7 +31,7 @@ from tests.ledger.proving import named
 from tests.personal.material import MARKER, SUBJECT, found_in
 
 LENGTH = 5
-CONTENT = "INSERT INTO handoff_audit_content (position, header, message) VALUES (?, ?, ?)"
+CONTENT = "INSERT INTO handoff_audit_content (position, codec, bytes) VALUES (?, ?, ?)"
 
 
 def rewrite(path: Path, records: list[AuditRecord]) -> None:
@@ -40,8 +40,8 @@ def rewrite(path: Path, records: list[AuditRecord]) -> None:
         for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             database.execute(f"DROP TRIGGER {name}")
         database.execute("DELETE FROM handoff_audit_content")
-        database.execute("DELETE FROM handoff_audit_record")
-        columns = [row[1] for row in database.execute("PRAGMA table_info(handoff_audit_record)")]
+        database.execute("DELETE FROM handoff_audit")
+        columns = [row[1] for row in database.execute("PRAGMA table_info(handoff_audit)")]
         for place, record in enumerate(records, 1):
             stored = StoredRecord.of(record)
             repeated = record in records[: place - 1]  # then the tables want another event and another predecessor
@@ -60,7 +60,7 @@ def rewrite(path: Path, records: list[AuditRecord]) -> None:
             names = [name for name in columns if name in row]
             marks = ", ".join("?" * len(names))
             database.execute(
-                f"INSERT INTO handoff_audit_record ({', '.join(names)}) VALUES ({marks})",
+                f"INSERT INTO handoff_audit ({', '.join(names)}) VALUES ({marks})",
                 [row[name] for name in names],
             )
             database.execute(CONTENT, [place, *stored.content[2:]])
@@ -72,7 +72,7 @@ def change_a_column(path: Path) -> None:
         for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             database.execute(f"DROP TRIGGER {name}")
         database.execute(
-            "UPDATE handoff_audit_record SET recorded_at = '2020-01-01T00:00:00.000000Z' WHERE sequence = ?", [MIDDLE]
+            "UPDATE handoff_audit SET recorded_at = '2020-01-01T00:00:00.000000Z' WHERE sequence = ?", [MIDDLE]
         )
 
 
@@ -185,8 +185,8 @@ class TestAttackList:
         async with Ledger(path, replace(options, signer=None)) as forger:
             await forger.append(entry(0, task_id="forged"))
         with contextlib.closing(sqlite3.connect(path)) as database, database:
-            for table in ("handoff_audit_record", "handoff_audit_content"):
-                database.execute(f"DROP TRIGGER {table.removesuffix('_record')}_no_update")
+            for table in ("handoff_audit", "handoff_audit_content"):
+                database.execute(f"DROP TRIGGER {table}_no_update")
                 database.execute(f"UPDATE {table} SET position = ? WHERE position = ?", [-(2**63), LENGTH + 1])
 
         async with Ledger(path, options) as ledger:

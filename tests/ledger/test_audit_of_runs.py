@@ -82,11 +82,11 @@ async def test_verify_all_compares_every_run_by_default(
         with closing(sqlite3.connect(safeguards.ledger)) as source, closing(sqlite3.connect(copy)) as target:
             source.backup(target)
         with opened_past_guards(copy) as database:
-            database.execute(f"DELETE FROM handoff_audit_record WHERE {condition}")
+            database.execute(f"DELETE FROM handoff_audit WHERE {condition}")
             database.execute("DELETE FROM handoff_audit_checkpoint")
         return copy
 
-    last = cut("last.db", f"task_id = '{task_id}' AND sequence = (SELECT max(sequence) FROM handoff_audit_record)")
+    last = cut("last.db", f"task_id = '{task_id}' AND sequence = (SELECT max(sequence) FROM handoff_audit)")
     task = cut("task.db", f"task_id = '{other_task}'")
 
     ledger_result, task_result = (

@@ -137,7 +137,7 @@ class TestMove:
         assert head.sequence == 7
 
     async def test_segments_are_compressed(self, ledger: Ledger, tmp_path: Path) -> None:
-        """They are much smaller than their records, which repeat each other (S3-9-f)."""
+        """They are smaller than the separately compressed records (S3-9-f)."""
         text = {"conversationHistorySummary": "Clause 4.2 flagged as potentially unlimited liability. " * 20}
         await ledger.append_all([entry(number, message=text) for number in range(200)])
 
@@ -158,7 +158,7 @@ class TestMove:
         execute(
             path,
             "DROP TRIGGER handoff_audit_no_update",
-            "UPDATE handoff_audit_record SET recorded_at = '2020-01-01T00:00:00.000000Z' WHERE position = 5",
+            "UPDATE handoff_audit SET recorded_at = '2020-01-01T00:00:00.000000Z' WHERE position = 5",
         )
 
         async with Ledger(path, later) as ledger:
@@ -178,7 +178,7 @@ class TestMove:
         execute(
             path,
             "DROP TRIGGER handoff_audit_no_update",
-            "UPDATE handoff_audit_record SET recorded_at = '2020-01-01T00:00:00.000000Z' WHERE position = 5",
+            "UPDATE handoff_audit SET recorded_at = '2020-01-01T00:00:00.000000Z' WHERE position = 5",
         )
         assert later.artifacts is not None
         other = replace(later, artifacts=Failing(later.artifacts, calls=2))

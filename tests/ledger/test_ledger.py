@@ -396,7 +396,7 @@ async def test_a_witness_gets_checkpoints_of_all_records(path: Path, options: Le
         ledger_report = await ledger.verify_all(verifier=KEYS, checkpoints=checkpoints)
         chain = await ledger.verify(TASK, verifier=KEYS, checkpoints=checkpoints)
     with opened_past_guards(path) as database:
-        database.execute("DELETE FROM handoff_audit_record WHERE sequence = 3")
+        database.execute("DELETE FROM handoff_audit WHERE sequence = 3")
         database.execute("DELETE FROM handoff_audit_checkpoint")
     async with Ledger(path, options) as ledger:
         cut = await ledger.verify_all(verifier=KEYS, checkpoints=checkpoints)

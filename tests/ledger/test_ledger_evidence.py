@@ -25,7 +25,7 @@ VALID, UNVERIFIED, INVALID = Verdict.VALID, Verdict.UNVERIFIED, Verdict.INVALID
 
 
 INDEX = (
-    "SELECT position, task_id, sequence, record_hash, recorded_at, key_id, signature FROM handoff_audit_record "
+    "SELECT position, task_id, sequence, record_hash, recorded_at, key_id, signature FROM handoff_audit "
     "WHERE position >= {first} AND position <= {last} ORDER BY position"
 )
 
@@ -116,7 +116,7 @@ class TestCheckpoint:
         await ledger.compare()
         with opened_past_guards(path) as database:
             database.execute("DELETE FROM handoff_audit_content WHERE position = 3")
-            database.execute("DELETE FROM handoff_audit_record WHERE position = 3")
+            database.execute("DELETE FROM handoff_audit WHERE position = 3")
 
         for _ in ("cut", "continued"):
             with pytest.raises(LedgerContinuityError, match="does not continue the checkpoint at 3 records"):
@@ -135,7 +135,7 @@ class TestCheckpoint:
         await ledger.append(entry(1))
         with opened_past_guards(path) as database:
             database.execute("DELETE FROM handoff_audit_content WHERE position = 2")
-            database.execute("DELETE FROM handoff_audit_record WHERE position = 2")
+            database.execute("DELETE FROM handoff_audit WHERE position = 2")
         kept = witness.checkpoints()
 
         for report in (

@@ -82,14 +82,14 @@ async def test_a_write_during_an_immutable_read_is_an_error(folder: Path) -> Non
 
     def meanwhile(connection: Connection) -> int:
         os.utime(path, ns=(1, 1))
-        return len(connection.rows("SELECT 1 FROM handoff_audit_record"))
+        return len(connection.rows("SELECT 1 FROM handoff_audit"))
 
     database = SqliteDatabase(path, create=False)
     allow(path, 0o644)
     if os.geteuid() == 0:
         os.chown(path, 65534, 65534)
     with somebody():
-        assert len(await database.read(lambda connection: connection.rows("SELECT 1 FROM handoff_audit_record"))) == 1
+        assert len(await database.read(lambda connection: connection.rows("SELECT 1 FROM handoff_audit"))) == 1
         with pytest.raises(LedgerUnavailableError, match="was written during reading"):
             await database.read(meanwhile)
     await database.close()

@@ -98,28 +98,28 @@ class TestMigrate:
         assert outputs[0][0].startswith("acknowledged")
 
 
-ROW = "SELECT position, task_id, sequence, previous_hash, record_hash, event_key, message_hash, recorded_at, key_id, signature FROM handoff_audit_record"  # noqa: E501
+ROW = "SELECT position, task_id, sequence, previous_hash, record_hash, event_key, message_hash, recorded_at, key_id, signature FROM handoff_audit"  # noqa: E501
 
 ATTEMPTS = [
     *(pytest.param(f"DELETE FROM {name}", id=f"delete from {name}") for name in TABLES),
     pytest.param("UPDATE handoff_audit_ledger SET name = 'x'", id="rename the ledger"),
-    pytest.param("UPDATE handoff_audit_record SET signature = NULL", id="update the index"),
-    pytest.param("UPDATE handoff_audit_content SET message = x'00'", id="update the content"),
+    pytest.param("UPDATE handoff_audit SET signature = NULL", id="update the index"),
+    pytest.param("UPDATE handoff_audit_content SET bytes = x'00'", id="update the content"),
     pytest.param("UPDATE handoff_audit_segment SET segment = 'x'", id="update a segment"),
     pytest.param("UPDATE handoff_audit_checkpoint SET digest = x'00'", id="update a checkpoint"),
-    pytest.param(f"INSERT OR REPLACE INTO handoff_audit_record {ROW}", id="replace a record"),
-    pytest.param(f"REPLACE INTO handoff_audit_record {ROW}", id="replace a record, short"),
+    pytest.param(f"INSERT OR REPLACE INTO handoff_audit {ROW}", id="replace a record"),
+    pytest.param(f"REPLACE INTO handoff_audit {ROW}", id="replace a record, short"),
     pytest.param(
-        f"INSERT OR REPLACE INTO handoff_audit_record {ROW.replace('position,', 'position + 100,', 1)}",
+        f"INSERT OR REPLACE INTO handoff_audit {ROW.replace('position,', 'position + 100,', 1)}",
         id="replace a record by its sequence",
     ),
     pytest.param(
-        "INSERT OR REPLACE INTO handoff_audit_content SELECT position, header, x'00' FROM handoff_audit_content",
+        "INSERT OR REPLACE INTO handoff_audit_content SELECT position, codec, x'00' FROM handoff_audit_content",
         id="replace the content",
     ),
     pytest.param(
-        "INSERT INTO handoff_audit_content SELECT position, header, x'00' FROM handoff_audit_content WHERE true "
-        "ON CONFLICT (position) DO UPDATE SET message = x'00'",
+        "INSERT INTO handoff_audit_content SELECT position, codec, x'00' FROM handoff_audit_content WHERE true "
+        "ON CONFLICT (position) DO UPDATE SET bytes = x'00'",
         id="upsert the content",
     ),
     pytest.param("INSERT OR REPLACE INTO handoff_audit_ledger VALUES (1, 'x')", id="replace the name"),
@@ -130,27 +130,26 @@ ATTEMPTS = [
         id="replace a checkpoint",
     ),
     pytest.param(
-        f"INSERT INTO handoff_audit_record {ROW.replace('position, task_id, sequence, previous_hash', 'NULL, task_id, 9, previous_hash')}",  # noqa: E501
+        f"INSERT INTO handoff_audit {ROW.replace('position, task_id, sequence, previous_hash', 'NULL, task_id, 9, previous_hash')}",  # noqa: E501
         id="fork a chain",
     ),
     pytest.param(
-        f"INSERT INTO handoff_audit_record {ROW.replace('position, task_id, sequence, previous_hash', 'NULL, task_id, sequence, randomblob(32)')}",  # noqa: E501
+        f"INSERT INTO handoff_audit {ROW.replace('position, task_id, sequence, previous_hash', 'NULL, task_id, sequence, randomblob(32)')}",  # noqa: E501
         id="a second record of one number",
     ),
     pytest.param(
-        f"INSERT INTO handoff_audit_record {ROW.replace('position, task_id, sequence, previous_hash', 'NULL, task_id, 9, randomblob(32)')}",  # noqa: E501
+        f"INSERT INTO handoff_audit {ROW.replace('position, task_id, sequence, previous_hash', 'NULL, task_id, 9, randomblob(32)')}",  # noqa: E501
         id="an event twice",
     ),
     pytest.param(
-        "INSERT INTO handoff_audit_record "
-        "VALUES (NULL, 't', 0, randomblob(32), randomblob(32), 'e', x'', '', NULL, NULL)",
+        "INSERT INTO handoff_audit VALUES (NULL, 't', 0, randomblob(32), randomblob(32), 'e', x'', '', NULL, NULL)",
         id="a record without number",
     ),
     pytest.param(
-        "INSERT INTO handoff_audit_record VALUES (NULL, 't', 1, x'00', randomblob(32), 'e', x'', '', NULL, NULL)",
+        "INSERT INTO handoff_audit VALUES (NULL, 't', 1, x'00', randomblob(32), 'e', x'', '', NULL, NULL)",
         id="a hash that is none",
     ),
-    pytest.param("INSERT INTO handoff_audit_content VALUES (999, x'00', x'00')", id="content of no record"),
+    pytest.param("INSERT INTO handoff_audit_content VALUES (999, 1, x'00')", id="content of no record"),
 ]
 
 
@@ -175,9 +174,9 @@ class TestAppendOnly:
     @pytest.mark.parametrize(
         "statement",
         [
-            "UPDATE handoff_audit_record SET signature = NULL",
+            "UPDATE handoff_audit SET signature = NULL",
             "DELETE FROM handoff_audit_content",
-            f"REPLACE INTO handoff_audit_record {ROW}",
+            f"REPLACE INTO handoff_audit {ROW}",
         ],
     )
     async def test_other_programs_cannot_change_records_either(

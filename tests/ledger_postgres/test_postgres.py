@@ -210,7 +210,7 @@ class TestUnavailable:
         """A logical replica has the records but not the sequence, which is not a handoff's fault."""
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append_all([entry(number) for number in range(4)])
-            await execute(urls.owner, "SELECT setval('handoff_audit_record_position_seq', 1)")
+            await execute(urls.owner, "SELECT setval('handoff_audit_position_seq', 1)")
             with pytest.raises(LedgerUnavailableError, match="its owner corrects it with SELECT setval") as caught:
                 await ledger.append(entry(4))
             await execute(urls.owner, str(caught.value).partition("corrects it with ")[2])
@@ -221,10 +221,10 @@ class TestUnavailable:
         """Runs wait, and a finished stage does not run again."""
         async with Ledger(urls.writer, options) as ledger:
             await ledger.append(entry(0))
-            await execute(urls.owner, f"REVOKE INSERT ON handoff_audit_record FROM {WRITER}")
+            await execute(urls.owner, f"REVOKE INSERT ON handoff_audit FROM {WRITER}")
             with pytest.raises(LedgerUnavailableError, match=r"permission denied.*`baton audit migrate --writer"):
                 await ledger.append(entry(1))
-            await execute(urls.owner, f"GRANT INSERT ON handoff_audit_record TO {WRITER}")
+            await execute(urls.owner, f"GRANT INSERT ON handoff_audit TO {WRITER}")
 
             assert (await ledger.append(entry(1))).sequence == 2
 
@@ -277,9 +277,8 @@ class TestUnavailable:
         intact = await guard_checks.check_ledger()
         await execute(
             urls.owner,
-            "ALTER TABLE handoff_audit_record DISABLE TRIGGER USER; "
-            "ALTER TABLE handoff_audit_content DISABLE TRIGGER USER; "
-            "DELETE FROM handoff_audit_content WHERE position = 2; DELETE FROM handoff_audit_record WHERE position = 2",
+            "ALTER TABLE handoff_audit DISABLE TRIGGER USER; ALTER TABLE handoff_audit_content DISABLE TRIGGER USER; "
+            "DELETE FROM handoff_audit_content WHERE position = 2; DELETE FROM handoff_audit WHERE position = 2",
         )
         cut = await guard_checks.check_ledger()
 

@@ -17,49 +17,49 @@ from tests.ledger.material import KEYS, TASK, entry
 from tests.ledger.proving import named
 from tests.ledger_postgres.conftest import KEEPER, WRITER, Server, Urls, checkpoint, execute
 
-ROW = "task_id, 9, previous_hash, record_hash, event_key, message_hash, recorded_at FROM handoff_audit_record"
+ROW = "task_id, 9, previous_hash, record_hash, event_key, message_hash, recorded_at FROM handoff_audit"
 COLUMNS = "(task_id, sequence, previous_hash, record_hash, event_key, message_hash, recorded_at)"
 
 ATTEMPTS = [
     *(pytest.param(f"DELETE FROM {name}", id=f"delete from {name}") for name in TABLES),
     *(pytest.param(f"TRUNCATE {name} CASCADE", id=f"truncate {name}") for name in TABLES),
-    pytest.param("UPDATE handoff_audit_record SET signature = NULL", id="update the index"),
-    pytest.param("UPDATE handoff_audit_content SET message = ''", id="update the content"),
+    pytest.param("UPDATE handoff_audit SET signature = NULL", id="update the index"),
+    pytest.param("UPDATE handoff_audit_content SET bytes = ''", id="update the content"),
     pytest.param("UPDATE handoff_audit_ledger SET name = 'x'", id="rename the ledger"),
     pytest.param("UPDATE handoff_audit_checkpoint SET digest = ''", id="update a checkpoint"),
     pytest.param(
-        "INSERT INTO handoff_audit_content SELECT position, header, '' FROM handoff_audit_content "
-        "ON CONFLICT (position) DO UPDATE SET message = ''",
+        "INSERT INTO handoff_audit_content SELECT position, codec, '' FROM handoff_audit_content "
+        "ON CONFLICT (position) DO UPDATE SET bytes = ''",
         id="upsert the content",
     ),
 ]
 ONLY_THE_WRITER = [
-    pytest.param("DROP TABLE handoff_audit_record CASCADE", id="drop the table"),
-    pytest.param("ALTER TABLE handoff_audit_record DISABLE TRIGGER ALL", id="disable the triggers"),
-    pytest.param("DROP TRIGGER handoff_audit_no_change ON handoff_audit_record", id="drop a trigger"),
+    pytest.param("DROP TABLE handoff_audit CASCADE", id="drop the table"),
+    pytest.param("ALTER TABLE handoff_audit DISABLE TRIGGER ALL", id="disable the triggers"),
+    pytest.param("DROP TRIGGER handoff_audit_no_change ON handoff_audit", id="drop a trigger"),
     pytest.param(f"UPDATE {VERSION_TABLE} SET version_num = '2'", id="change the revision"),
     pytest.param("INSERT INTO handoff_audit_segment VALUES (1, 99, 1, 'x', 'x')", id="pretend that records are cold"),
     pytest.param("SET session_replication_role = replica", id="switch triggers off for the session"),
     pytest.param("INSERT INTO handoff_audit_checkpoint VALUES (9, 9, '', '', 'x')", id="make a checkpoint"),
     pytest.param(
-        f"INSERT INTO handoff_audit_record (position, {COLUMNS[1:]} OVERRIDING SYSTEM VALUE SELECT -1, {ROW}",
+        f"INSERT INTO handoff_audit (position, {COLUMNS[1:]} OVERRIDING SYSTEM VALUE SELECT -1, {ROW}",
         id="stand before older records",
     ),
-    pytest.param("SELECT setval('handoff_audit_record_position_seq', 1)", id="set the next position"),
+    pytest.param("SELECT setval('handoff_audit_position_seq', 1)", id="set the next position"),
 ]
 FORKS = [
-    pytest.param(f"INSERT INTO handoff_audit_record {COLUMNS} SELECT {ROW}", id="two records after one"),
+    pytest.param(f"INSERT INTO handoff_audit {COLUMNS} SELECT {ROW}", id="two records after one"),
     pytest.param(
-        f"INSERT INTO handoff_audit_record {COLUMNS} SELECT "
+        f"INSERT INTO handoff_audit {COLUMNS} SELECT "
         + ROW.replace("9, previous_hash", "sequence, sha256(record_hash)"),
         id="two records of one number",
     ),
     pytest.param(
-        f"INSERT INTO handoff_audit_record {COLUMNS} SELECT {ROW.replace('previous_hash', 'sha256(record_hash)')}",
+        f"INSERT INTO handoff_audit {COLUMNS} SELECT {ROW.replace('previous_hash', 'sha256(record_hash)')}",
         id="an event twice",
     ),
     pytest.param(
-        f"INSERT INTO handoff_audit_record {COLUMNS} SELECT "
+        f"INSERT INTO handoff_audit {COLUMNS} SELECT "
         + ROW.replace("9, previous_hash", "9, ''").replace("event_key", "'x'"),
         id="a hash that is none",
     ),
@@ -112,7 +112,7 @@ class TestRoles:
             with pytest.raises(Exception, match="append-only"):
                 await execute(urls.keeper, "DELETE FROM handoff_audit_content")
             with pytest.raises(Exception, match="permission denied"):
-                await execute(urls.keeper, "DELETE FROM handoff_audit_record")
+                await execute(urls.keeper, "DELETE FROM handoff_audit")
 
             async with Ledger(urls.keeper, options) as keeper:
                 [moved] = await keeper.move_to_cold(timedelta(0))
@@ -142,7 +142,7 @@ class TestRoles:
                 await keeper.move_to_cold(timedelta(0))
             with pytest.raises(Exception, match="append-only"):
                 await execute(
-                    urls.writer, "INSERT INTO handoff_audit_content SELECT position, '', '' FROM handoff_audit_record"
+                    urls.writer, "INSERT INTO handoff_audit_content SELECT position, 0, '' FROM handoff_audit"
                 )
             await ledger.append(entry(1))
 
@@ -155,10 +155,10 @@ class TestRoles:
             kept_checkpoint = await checkpoint(urls, options)
             await execute(
                 urls.owner,
-                "ALTER TABLE handoff_audit_record DISABLE TRIGGER ALL",
+                "ALTER TABLE handoff_audit DISABLE TRIGGER ALL",
                 "ALTER TABLE handoff_audit_content DISABLE TRIGGER ALL",
                 "DELETE FROM handoff_audit_content WHERE position > 2",
-                "DELETE FROM handoff_audit_record WHERE sequence > 2",
+                "DELETE FROM handoff_audit WHERE sequence > 2",
             )
 
             chain = await ledger.verify(TASK, verifier=KEYS, anchors=heads)
@@ -222,13 +222,13 @@ class TestMigrate:
         roles = ("baton_other", "baton_group")
         await execute(server.url("postgres"), *(f"DROP ROLE IF EXISTS {name}" for name in roles))
         await execute(urls.owner, *(f"CREATE ROLE {name}" for name in roles))
-        await execute(urls.owner, "ALTER TABLE handoff_audit_record OWNER TO baton_group", gives)
+        await execute(urls.owner, "ALTER TABLE handoff_audit OWNER TO baton_group", gives)
         owner = open_database(urls.owner)
         with pytest.raises(LedgerError, match=r"'baton_other' may change the table .* use a dedicated role"):
             await migrate(owner, writer="baton_other")
         await owner.close()
         await execute(
-            urls.owner, "ALTER TABLE handoff_audit_record OWNER TO postgres", *(f"DROP ROLE {name}" for name in roles)
+            urls.owner, "ALTER TABLE handoff_audit OWNER TO postgres", *(f"DROP ROLE {name}" for name in roles)
         )
 
     async def test_a_role_that_can_create_objects_in_the_schema_is_refused(self, urls: Urls) -> None:
@@ -241,13 +241,13 @@ class TestMigrate:
 
     async def test_default_privileges_are_revoked(self, urls: Urls) -> None:
         """Default privileges can include the position sequence."""
-        await execute(urls.owner, f"GRANT ALL ON SEQUENCE handoff_audit_record_position_seq TO {WRITER}")
+        await execute(urls.owner, f"GRANT ALL ON SEQUENCE handoff_audit_position_seq TO {WRITER}")
         owner = open_database(urls.owner)
         await migrate(owner, writer=WRITER)
         await owner.close()
 
         with pytest.raises(Exception, match="permission denied"):
-            await execute(urls.writer, "SELECT setval('handoff_audit_record_position_seq', 1)")
+            await execute(urls.writer, "SELECT setval('handoff_audit_position_seq', 1)")
 
     async def test_writer_and_keeper_must_differ(self, urls: Urls) -> None:
         """Otherwise the workers' credentials could delete bytes."""
@@ -265,7 +265,7 @@ class TestMigrate:
 
         await owner.close()
 
-    @pytest.mark.parametrize("role", ["x; DROP TABLE handoff_audit_record", 'x"', "X", ""])
+    @pytest.mark.parametrize("role", ["x; DROP TABLE handoff_audit", 'x"', "X", ""])
     async def test_a_malformed_role_name_is_refused(self, urls: Urls, role: str) -> None:
         """It becomes part of a statement."""
         owner = open_database(urls.owner)
