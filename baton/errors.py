@@ -34,11 +34,13 @@ from typing import Any
 
 
 class BatonError(Exception):
-    """The base of all errors of Baton."""
+    """The base of all errors of Baton. Catch it for any of them."""
 
 
 class PatchError(BatonError):
     """A patch breaks a rule; nothing of it was applied.
+
+    Correct what the findings name.
 
     Attributes:
         findings: One sentence for each broken rule, naming the field, what was found and what to do.
@@ -54,31 +56,36 @@ class PatchError(BatonError):
 
 
 class ArtifactError(BatonError):
-    """An operation of the artifact store failed."""
+    """An operation of the artifact store failed. See the more specific errors."""
 
 
 class ArtifactUnavailableError(ArtifactError):
-    """The artifact store is not writable now, for example because the disk is full; try again."""
+    """The artifact store is not writable now, for example because the disk is full. Try again."""
 
 
 class ArtifactNotFoundError(ArtifactError):
-    """The store has no artifact with that hash."""
+    """The store has no artifact with that hash. Restore the store's backup, or `baton artifact put FILE`."""
 
 
 class ArtifactCorruptError(ArtifactError):
-    """Stored bytes do not match their hash."""
+    """Stored bytes do not match their hash. Restore the store's backup, or `baton artifact put FILE`."""
 
 
 class ArtifactConflictError(ArtifactError):
-    """An artifact id is already used for other bytes; artifacts are immutable."""
+    """An artifact id is already used for other bytes; artifacts are immutable. Write the new version under a new id."""
 
 
 class PipelineError(BatonError):
-    """A pipeline cannot continue; it fails with this message."""
+    """A pipeline cannot continue; it fails with this message.
+
+    Do what the message says, then roll back to the failed step.
+    """
 
 
 class OutdatedError(PipelineError):
     """What a person was shown before an operation has changed; nothing was done.
+
+    Look again, and decide on the new preview.
 
     Attributes:
         preview: What would follow now; None if nothing can.
@@ -90,11 +97,17 @@ class OutdatedError(PipelineError):
 
 
 class StageFailedError(PipelineError):
-    """A stage failed, or its patches were rejected as often as its terms allow; the baton is unchanged."""
+    """A stage failed, or its patches were rejected as often as its terms allow; the baton is unchanged.
+
+    Repair the stage, and roll back to it.
+    """
 
 
 class PayloadTooLargeError(StageFailedError):
-    """A payload exceeds the server's limit in bytes, after compression, and there is no artifact store."""
+    """A payload exceeds the server's limit in bytes, after compression, and there is no artifact store.
+
+    Give the workers a store.
+    """
 
     def __init__(self, kind: str, size: int, limit: int) -> None:
         self.size, self.limit = size, limit
@@ -106,6 +119,8 @@ class PayloadTooLargeError(StageFailedError):
 
 class ApprovalDeniedError(PipelineError):
     """A person or the deadline denied an approval.
+
+    Catch it, or roll back to the approval to ask again.
 
     Attributes:
         decided: The outcome of the question, a `Settled`: `who`, `why`, `via` and the votes. `via` is `"deadline"` if
@@ -119,17 +134,20 @@ class ApprovalDeniedError(PipelineError):
 
 
 class InputError(PipelineError, ValueError):
-    """An input of a step is missing, too large, or of a type that is not allowed or not expected."""
+    """An input of a step is missing, too large, or of a type that is not allowed or not expected. Correct the call."""
 
 
 class ParameterError(InputError, KeyError):
-    """A parameter is missing; the message names those that were given."""
+    """A parameter is missing; the message names those that were given. Start the run with it."""
 
     __str__ = Exception.__str__  # a KeyError's would quote the message
 
 
 class RecordedBatonError(PipelineError):
-    """A recorded baton does not fit the pipeline's baton type, because a field has changed."""
+    """A recorded baton does not fit the pipeline's baton type, because a field has changed.
+
+    Bring the field back, or give it a default.
+    """
 
 
 class ConfigurationError(BatonError):
@@ -146,7 +164,7 @@ class ConfigurationError(BatonError):
 
 
 class AgentError(BatonError):
-    """An agent failed; nothing of its answer was applied.
+    """An agent failed; nothing of its answer was applied. Correct key, model or request if it is permanent.
 
     The message is stored in the history, so it contains neither keys nor a provider's verbatim answer.
 
@@ -171,36 +189,51 @@ class AgentError(BatonError):
 
 
 class HistoryError(BatonError):
-    """An event history lacks what was requested."""
+    """An event history lacks what was requested. Name another run or step; past its retention a history is gone."""
 
 
 class UnreadableRunError(HistoryError):
-    """A run has malformed records, which anybody may have started it with; lists name it and go on."""
+    """A run has malformed records, which anybody may have started it with; lists name it and go on.
+
+    End it, if nobody needs it.
+    """
 
 
 class PayloadError(BatonError):
-    """A payload cannot be decoded: it is damaged or too large."""
+    """A payload cannot be decoded: it is damaged or too large.
+
+    Use the workers' settings for keys, codec and artifacts.
+    """
 
 
 class NewerPayloadError(PayloadError):
-    """A payload was written by a newer Baton; upgrade to decode it."""
+    """A payload was written by a newer Baton. Upgrade to decode it."""
 
 
 class ServerError(BatonError):
-    """No Temporal server could be found, started or reached."""
+    """No Temporal server could be found, started or reached.
+
+    Start one with `baton dev`, or name yours in `TEMPORAL_ADDRESS`.
+    """
 
 
 class HandoffError(BatonError):
-    """A handoff cannot be made, read or routed."""
+    """A handoff cannot be made, read or routed. See the more specific errors."""
 
 
 class MalformedMessageError(HandoffError):
-    """Received bytes are not unambiguous JSON; the message never quotes them."""
+    """Received bytes are not unambiguous JSON; the message never quotes them. Send valid JSON, each member once."""
 
 
 class RoutingError(HandoffError):
-    """No agent fits the target of a handoff; the message names the closest."""
+    """No agent fits the target of a handoff; the message names the closest.
+
+    Correct the target, or register the agent.
+    """
 
 
 class BudgetExhaustedError(PipelineError):
-    """The budget is used up, and the pipeline stops then."""
+    """The budget is used up, and the pipeline stops then.
+
+    Start with a larger budget, or let it pause (`Budget(then=…)`).
+    """

@@ -82,7 +82,7 @@ log = logging.getLogger("baton.worker")
 
 
 class SettingError(BatonError):
-    """A setting is invalid, as found when it was used."""
+    """A setting is invalid, as found when it was used. Correct the variable that it names."""
 
 
 @contextmanager

@@ -188,7 +188,52 @@ def metrics_page() -> str:
     return "".join(text)
 
 
+def errors() -> Iterator[type[Exception]]:
+    """Yield each error of the library, those of `baton.errors` first."""
+    for path in sorted((ROOT / "baton").rglob("*.py"), key=lambda path: (path.name != "errors.py", path)):
+        names = re.findall(r"(?m)^class (\w+Error)\(", path.read_text(encoding="utf-8"))
+        module = import_module(".".join(path.relative_to(ROOT).with_suffix("").parts)) if names else None
+        for name in names:
+            if issubclass(getattr(module, name), import_module("baton.errors").BatonError):
+                yield getattr(module, name)
+
+
+def meaning_and_remedy(doc: str) -> list[str]:
+    """Return the first sentence of a docstring, what it means, and the rest before any section, what to do."""
+    prose = " ".join(re.split(r"\n\n[A-Z]\w+:\n", inspect.cleandoc(doc))[0].split())
+    return re.split(r"(?<=\.) ", prose, maxsplit=1)
+
+
+@cache
+def errors_page() -> str:
+    """Return the page of errors, codes and exit codes, from their docstrings."""
+    from baton.cli.options import ExitCode  # noqa: PLC0415 - only where the site is built
+    from baton.core import verdict  # noqa: PLC0415
+
+    head = "|\n|---|---|---|\n"
+    text = ["# Errors and codes\n\nWhat Baton's errors mean and what to do; [troubleshooting](../troubleshooting.md) "]
+    text.append("begins with symptoms. In a run's failure the class is named before the message.\n\n## Errors\n\n")
+    text.append(f"| error (a kind of) | meaning | what to do {head}")
+    for error in errors():
+        meaning, remedy = meaning_and_remedy(error.__doc__ or "")
+        text.append(f"| `{error.__name__}` ({error.__bases__[0].__name__}) | {meaning} | {remedy} |\n")
+    text.append("\n## Reason codes\n\nWhy a receiver rejects a handoff, the gravest first; [what the gate checks](")
+    text.append(f"../handoffs.md#what-the-gate-checks).\n\n| code | meaning | what to do {head}")
+    docs = attribute_docs(verdict.Code)
+    text += [f"| `{code}` | {' | '.join(meaning_and_remedy(docs[code]))} |\n" for code in verdict.Code]
+    text.append("\n## Exit codes\n\n| code | of `baton` |\n|---|---|\n")
+    docs = attribute_docs(ExitCode)
+    text += [f"| {code.value} | {docs[code.name]} |\n" for code in ExitCode]
+    return "".join(text)
+
+
+def attribute_docs(enumeration: type) -> dict[str, str]:
+    """Return the docstrings below the members of an enumeration."""
+    return dict(re.findall(r'(?m)^    (\w+) = .+\n    """(.+)"""$', inspect.getsource(enumeration)))
+
+
 GENERATED = {
+    "reference/errors.md": errors_page,
     "reference/metrics.md": metrics_page,
     "reference/cli.md": cli_page,
     "reference/settings.md": settings_page,
@@ -198,11 +243,11 @@ GENERATED = {
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Add the pages that mkdocs.yml does not list to the how-tos, by name."""
+    """Add the pages that mkdocs.yml does not list to those for doing something, by name."""
     sections = config.nav or []
     placed = set(re.findall(r"[\w/-]+\.md", str(sections)))
-    [how_to] = [section["How to"] for section in sections if "How to" in section]
-    how_to += [path.name for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in placed]
+    [doing] = [section["Do"] for section in sections if "Do" in section]
+    doing += [path.name for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in placed]
     return config
 
 

@@ -31,7 +31,7 @@ _ALL = "*"  # as the name of a tool: all tools
 
 
 class AgentFileError(BatonError):
-    """An agent definition file cannot be read; the message names the file and the remedy."""
+    """An agent definition file cannot be read. The message names the file and the remedy."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ class ExitCode(IntEnum):
     UNREACHABLE = 3
     """No Temporal server answers, or it denies access."""
     UNVERIFIED = 4
-    """A record was proved neither valid nor invalid."""
+    """A record was proved neither valid nor invalid, or no worker has answered a decision yet."""
     UNREADABLE = 5
     """A run has malformed records; everything else was read, and nothing else is wrong."""
     INTERRUPTED = 130

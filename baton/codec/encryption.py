@@ -121,7 +121,10 @@ _SCHEDULED = re.compile(r"-\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\Z")
 
 
 class MissingKeyError(PayloadError):
-    """The key of an encrypted payload is missing; the payload becomes readable when the key is added."""
+    """The key of an encrypted payload is missing; the payload becomes readable when the key is added.
+
+    Add it to the key file.
+    """
 
 
 class EncryptionCodec(PayloadCodec, WithSerializationContext):

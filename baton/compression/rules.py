@@ -50,7 +50,10 @@ class Summary(CompactRecord):
 
 
 class SummaryFailedError(BatonError):
-    """A model gave no summary, but its call cost ``spend``; after other exceptions nothing is charged."""
+    """A model gave no summary, but its call cost ``spend``; after other exceptions nothing is charged.
+
+    The turns' own sentences are used instead; see the model's error.
+    """
 
     def __init__(self, reason: str, spend: Spend) -> None:
         super().__init__(reason)
@@ -152,7 +155,10 @@ Turns = Annotated[
 
 
 class ContextTooLargeError(HandoffError):
-    """A message cannot be made to fit its receiver without losing what must be kept."""
+    """A message cannot be made to fit its receiver without losing what must be kept.
+
+    Give the stage a larger `window`, or hand on less.
+    """
 
     def __init__(self, needed: int, allowed: int, window: int, other: int) -> None:
         super().__init__(

@@ -28,7 +28,7 @@ _LISTS = ("messages", "input", "output", "items")
 
 
 class TranscriptError(HandoffError):
-    """A transcript cannot be imported: it is not JSON, of no known format, empty or too large."""
+    """A transcript cannot be imported: it is not JSON, of no known format, empty or too large. Correct the file."""
 
 
 def import_session(

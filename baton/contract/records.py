@@ -39,15 +39,15 @@ from baton.wire.text import quantity, single_line
 
 
 class ContractError(HandoffError):
-    """No contract can be compiled: a duplicate event id, or a faulty processor."""
+    """No contract can be compiled: a duplicate event id, or a faulty processor. Correct the processor or the events."""
 
 
 class UnknownAgentError(RoutingError):
-    """No suitable agent is registered; the message names similar ones."""
+    """No suitable agent is registered; the message names similar ones. Register the agent, or correct the name."""
 
 
 class UnknownSchemaError(HandoffError):
-    """No such output schema is registered; the message names similar ones."""
+    """No such output schema is registered; the message names similar ones. Register the schema, or correct the name."""
 
 
 TOOL_DENIED = "TOOL_DENIED"
@@ -57,7 +57,10 @@ _MAX_NAMED = 20
 
 
 class ToolDeniedError(BatonError):
-    """The contract does not allow the called tool; it did not run."""
+    """The contract does not allow the called tool; it did not run.
+
+    Grant the tool in `ContractTerms`, if the agent should have it.
+    """
 
     code = TOOL_DENIED
 

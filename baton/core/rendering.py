@@ -28,7 +28,10 @@ MIN_LINE_WIDTH = 8
 
 
 class PromptTooLargeError(BatonError):
-    """The required parts of a prompt, named with their tokens, do not fit; nothing is sent to a model."""
+    """The required parts of a prompt, named with their tokens, do not fit; nothing is sent to a model.
+
+    Shorten goal and constraints, or give the stage a larger `window`.
+    """
 
     def __init__(self, needed: dict[str, int], allowed: int) -> None:
         parts = ", ".join(f"{name} {tokens:,}" for name, tokens in needed.items())

@@ -25,11 +25,17 @@ class Code(StrEnum):
     """Why a handoff is rejected, the most severe code first."""
 
     SIGNATURE_INVALID = "SIGNATURE_INVALID"
+    """Signature, key, age, address or number is wrong. Put a key back and requeue; abandon what may be an attack."""
     SAFETY_VIOLATION = "SAFETY_VIOLATION"
+    """The scan found an attack. Read it; release a false alarm, edit or abandon the rest."""
     SCHEMA_INVALID = "SCHEMA_INVALID"
+    """It does not fit the schema. The sender gets the findings; after that, edit the baton."""
     ROUTING_ERROR = "ROUTING_ERROR"
+    """It is meant for another agent or version. Deploy that one and requeue."""
     INCOMPLETE_CONTEXT = "INCOMPLETE_CONTEXT"
+    """It lacks what the receiver requires. The sender gets the findings; after that, edit the baton."""
     BUDGET_EXHAUSTED = "BUDGET_EXHAUSTED"
+    """No money is left. Top up."""
 
 
 class HandoffStatus(StrEnum):

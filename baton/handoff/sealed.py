@@ -31,7 +31,7 @@ class SealError(HandoffError):
 
 
 class UnknownSealKeyError(SealError):
-    """A seal names a key that is not known here; another worker may have it."""
+    """A seal names a key that is not known here; another worker may have it. Put the key back."""
 
 
 class _NotFromJson:

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class TracingError(BatonError):
-    """Tracing is configured but impossible; the message says what to install, correct or unset."""
+    """Tracing is configured but impossible. The message says what to install, correct or unset."""
 
 
 def open_tracing(environment: Mapping[str, str]) -> "OpenTelemetryTracing | None":

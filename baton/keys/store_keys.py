@@ -44,7 +44,7 @@ _MIN_DISTINCT_BYTES = 12  # 32 random bytes have fewer distinct values with a pr
 
 
 class KeyringError(BatonError):
-    """Keys are missing, weak, readable by others or malformed; the text says what to do."""
+    """Keys are missing, weak, readable by others or malformed. The text says what to do."""
 
 
 class UnknownKeyError(KeyringError):
@@ -148,7 +148,7 @@ PublicBytes = Annotated[bytes, Field(min_length=32, max_length=32), _FROM_TEXT]
 
 
 class PublicKeysError(BatonError):
-    """Public keys are malformed; the text says what to do."""
+    """Public keys are malformed. The text says what to do."""
 
 
 @dataclass(frozen=True)

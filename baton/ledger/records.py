@@ -24,31 +24,46 @@ from baton.wire.records import CamelRecord, Count, Digest, Instant, Record
 
 
 class LedgerError(BatonError):
-    """An operation of the ledger failed; a handoff whose record is refused must not be executed."""
+    """An operation of the ledger failed; a handoff whose record is refused must not be executed.
+
+    See the more specific errors.
+    """
 
 
 class LedgerUnavailableError(LedgerError):
-    """The ledger cannot be reached, read or written now; retrying an append is safe."""
+    """The ledger cannot be reached, read or written now; retrying an append is safe. See its disk or database."""
 
 
 class LedgerConflictError(LedgerError):
-    """The same event is already on record with another message; do not retry."""
+    """The same event is already on record with another message; do not retry.
+
+    Verify the ledger; after a restore, roll the run back.
+    """
 
 
 class LedgerSchemaError(LedgerError):
-    """The ledger's tables do not fit this version of Baton."""
+    """The ledger's tables do not fit this version of Baton. Run `baton audit migrate`, or upgrade Baton."""
 
 
 class LedgerKeysError(LedgerError):
-    """This process has none of the keys that signed the newest records of the ledger."""
+    """This process has none of the keys that signed the newest records of the ledger.
+
+    Use the key file that wrote it.
+    """
 
 
 class LedgerContinuityError(LedgerError):
-    """The ledger does not continue a checkpoint: it was deleted, restored from a backup, cut or rewritten."""
+    """The ledger does not continue a checkpoint: it was deleted, restored from a backup, cut or rewritten.
+
+    Find out which, before any worker starts; then move the witness away.
+    """
 
 
 class EvidenceError(LedgerError):
-    """A bundle or a cold segment cannot be read: it is truncated, of an unknown format, or of another ledger."""
+    """A bundle or a cold segment cannot be read: it is truncated, of an unknown format, or of another ledger.
+
+    Get a whole copy, or export it again.
+    """
 
 
 FORMAT = "baton.audit/2"

@@ -141,7 +141,7 @@ class Database(ABC):
 
 
 class DamagedRowError(LedgerError):
-    """A row is damaged, or was written past the constraints."""
+    """A row is damaged, or was written past the constraints. `baton audit verify --all` names the record."""
 
     def __init__(self, subject: str) -> None:
         super().__init__(

@@ -66,6 +66,8 @@ class Segment:
 class FlawedRecordsError(LedgerError):
     """Flawed records were not moved to the cold tier; all others were.
 
+    `baton audit verify --all` says what is wrong with them.
+
     Attributes:
         moved: The new segments.
     """

@@ -17,7 +17,10 @@ MIN_SEARCHED_LENGTH = 4
 
 
 class UndeclaredPersonalDataError(BatonError):
-    """A stage requested personal data that it does not declare; a retry cannot succeed."""
+    """A stage requested personal data that it does not declare; a retry cannot succeed.
+
+    Declare the field in the stage's `personal_data`.
+    """
 
 
 class PersonalDataAccess:

@@ -16,27 +16,30 @@ from baton.wire.text import list_faults
 
 
 class VaultError(BatonError):
-    """An operation on the vault failed."""
+    """An operation on the vault failed. See the more specific errors."""
 
 
 class VaultUnavailableError(VaultError):
-    """The vault's file cannot be read or written now; a retry is safe."""
+    """The vault's file cannot be read or written now; a retry is safe. See its disk."""
 
 
 class DataKeyMissingError(VaultError):
-    """A subject's key is missing although the subject was not erased; a backup may have it."""
+    """A subject's key is missing although the subject was not erased; a backup may have it. Restore the vault."""
 
 
 class ForeignCiphertextError(VaultError):
-    """A ciphertext was changed, or belongs to another subject, task or field."""
+    """A ciphertext was changed, or belongs to another subject, task or field.
+
+    Find out who put it there; it cannot be opened.
+    """
 
 
 class SubjectErasedError(VaultError):
-    """The data subject was erased."""
+    """The data subject was erased. Nothing can bring the data back; continue without it."""
 
 
 class ErasureUnrecordedError(VaultError):
-    """A subject's keys are destroyed, but not every task's chain has the record; erase again to complete it."""
+    """A subject's keys are destroyed, but not every task's chain has the record. Erase again to complete it."""
 
 
 VERSION: Literal[1] = 1
@@ -48,7 +51,10 @@ _TAG_BYTES, _NONCE_BYTES = 16, 12  # of AES-GCM
 
 
 class PersonalDataError(HandoffError):
-    """A `personalDataPayload` is not from the vault and may contain plaintext, so messages never quote it."""
+    """A `personalDataPayload` is not from the vault and may contain plaintext, so messages never quote it.
+
+    Write it by `context.personal`.
+    """
 
 
 def _ciphertext(text: str) -> str:

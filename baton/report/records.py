@@ -52,7 +52,7 @@ class ReportFinding(CompactRecord):
 
 
 class ReportError(BatonError):
-    """A text is not a handoff report, or a report contradicts itself."""
+    """A text is not a handoff report, or a report contradicts itself. Correct what the message names."""
 
     def __init__(self, findings: Sequence[ReportFinding]) -> None:
         listed = [_shorten(str(finding)) for finding in findings[:MAX_LISTED]]

@@ -30,7 +30,10 @@ _log = logging.getLogger(__name__)
 
 
 class ClockError(BatonError):
-    """This machine's clock differs from the server's by more than is tolerated: good handoffs would be refused."""
+    """This machine's clock differs from the server's by more than is tolerated: good handoffs would be refused.
+
+    Synchronise it.
+    """
 
 
 async def clock_skew(client: Client) -> timedelta | None:

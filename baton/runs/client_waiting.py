@@ -295,7 +295,7 @@ _NO_ANSWER = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatu
 
 
 class NoAnswerError(PipelineError):
-    """No worker answers; the call may be repeated later."""
+    """No worker answers; the call may be repeated later. Start a worker."""
 
 
 async def answer_of(

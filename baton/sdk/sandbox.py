@@ -26,7 +26,7 @@ _LOADED_ANEW = (
 
 
 class PipelineFileError(BatonError):
-    """A pipeline's file cannot be loaded in the workflow sandbox; the message names the line and what to write."""
+    """A pipeline's file cannot be loaded in the workflow sandbox. The message names the line and what to write."""
 
 
 def pipeline_restrictions(configured: SandboxRestrictions) -> SandboxRestrictions:

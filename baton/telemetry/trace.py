@@ -27,7 +27,7 @@ _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f
 
 
 class TraceparentError(BatonError, ValueError):
-    """A text is not a traceparent; the message shows the format."""
+    """A text is not a traceparent. The message shows the format."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from tests.project.test_pages import parse
 
 JOURNEYS = [
     ("README", "guide", "console", "schedules", "ledger", "operations"),
-    ("tutorial",),
+    ("tutorial", "temporal", "life"),
     ("skill", "deploys"),
     ("testing",),
     ("agents",),
@@ -43,6 +43,7 @@ JOURNEYS = [
     ("protocol",),
     ("security",),
     ("streaming",),
+    ("troubleshooting",),
 ]
 """Pages that a reader follows one after the other, in one folder, on one server."""
 

@@ -18,7 +18,10 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, Request, async_playwright
 
+from baton import errors
 from baton.cli.app import COMMANDS
+from baton.cli.options import ExitCode
+from baton.core.verdict import Code
 from baton.worker import Settings
 from benchmarks.report import GOALS
 
@@ -177,6 +180,17 @@ def test_the_reference_has_every_setting_figure_and_command(site: Path) -> None:
     assert [name for name in Settings.model_fields if f"| `BATON_{name.upper()}` |" not in pages["settings"]] == []
     assert [name for name in GOALS if f"| `{name}` |" not in pages["figures"]] == []
     assert [listed for listed in COMMANDS if f"`baton {listed.name}`" not in pages["cli"]] == []
+
+
+def test_the_reference_says_of_each_error_and_code_what_to_do(site: Path) -> None:
+    """It is made from the docstrings: one without a second sentence leaves the reader alone."""
+    page = (site / "reference" / "errors.md").read_text(encoding="utf-8")
+    cells = [[cell.strip("` ") for cell in row.strip("|").split("|")] for row in re.findall(r"(?m)^\| .+\|$", page)]
+    last = {row[0].partition("`")[0]: row[-1] for row in cells}
+    public = [name for name in vars(errors) if name.endswith("Error")]
+
+    assert [name for name in [*public, *Code, *map(str, map(int, ExitCode))] if name not in last] == []
+    assert [name for name, remedy in last.items() if len(remedy) < 7] == []
 
 
 @IN_BROWSER
