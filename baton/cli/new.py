@@ -10,6 +10,8 @@ from baton.cli.options import ExitCode
 from baton.cli.output import Command, plain
 from baton.cli.session import Session, command
 from baton.new.names import Addition, Template, identifier, package_of
+from baton.new.store_examples import copy_example
+from baton.new.store_examples import examples as list_examples
 from baton.new.store_projects import add, make
 from baton.new.store_projects import upgrade as upgrade_project
 
@@ -26,16 +28,22 @@ async def new(
     upgrade: Annotated[
         bool, typer.Option("--upgrade", help="Bring the project in this folder up to this version of Baton.")
     ] = False,
+    example: Annotated[
+        str | None,
+        typer.Option(metavar="EXAMPLE", help="Write an example into this folder instead.", show_default=False),
+    ] = None,
+    examples: Annotated[bool, typer.Option("--examples", help="List the examples.")] = False,
 ) -> None:
     """Make a project: a pipeline, its stages, worker, service and tests, image and CI.
 
     Its agents answer from a script until a key is configured, so its tests pass at once. With --upgrade, the changes
     of newer templates are merged into the project in this folder; conflicts are marked as git does.
     """
-    if upgrade is (name is not None):
-        raise typer.BadParameter("give the NAME of a new project, or --upgrade in the folder of one", param_hint="NAME")
+    if sum((upgrade, examples, example is not None, name is not None)) != 1:
+        told = "give the NAME of a new project, --upgrade in the folder of one, --examples, or --example EXAMPLE"
+        raise typer.BadParameter(told, param_hint="NAME")
     if name is None:
-        _upgrade(session)
+        _upgrade(session) if upgrade else _example(session, example)
         return
     try:
         package = package_of(name)
@@ -66,6 +74,23 @@ def _add(session: Session, addition: Addition, name: str) -> None:
         files = add(Path(), addition, identifier(name))
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="NAME") from error
+    if session.json:
+        session.write_json({"files": files})
+        return
+    session.show(*(plain(file) for file in files))
+
+
+def _example(session: Session, name: str | None) -> None:
+    """List the examples, or write one."""
+    if name is None:
+        told = list_examples()
+        if session.json:
+            session.write_json({"examples": told})
+            return
+        width = max(map(len, told))
+        session.show(*(plain(f"{each:<{width}}  {sentence}") for each, sentence in told.items()))
+        return
+    files = copy_example(name, Path())
     if session.json:
         session.write_json({"files": files})
         return

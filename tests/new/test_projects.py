@@ -225,3 +225,21 @@ class TestUpgrade:
         """A project is identified by it; the folder's name and the template must agree."""
         for folder in (Path(__file__).parents[2] / "baton" / "new" / "templates").iterdir():
             assert f'default: "{folder.name}"' in (folder / "copier.yml").read_text(encoding="utf-8")
+
+
+class TestExamples:
+    """What `baton new --example` writes, out of the wheel."""
+
+    def test_each_is_listed_and_can_be_written(self, wheel: Installed, tmp_path: Path) -> None:
+        """With the modules that it imports; a file that is there already is kept."""
+        listed = json.loads(wheel.run(["baton", "new", "--examples", "--json"], tmp_path))["examples"]
+        for name in listed:
+            (tmp_path / name).mkdir()
+            wheel.run(["baton", "new", "--example", name], tmp_path / name)
+
+        assert {"article", "openai_agent", "langgraph_agent", "chat_endpoint", "program", "mcp_tools"} <= listed.keys()
+        assert [sentence for sentence in listed.values() if len(sentence) < 10] == []
+        assert {path.name for path in (tmp_path / "web_service").iterdir()} == {"web_service.py", "summary.py"}
+        (tmp_path / "hello" / "hello.py").write_text("kept", encoding="utf-8")
+        assert "exists already" in wheel.refused(["baton", "new", "--example", "hello"], tmp_path / "hello")
+        assert (tmp_path / "hello" / "hello.py").read_text(encoding="utf-8") == "kept"

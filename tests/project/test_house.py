@@ -217,6 +217,7 @@ class TestWheel:
             f"baton/shipped/{path.relative_to(ROOT).as_posix()}"
             for path in committed("workflows", "activities", "worker.py")
         }
+        shipped |= {f"baton/new/{path.relative_to(ROOT).as_posix()}" for path in committed("examples")}
         assert library == {path.relative_to(ROOT).as_posix() for path in committed("baton")} | shipped
 
     def test_it_is_typed_and_starts_the_command(self, wheel: zipfile.ZipFile) -> None:

@@ -58,6 +58,7 @@ NOT_RUN = {
     ("deployment", "readinessProbe:"): "needs Kubernetes",
     ("deployment", "export TEMPORAL_ADDRESS"): CLOUD,
     ("deployment", "for attribute in"): CLOUD,
+    ("deployment", "@asynccontextmanager"): "a part of an example; tests/project/test_examples.py runs it",
     ("exchange", '{"handoffId"'): "a form; tests/exchange/test_outside_service.py fills it in",
     ("exchange", "const {"): "needs Node and a package of it",
     ("operations", "docker compose run"): DOCKER,
@@ -194,7 +195,15 @@ def check_js(block: Block) -> None:
         subprocess.run([node, "--check", "-"], input=block.text, text=True, check=True)
 
 
+def check_python(block: Block) -> None:
+    """It is a part of the example that the page names."""
+    parts = [part.strip() for part in block.text.split("\n")]
+    example = (ROOT / "examples" / "web_service.py").read_text(encoding="utf-8")
+    assert [part for part in parts if part not in example] == []
+
+
 CHECKS = {
+    "python": check_python,
     "sh": check_shell,
     "json": check_json,
     "yaml": check_yaml,

@@ -1,8 +1,7 @@
-"""A service: FastAPI starts a pipeline, streams its agent's output to the browser, and takes a person's decision.
+"""A web service with the worker inside: FastAPI starts a pipeline, streams its output, and takes a person's decision.
 
-baton dev examples/summary.py          # the server and a worker
-uvicorn --app-dir examples service:app --port 8000
-curl -X POST 'localhost:8000/summaries?document=CHANGELOG.md'     # {"run": "summary-…"}
+uvicorn --app-dir examples web_service:app --port 8000
+curl -X POST 'localhost:8000/summaries?document=CHANGELOG.md'   # {"run": "summary-…"}
 curl -N localhost:8000/summaries/RUN/events                       # live; resumes after Last-Event-ID
 curl -X POST 'localhost:8000/summaries/RUN/approval?who=ann&why=fine'
 """
@@ -15,7 +14,9 @@ from uuid import uuid4
 
 from fastapi import FastAPI, Header, Request
 from fastapi.responses import StreamingResponse
+from summary import edit, summary, write  # a module without the web framework: the workflow sandbox imports it
 from temporalio.client import Client
+from temporalio.worker import Worker
 
 from baton import Answer, BatonPlugin, PipelineInput
 from baton.client import connect, decide, follow
@@ -23,9 +24,10 @@ from baton.client import connect, decide, follow
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Connect to the configured Temporal server once."""
+    """Connect to the configured Temporal server, and work for it until the service stops."""
     app.state.client = await connect(plugins=[BatonPlugin()])
-    yield
+    async with Worker(app.state.client, task_queue="web", workflows=[summary], activities=[write, edit]):
+        yield
 
 
 app = FastAPI(lifespan=lifespan)
@@ -36,7 +38,7 @@ async def start(request: Request, document: str) -> dict[str, str]:
     """Start a run."""
     client: Client = request.app.state.client
     pipeline_input = PipelineInput(goal="What is new, for users", params={"document": document})
-    handle = await client.start_workflow("summary", pipeline_input, id=f"summary-{uuid4().hex[:8]}", task_queue="baton")
+    handle = await client.start_workflow("summary", pipeline_input, id=f"summary-{uuid4().hex[:8]}", task_queue="web")
     return {"run": handle.id}
 
 
@@ -57,5 +59,5 @@ async def events(
 @app.post("/summaries/{run}/approval")
 async def approve(request: Request, run: str, who: str, why: str, yes: bool = True) -> dict[str, bool]:
     """Record the editor's decision."""
-    decision = Answer(question="editor", choice="approve" if yes else "deny", who=who, why=why)
-    return {"approved": (await decide(request.app.state.client, run, decision)).approved}
+    answer = Answer(question="editor", choice="approve" if yes else "deny", who=who, why=why)
+    return {"approved": (await decide(request.app.state.client, run, answer)).approved}

@@ -1,5 +1,7 @@
-"""A tool under a contract: the agent can look up a customer, and never sees the tool that sends money. Offline."""
+"""Tools of an MCP server under a contract: an agent looks up a debt, and never sees the tool that pays. Offline."""
 
+from mcp import Client
+from mcp.server import MCPServer
 from pydantic_ai import Agent
 from pydantic_ai.models.test import TestModel
 
@@ -7,10 +9,19 @@ import baton
 from baton import ContractTerms, Pipeline, pipeline
 from baton.agents import AnswerForm, PydanticAgent, agent_stage
 
+crm = MCPServer("crm")  # a real one: its address, `Client("https://…/mcp")`
 
-def look_up(customer: str) -> str:
+
+@crm.tool()
+def debt(customer: str) -> str:
     """Return what a customer owes."""
     return f"{customer} owes 20 USD since May"
+
+
+async def look_up(customer: str) -> str:
+    """Return what a customer owes."""
+    async with Client(crm) as client:
+        return str((await client.call_tool("debt", {"customer": customer})).structured_content)
 
 
 def refund(customer: str, amount: int) -> str:
