@@ -57,7 +57,6 @@ NOT_RUN = {
     ("deployment", "services:"): DOCKER,
     ("deployment", "readinessProbe:"): "needs Kubernetes",
     ("deployment", "export TEMPORAL_ADDRESS"): CLOUD,
-    ("deployment", "for attribute in"): CLOUD,
     ("deployment", "@asynccontextmanager"): "a part of an example; tests/project/test_examples.py runs it",
     ("exchange", '{"handoffId"'): "a form; tests/exchange/test_outside_service.py fills it in",
     ("exchange", "const {"): "needs Node and a package of it",
