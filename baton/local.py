@@ -13,8 +13,11 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.envconfig import ClientConfig
 from temporalio.worker import Worker
 
-from baton.cli.decide import LiveView, can_ask
-from baton.cli.output import make_console
+from baton.lazy import needs_extra
+
+with needs_extra("cli", "baton.run"):
+    from baton.cli.decide import LiveView, can_ask
+    from baton.cli.output import make_console
 from baton.core.budget import Budget
 from baton.core.messages import PipelineInput, PipelineResult
 from baton.devserver import DevServer
@@ -33,6 +36,7 @@ def run(
     goal: str,
     *,
     params: Mapping[str, Json] | None = None,
+    inputs: Mapping[str, Any] | None = None,
     budget: Budget | None = None,
     stages: Sequence[Callable[..., Any]] | None = None,
     plugin: BatonPlugin | None = None,
@@ -48,6 +52,7 @@ def run(
         pipeline: A pipeline made by `@pipeline`, or a workflow class.
         goal: The objective, in one sentence.
         params: Parameters for the pipeline's code.
+        inputs: What the pipeline works on, by name, as for a stage: JSON, a text, an `ArtifactRef`, a pydantic model.
         budget: The maximum cost of the run.
         stages: The stages it uses; by default all stages of the pipeline's module.
         plugin: The plugin to run with; by default one configured like a worker's, from `BATON_...` variables, with
@@ -69,7 +74,7 @@ def run(
         print(result.output)
         ```
     """
-    start = PipelineInput(goal=goal, params=dict(params or {}), budget=budget)
+    start = PipelineInput(goal=goal, params=dict(params or {}), inputs=dict(inputs or {}), budget=budget)
     try:
         return _run_to_end(_run(pipeline, start, stages, plugin, quiet))
     except WorkflowFailureError as error:

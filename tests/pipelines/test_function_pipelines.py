@@ -26,10 +26,10 @@ async def greet(baton: Baton) -> BatonPatch:
 @pipeline
 async def hello(p: Pipeline) -> str:
     await p.stage(greet)
-    return p.baton.goal
+    return f"{p.baton.goal}, {p.inputs['to']}"
 
 if __name__ == "__main__":
-    print(baton.run(hello, "Say hello").output)
+    print(baton.run(hello, "Say hello", inputs={"to": "Ada"}).output)
 """
 
 PYDANTIC = """
@@ -131,7 +131,7 @@ async def test_a_file_runs_by_itself(tmp_path: Path) -> None:
     """`baton.run` starts server and worker; the result is on stdout, the progress on stderr."""
     code, said, progress = await run_file(HELLO, tmp_path)
 
-    assert (code, said) == (0, "Say hello"), progress
+    assert (code, said) == (0, "Say hello, Ada"), progress
     assert "COMPLETED" in progress
     assert progress.startswith("starting a Temporal server")
 

@@ -225,7 +225,7 @@ class TestWheel:
         (entry_points,) = (name for name in wheel.namelist() if name.endswith("/entry_points.txt"))
 
         assert "baton/py.typed" in wheel.namelist()
-        assert "baton = baton.cli:main" in wheel.read(entry_points).decode()
+        assert "baton = baton.__main__:main" in wheel.read(entry_points).decode()
 
 
 class TestImport:
@@ -261,6 +261,20 @@ class TestImport:
             [sys.executable, "-c", code, *unwanted], cwd=ROOT, capture_output=True, text=True, check=True
         )
         assert fresh.stdout.split() == []
+
+    def test_a_service_needs_nothing_that_only_the_command_needs(self) -> None:
+        """Without typer and rich workers and clients load; the command and `baton.run` say what to install."""
+        absent = "import sys; sys.modules['typer'] = sys.modules['rich'] = None\n"
+        names = "[getattr(baton, name) for name in dir(baton) if name != 'run']"
+        loaded_by(f"{absent}import baton, baton.client, baton.worker, baton.plugin\n{names}")
+        [command, run] = [
+            subprocess.run([sys.executable, "-c", absent + code], cwd=ROOT, capture_output=True, text=True, check=False)
+            for code in ("import runpy; runpy.run_module('baton', run_name='__main__')", "import baton; baton.run")
+        ]
+
+        assert (command.returncode, command.stderr.count("\n")) == (1, 1), command.stderr
+        assert "temporal-baton[cli]" in command.stderr
+        assert "temporal-baton[cli]" in run.stderr
 
     def test_a_reader_of_the_readme_needs_no_other_extra_than_it_names(self) -> None:
         """Without the packages of the other extras the front doors and the commands for the first pipeline load."""
