@@ -19,6 +19,8 @@ _OUTAGE_TYPES = (LedgerUnavailableError.__name__, ArtifactUnavailableError.__nam
 class StageExecutionError(StageFailedError):
     """A stage failed for good, or a child failed.
 
+    Repair it, and roll back to the step.
+
     Attributes:
         spend: What it reported to have spent, in all its runs.
         is_outage: Whether it could not begin because storage was down.
