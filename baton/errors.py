@@ -195,7 +195,7 @@ class HistoryError(BatonError):
 class UnreadableRunError(HistoryError):
     """A run has malformed records, which anybody may have started it with; lists name it and go on.
 
-    End it, if nobody needs it.
+    End it if it is not needed.
     """
 
 

@@ -200,7 +200,7 @@ _TOOLS = [
     for name, noted, description in (
         ("note_decision", "decided", "Note a decision and its reason for the next agents."),
         ("open_question", "open", "Note a question that a later agent has to answer."),
-        ("consider", "thoughts", "Note an idea that nobody may take for a fact."),
+        ("consider", "thoughts", "Note an idea that is no fact."),
         ("reject", "rejected", "Note an idea that you rejected, and why."),
     )
 ]

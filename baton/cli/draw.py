@@ -26,7 +26,7 @@ async def draw(
 ) -> None:
     """Draw a pipeline from its code, before it runs.
 
-    The code is read and not run. The picture has every way that it may take; what the code does not say is told on
+    The code is read and not run. The picture has every way that it may take; what the code does not say is listed on
     stderr and in the picture.
     """
     file, _, name = pipeline.rpartition(":") if not pipeline.endswith(".py") else (pipeline, "", "")

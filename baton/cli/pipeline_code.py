@@ -1,6 +1,6 @@
 """What the code of a pipeline is going to do: its steps in order, read from the source without running any of it.
 
-Ways that the code may take are all there; which of them a run takes, nobody can read from code. What cannot be read
+Ways that the code may take are all there; which of them a run takes is not in the code. What cannot be read
 either, such as steps in another file, is a remark.
 """
 

@@ -1,7 +1,7 @@
 """Importing another tool's session: its transcript becomes session events, from which contracts are compiled.
 
 Nothing of it was seen here, so each event is marked as imported: its claims are unverified, whatever the transcript
-says of them, and its tools are granted to nobody.
+says of them, and it grants no tools.
 """
 
 import json

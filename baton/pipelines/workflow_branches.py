@@ -45,7 +45,7 @@ async def run_branches(
         name: The step's name.
         deliveries: The handoffs to the branches.
         strategies: How each field is merged.
-        at_most: How many run at once; then they are items, of which one that fails does not fail the others.
+        at_most: How many run at once; then they are items: one that fails does not fail the others.
 
     Raises:
         StageFailedError: A branch failed, or the patches cannot be merged.

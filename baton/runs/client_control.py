@@ -148,7 +148,7 @@ class Pause(_PauseOperation):
 
 @dataclass(frozen=True)
 class Unpause(_PauseOperation):
-    """Let a paused run go on. The result is the run's id.
+    """Resume a paused run. The result is the run's id.
 
     `preview` and `commit` raise `PipelineError` if the run has ended or is not paused, and
     `temporalio.service.RPCError` if there is no such run or the server refuses.

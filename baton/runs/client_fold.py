@@ -353,7 +353,7 @@ class Fold:
             self._stage_returned(event, refusal)
             return
         self._bill(event, sent.seq, sent.stage, find_spend(parse_details(text)))
-        # The other items of a map go on if one fails, and its outcome says which did.
+        # If an item of a map fails, the others continue, and the outcome says which failed.
         if sent.item is None and not lacks_part(event, sent.seq, self._awaited):
             step, failure = self._steps[sent.seq], innermost_message(attributes.failure) or "timed out"
             self._put(replace(step, status=StepStatus.FAILED, ended=time_of(event), failure=failure))
