@@ -47,9 +47,9 @@ def stage_result(
     if everything:
         context.session.keep_talk()
     if context.contract is not None:
-        everything.record(context.session)
         if answer.output is not None and answer.claimed:  # a claim for later contracts
             context.session.model_response(json.dumps(answer.output, ensure_ascii=False))
+        everything.record(context.session)
     own = answer.patch.to_json_object() if isinstance(answer.patch, BatonPatch) else dict(answer.patch or {})
     patch = everything.patch(context.baton, writes, own)
     warnings = []

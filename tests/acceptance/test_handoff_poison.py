@@ -12,9 +12,10 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from baton import PipelineStatus
 from baton.client import Question, Settled
 from baton.codec.conversion import RECORD, SEALED
-from baton.core.messages import PipelineStatus, StageReturn
+from baton.core.messages import StageReturn
 from baton.core.verdict import Code
 from baton.devserver import DevServer
 from baton.plugin import BatonPlugin

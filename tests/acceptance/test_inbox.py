@@ -14,10 +14,8 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import PipelineInput
+from baton import Budget, PipelineInput, PipelineStatus
 from baton.client import PendingHandoff, Question, read_run
-from baton.core.budget import Budget
-from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin

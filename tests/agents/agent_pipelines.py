@@ -5,8 +5,8 @@ from datetime import timedelta
 
 from temporalio import workflow
 
-from baton import ContractTerms, Pipeline, Retries
-from baton.core.messages import PipelineInput, PipelineResult
+from baton import ContractTerms, Pipeline, PipelineResult, Retries
+from baton.core.messages import PipelineInput
 from baton.core.stages import StageSpec
 
 SOON = Retries(attempts=3, first=timedelta(milliseconds=20))

@@ -21,8 +21,8 @@ with workflow.unsafe.imports_passed_through():
     from baton.agents import AgentLimits
     from baton.agents.pydantic_ai_durable import DurableAgent, UnderContract
 
-from baton import Baton, ContinueAfter, ContractTerms, HandoffReport, Pipeline, StageContext, stage
-from baton.core.messages import PipelineInput, PipelineResult
+from baton import Baton, ContinueAfter, ContractTerms, HandoffReport, Pipeline, PipelineResult, StageContext, stage
+from baton.core.messages import PipelineInput
 from baton.report.records import Readiness, Status
 from baton.wire.money import Price
 

@@ -4,11 +4,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from baton import Stage, StageContext
+from baton import Baton, Stage, StageContext
 from baton.agents import agent_stage
 from baton.agents.langgraph import LangGraphAgent
 from baton.contract.records import EventType, HandoffContract
-from baton.core.baton import Baton
 
 HANDOFF = "5b1d7c52-58f5-4dd5-9a3e-0c6f6f8c3e11"
 BATON = Baton(goal="Add OAuth2 login", decision_log=["Use JWT"])

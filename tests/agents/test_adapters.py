@@ -29,7 +29,7 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from baton import ArtifactRef, Baton, StageContext, StageResult
+from baton import ArtifactRef, Baton, MemoryArtifactStore, Spend, StageContext, StageResult
 from baton.agents import Agent as Port
 from baton.agents import AgentLimits, AgentTool, AnswerForm, agent_stage
 from baton.agents.chat_completions import chat_agent
@@ -38,9 +38,7 @@ from baton.agents.langgraph import LangGraphAgent
 from baton.agents.openai_agents import OpenAIAgent, provider
 from baton.agents.pydantic_ai import PydanticAgent
 from baton.agents.subprocess_agent import SubprocessAgent
-from baton.artifacts.store import MemoryArtifactStore
 from baton.contract.records import EventType, ToolDeniedError
-from baton.core.history import Spend
 from baton.errors import PatchError
 from baton.wire.text import FENCE_LABEL
 from tests.agents.material import PATCH, context, contract, events, lookup

@@ -12,13 +12,11 @@ import pytest
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.testing import ActivityEnvironment
 
-from baton import BatonPatch, StageContext
+from baton import Baton, BatonPatch, Spend, StageContext
 from baton.agents import AgentAnswer, AgentLimits, AgentTool, AgentWork, AnswerForm, agent_stage
 from baton.contract.compiler import compile_contract
 from baton.contract.draft import ContractRequest
 from baton.contract.records import Confidence, EventType, ToolDeniedError
-from baton.core.baton import Baton
-from baton.core.history import Spend
 from baton.core.verdict import Code
 from baton.errors import AgentError, PatchError
 from tests.agents.material import BATON, PATCH, context, lookup

@@ -16,15 +16,13 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
-from baton import WorkerParts
+from baton import MemoryArtifactStore, Spend, WorkerParts
 from baton.agents import AgentTool, AnswerForm, agent_stage
 from baton.agents.chat_completions import chat_agent
 from baton.agents.notes import NOTE_TOOLS
 from baton.agents.pydantic_ai import PydanticAgent
 from baton.agents.subprocess_agent import SubprocessAgent
-from baton.artifacts.store import MemoryArtifactStore
 from baton.client import RunRecord, StepStatus, explain, read_run
-from baton.core.history import Spend
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin

@@ -7,9 +7,9 @@ import jsonschema_rs
 import pytest
 from pydantic import BaseModel, Field
 
+from baton import Baton
 from baton.agents import AnswerForm
 from baton.agents.answers import answer_instructions, answer_schema, read_answer, split_thinking
-from baton.core.baton import Baton
 from baton.errors import PatchError
 
 VERDICT = {"type": "object", "properties": {"approved": {"type": "boolean"}}, "required": ["approved"]}

@@ -18,14 +18,13 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from temporalio.exceptions import ApplicationError
 
-from baton import Stage
+from baton import Spend, Stage
 from baton.agents import AgentLimits, AgentTool, Usage, agent_stage, billing
 from baton.agents.billing import compute_cost
 from baton.agents.chat_completions import chat_agent
 from baton.agents.langgraph import LangGraphAgent
 from baton.agents.openai_agents import OpenAIAgent, provider
 from baton.agents.pydantic_ai import PydanticAgent
-from baton.core.history import Spend
 from baton.wire.money import Price
 from tests.agents.material import ANSWER, PATCH, context, lookup
 from tests.chat_server import ChatServer, Reply, chat_server, chunks, completion

@@ -15,10 +15,9 @@ from temporalio.exceptions import CancelledError
 from temporalio.worker import Worker
 from typer.testing import CliRunner
 
-from baton import ArtifactRef, WorkerParts
+from baton import ArtifactRef, MemoryArtifactStore, WorkerParts
 from baton.agents.port import HANDOFF_HEADER
 from baton.agents.pydantic_ai_durable import DurableAgent, DurableAgentsPlugin
-from baton.artifacts.store import MemoryArtifactStore
 from baton.cli.app import make_app
 from baton.client import explain, read_run
 from baton.contract.records import TOOL_DENIED
@@ -129,7 +128,7 @@ class TestDurableAgent:
         await assert_replays(run.handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])
 
     async def test_it_notes_by_tools_beside_its_own(self, worker: Worker) -> None:
-        """In workflow code: no request and no activity more."""
+        """In workflow code: no request and no activity more; what it said beside them stays with it."""
         REQUESTS.clear()
         run = await run_pipeline(worker, Thinks.run, PipelineInput(goal="Plan", params={"agent": "notes"}))
 
@@ -138,7 +137,7 @@ class TestDurableAgent:
         assert run.baton.decision_log == ["Ask the customer", "Offer 10 %"]
         assert run.baton.current_state == ["Found out"]
         step = run.record.state.outcomes[-1]
-        kinds = ["llm_response", "tool_call", "tool_result", "decision", "rejected_assumption", "brainstorm"]
+        kinds = ["internal_note", "tool_call", "tool_result", "decision", "rejected_assumption", "brainstorm"]
         assert [event["type"] for event in step.events] == kinds
         await assert_replays(run.handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])
 

@@ -18,11 +18,10 @@ from langgraph.types import Command, interrupt
 from pydantic import BaseModel
 from temporalio.exceptions import ApplicationError
 
-from baton import Baton, StageContext, StageResult
+from baton import Baton, Spend, StageContext, StageResult
 from baton.agents import AgentAnswer, AgentLimits, AgentWork, agent_stage
 from baton.agents.langgraph import LangGraphAgent
 from baton.contract.records import EventType, HandoffContract, ToolDeniedError
-from baton.core.history import Spend
 from baton.errors import AgentError
 from baton.wire.money import Price
 from tests.agents.material import node_stage

@@ -12,11 +12,10 @@ import pytest
 from agents import Agent, ModelSettings, ToolOutputText
 from temporalio.exceptions import ApplicationError
 
-from baton import StageContext
+from baton import Spend, StageContext
 from baton.agents import AgentTool, agent_stage
 from baton.agents.openai_agents import OpenAIAgent, provider
 from baton.agents.port import HANDOFF_HEADER
-from baton.core.history import Spend
 from baton.errors import PatchError
 from tests.agents.test_openai_agents import ANSWER, BATON, PATCH, contract, lookup, run_stage
 

@@ -28,11 +28,10 @@ from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.providers.openai import OpenAIProvider
 from temporalio.exceptions import ApplicationError
 
-from baton import Stage
+from baton import Spend, Stage
 from baton.agents import AgentAnswer, AgentTool, agent_stage
 from baton.agents.pydantic_ai import PydanticAgent
 from baton.contract.records import EventType, ToolDeniedError
-from baton.core.history import Spend
 from baton.errors import PatchError
 from baton.wire.money import Price
 from tests.agents.material import ANSWER, context, contract, events, lookup

@@ -20,12 +20,12 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from temporalio.exceptions import ApplicationError
 
+from baton import Spend
 from baton.agents import Agent as Port
 from baton.agents import AgentTool, AnswerForm, agent_stage
 from baton.agents.langgraph import LangGraphAgent
 from baton.agents.openai_agents import OpenAIAgent
 from baton.agents.subprocess_agent import SubprocessAgent
-from baton.core.history import Spend
 from baton.core.streaming import Part, PartKind
 from baton.pipelines.activity_stream import StageStream
 from tests.agents.material import context, contract, lookup

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from temporalio.exceptions import ApplicationError
 
+from baton import Spend
 from baton.agents import AgentAnswer, AgentLimits, AnswerForm, agent_stage
 from baton.agents.subprocess_agent import SubprocessAgent
-from baton.core.history import Spend
 from baton.errors import ConfigurationError, PatchError
 from tests.agents.material import PATCH, context
 

@@ -16,7 +16,7 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from temporalio.client import Client
 
-from baton import Baton, PatchError, StageContext, WorkerParts
+from baton import Baton, MemoryArtifactStore, PatchError, StageContext, WorkerParts
 from baton.agents import Agent as Port
 from baton.agents import AgentAnswer, AgentTool, AgentWork, AnswerForm, agent_stage, notes_tools
 from baton.agents.langgraph import LangGraphAgent
@@ -24,12 +24,11 @@ from baton.agents.notes import NOTE_TOOLS
 from baton.agents.openai_agents import OpenAIAgent, provider
 from baton.agents.pydantic_ai import PydanticAgent
 from baton.agents.subprocess_agent import SubprocessAgent
-from baton.artifacts.store import MemoryArtifactStore
+from baton.client import explain
 from baton.contract.records import EventType
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.plugin import BatonPlugin
-from baton.runs.client_explanation import explain
 from baton.testing import assert_replays, pipeline_worker, run_pipeline
 from tests.agents.material import context, contract, lookup
 from tests.agents.test_adapters import native, plain, pydantic, sdk

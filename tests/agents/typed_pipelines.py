@@ -6,10 +6,9 @@ from typing import Any
 from pydantic import BaseModel, Field
 from temporalio import workflow
 
-from baton import ContractTerms, Pipeline, StageContext, StageResult, stage
+from baton import Baton, ContractTerms, Pipeline, PipelineResult, StageContext, StageResult, stage
 from baton.agents import AgentAnswer, AgentWork, agent_stage
-from baton.core.baton import Baton
-from baton.core.messages import PipelineInput, PipelineResult
+from baton.core.messages import PipelineInput
 
 
 class Facts(BaseModel):

@@ -20,6 +20,7 @@ from baton import (
     Pipeline,
     PipelineInput,
     PipelineResult,
+    PipelineStatus,
     Retries,
     Safeguards,
     StageContext,
@@ -31,7 +32,6 @@ from baton import (
 from baton.artifacts.store import LocalArtifactStore, MemoryArtifactStore, not_found_error
 from baton.cli.app import make_app
 from baton.client import RunRecord, StepStatus, read_run
-from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
 from baton.errors import ArtifactError, ArtifactUnavailableError
 from baton.ledger.store import Ledger, LedgerOptions

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton import apply_patch
+from baton import Baton, apply_patch
 from baton.artifacts.activity import select_artifacts
-from baton.core.baton import Baton
 from tests.core.material import ref
 
 CODE = ref("code", path="src/auth/login.py")

@@ -7,9 +7,8 @@ from uuid import uuid4
 from temporalio.client import WorkflowFailureError
 from temporalio.worker import Worker
 
-from baton import PipelineInput
+from baton import Budget, PipelineInput
 from baton.client import RunRecord, read_run
-from baton.core.budget import Budget
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays
 from tests.budget.paying_pipelines import PIPELINES, Takes

@@ -11,8 +11,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import Budget, PipelineInput, WorkerParts
-from baton.artifacts.store import MemoryArtifactStore
+from baton import Budget, MemoryArtifactStore, PipelineInput, WorkerParts
 from baton.client import read_run, roll_back
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton import OnExhaustion
+from baton import Budget, OnExhaustion, Spend
 from baton.budget.workflow import BudgetAccount
-from baton.core.budget import Budget, Reservation
-from baton.core.history import Spend
+from baton.core.budget import Reservation
 from baton.core.messages import PipelineInput
 
 

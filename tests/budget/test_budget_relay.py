@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from baton import Budget, Spend
 from baton.client import AuditCost, TaskCost
 from baton.compression.rules import Compressed
-from baton.core.budget import Budget
 from baton.core.costs import CostTracking
-from baton.core.history import Spend
 from baton.core.verdict import Code, HandoffStatus
 from baton.handoff.records import Handoff, Sender, Target
 from baton.handoff.relay import AgentState, build_handoff

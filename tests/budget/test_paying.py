@@ -14,10 +14,8 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import OnExhaustion, PipelineInput, Summariser, WorkerParts
+from baton import Budget, OnExhaustion, PipelineInput, PipelineStatus, Summariser, WorkerParts
 from baton.client import Answer, HandoffAction, RunRecord, Settled, decide, fork, read_run, roll_back, run_inbox
-from baton.core.budget import Budget
-from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
 from baton.errors import PipelineError
 from baton.handoff.store_safeguards import Safeguards

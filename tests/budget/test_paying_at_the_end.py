@@ -3,8 +3,7 @@
 import pytest
 from temporalio.client import Client
 
-from baton import WorkerParts
-from baton.artifacts.store import MemoryArtifactStore
+from baton import MemoryArtifactStore, WorkerParts
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger, LedgerOptions

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from baton import Budget, Exhibit, StepKind
+from baton import Baton, Budget, Exhibit, PipelineResult, Spend, StepKind
 from baton.cli.output import stack
 from baton.cli.show import approval_rows, baton_rows, heading, output_rows, repair_hints, waits_card
 from baton.client import Pending, Question, RunRecord, RunStatus, Step, StepStatus, Waits, standing
-from baton.core.baton import Baton
-from baton.core.history import Spend
-from baton.core.messages import PipelineInput, PipelineResult
+from baton.core.messages import PipelineInput
 from baton.core.questions import approval_choices
 from baton.core.state import PipelineState
 from baton.runs.client_events import Timer

@@ -10,13 +10,12 @@ import pytest
 from rich.console import Console
 from rich.live import Live
 
-from baton import StepKind
+from baton import Baton, StepKind
 from baton.cli.options import GlobalOptions
 from baton.cli.session import Session
 from baton.cli.show import waits_card
 from baton.cli.watch import Page, news_lines
 from baton.client import Followed, News, NewsKind, Pending, RunRecord, RunStatus, Step, StepStatus, Waits
-from baton.core.baton import Baton
 from baton.core.messages import PipelineInput
 from baton.core.state import PipelineState
 from baton.runs.client_news import Reading, compare

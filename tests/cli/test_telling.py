@@ -6,11 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from rich.console import Console
 
-from baton import Settled, StepKind
+from baton import Baton, Settled, StepKind
 from baton.cli.history import history_as_json, history_table
 from baton.cli.watch import news_lines
 from baton.client import News, NewsKind, RunRecord, Step, StepStatus, explain
-from baton.core.baton import Baton
 from baton.core.messages import PipelineInput, StageReturn
 from baton.core.state import PipelineState
 from baton.errors import HistoryError

@@ -6,7 +6,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from baton import WorkerParts
+from baton import Spend, WorkerParts
 from baton.agents import Usage
 from baton.compression.rules import (
     CompressInput,
@@ -16,7 +16,6 @@ from baton.compression.rules import (
     SummaryFailedError,
     read_summary,
 )
-from baton.core.history import Spend
 from baton.core.turns import Turn
 from baton.pipelines.activity_compression import compress, compress_history
 from baton.pipelines.activity_context import worker_parts

@@ -9,7 +9,7 @@ from hypothesis import given as given_any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from baton import TokenEstimator, estimate_tokens
+from baton import Budget, Spend, TokenEstimator, estimate_tokens
 from baton.compression.rules import (
     HEADING,
     Compressed,
@@ -23,8 +23,6 @@ from baton.compression.rules import (
     write_summary,
 )
 from baton.compression.store_tokens import exact_counter
-from baton.core.budget import Budget
-from baton.core.history import Spend
 from baton.core.turns import Turn
 from baton.handoff.records import Sender, Target
 from baton.handoff.relay import AgentState, build_handoff

@@ -15,11 +15,10 @@ from temporalio.exceptions import CancelledError
 from temporalio.worker import Worker
 from typer.testing import CliRunner
 
-from baton import HandoffTerms, PipelineInput, PipelineResult, WorkerParts, estimate_tokens
+from baton import HandoffTerms, PipelineInput, PipelineResult, Spend, WorkerParts, estimate_tokens
 from baton.cli.app import make_app
 from baton.client import fork, read_run, roll_back
 from baton.compression.rules import COMPRESS, Summariser, Summary
-from baton.core.history import Spend
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.records import Kind

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton import fence
+from baton import Spend, fence
 from baton.agents import Usage
 from baton.compression.rules import compression_prompt, cost_problem, is_within_share
-from baton.core.history import Spend
 from baton.core.turns import Turn
 from baton.wire.money import Price
 

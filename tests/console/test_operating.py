@@ -10,13 +10,12 @@ from urllib.parse import quote, quote_plus
 import pytest
 from temporalio.client import Client, WorkflowFailureError
 
-from baton import Pipeline, pipeline
+from baton import Pipeline, PipelineStatus, pipeline
 from baton.client import Decide, HandoffAction, RunFilter, list_runs, read_run
 from baton.console.app import console_app
 from baton.console.pages_inbox import approval_path, handoff_path
 from baton.console.security import Access, Links, Role
 from baton.console.sources import Sources
-from baton.core.messages import PipelineStatus
 from baton.testing import pipeline_worker
 from tests.console.conftest import Browser, started, token_in
 from tests.console.console_pipelines import tick

@@ -15,6 +15,7 @@ from baton import (
     Exchange,
     Outside,
     Pipeline,
+    PipelineResult,
     StageContext,
     StageResult,
     stage,
@@ -23,7 +24,7 @@ from baton.contract.compiler import DEFAULT_PROCESSORS
 from baton.contract.draft import ContractPolicy, Draft, Processor
 from baton.contract.records import Confidence, SourceProvenance
 from baton.contract.registry import AgentEntry, AgentRegistry, OutputSchema, OutputSchemas
-from baton.core.messages import PipelineInput, PipelineResult
+from baton.core.messages import PipelineInput
 from baton.errors import StageFailedError
 
 SCHEMAS = OutputSchemas(

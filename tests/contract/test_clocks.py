@@ -6,8 +6,7 @@ from functools import partial
 import pytest
 from temporalio.client import Client
 
-from baton import WorkerParts
-from baton.artifacts.store import MemoryArtifactStore
+from baton import MemoryArtifactStore, WorkerParts
 from baton.devserver import DevServer
 from baton.handoff import store_safeguards, workflow_delivery
 from baton.handoff.store_gate import Gate

@@ -11,10 +11,8 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import PipelineInput, WorkerParts
-from baton.artifacts.store import MemoryArtifactStore
+from baton import MemoryArtifactStore, PipelineInput, PipelineStatus, WorkerParts
 from baton.client import explain, read_run
-from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.entries import Trace

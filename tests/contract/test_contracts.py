@@ -10,12 +10,10 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 from typer.testing import CliRunner, Result
 
-from baton import WorkerParts
-from baton.artifacts.store import MemoryArtifactStore
+from baton import MemoryArtifactStore, PipelineResult, WorkerParts
 from baton.cli.app import make_app
 from baton.client import explain, explain_run, fork, read_run, roll_back
 from baton.contract.records import Explanation
-from baton.core.messages import PipelineResult
 from baton.devserver import DevServer
 from baton.errors import HistoryError
 from baton.handoff.store_safeguards import Safeguards

@@ -13,12 +13,11 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 from typer.testing import CliRunner, Result
 
-from baton import WorkerParts
-from baton.artifacts.store import MemoryArtifactStore
+from baton import MemoryArtifactStore, PipelineStatus, WorkerParts
 from baton.cli.app import make_app
 from baton.client import explain_run, fork, read_run
 from baton.contract.importing import import_session
-from baton.core.messages import PipelineInput, PipelineStatus
+from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin

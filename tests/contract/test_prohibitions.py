@@ -2,7 +2,7 @@
 
 import pytest
 
-from baton.artifacts.store import MemoryArtifactStore
+from baton import MemoryArtifactStore
 from baton.codec.secrets import WITHHELD, mask_values
 from baton.contract.activity import SessionLog
 from baton.contract.prohibitions import MAX_PROHIBITION_LENGTH, MAX_PROHIBITIONS, find_prohibitions

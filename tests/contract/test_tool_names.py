@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from baton import BatonPatch, StageContext, stage
+from baton import Baton, BatonPatch, StageContext, stage
 from baton.agents import AgentAnswer, AgentWork, agent_stage
 from baton.contract.activity import SessionLog, Toolbox
 from baton.contract.compiler import compile_contract
 from baton.contract.records import ToolDeniedError
 from baton.contract.registry import AgentEntry, AgentRegistry, tool_key, tool_set
 from baton.contract.workflow import ContractTerms
-from baton.core.baton import Baton
 from baton.core.stages import StageSpec
 from tests.contract.contract_material import request
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from baton import MemoryArtifactStore
 from baton.agents import AgentTool
-from baton.artifacts.store import MemoryArtifactStore
 from baton.contract.activity import SessionLog, ToolAnswer, Toolbox
 from baton.contract.records import EventType
 

@@ -10,9 +10,8 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.worker import Worker
 
-from baton import PipelineInput
+from baton import PipelineInput, PipelineResult, PipelineStatus
 from baton.client import HandoffAction, PendingHandoff, Question, decide, read_run
-from baton.core.messages import PipelineResult, PipelineStatus
 from baton.errors import PipelineError
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.records import Acknowledgement, Reply, message_digest

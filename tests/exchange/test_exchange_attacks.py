@@ -11,8 +11,8 @@ from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from baton import PipelineResult
 from baton.codec.conversion import RECORD, SEALED
-from baton.core.messages import PipelineResult
 from baton.exchange import workflow_messages as arrivals
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.handoff.store_safeguards import Safeguards

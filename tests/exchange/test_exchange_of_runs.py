@@ -11,8 +11,8 @@ from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from baton import PipelineResult, PipelineStatus
 from baton.client import read_run
-from baton.core.messages import PipelineResult, PipelineStatus
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import seal

@@ -12,9 +12,9 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.worker import Worker
 
+from baton import PipelineResult
 from baton.client import fork, hand_off_to, read_run
 from baton.codec.conversion import RECORD, SEALED
-from baton.core.messages import PipelineResult
 from baton.exchange import workflow_messages
 from baton.exchange import workflow_streams as streaming
 from baton.exchange.activity import EXCHANGE_ACTIVITIES

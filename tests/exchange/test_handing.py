@@ -10,9 +10,8 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from baton import Budget, Spend
 from baton.client import hand_off_to
-from baton.core.budget import Budget
-from baton.core.history import Spend
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.errors import PipelineError

@@ -8,8 +8,8 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from baton import PipelineStatus
 from baton.client import serve_outside
-from baton.core.messages import PipelineStatus
 from baton.errors import PipelineError
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.external import QUERY_OUTSIDE, OutsideHandoff

@@ -14,9 +14,9 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import HandoffReport
+from baton import HandoffReport, PipelineStatus
 from baton.client import read_run, serve_outside
-from baton.core.messages import PipelineInput, PipelineStatus
+from baton.core.messages import PipelineInput
 from baton.core.people import MAX_REASON_LENGTH
 from baton.errors import PipelineError
 from baton.handoff.store_safeguards import Safeguards

@@ -14,10 +14,8 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
-from baton import WorkerParts
-from baton.artifacts.store import MemoryArtifactStore
+from baton import MemoryArtifactStore, PipelineResult, PipelineStatus, WorkerParts
 from baton.client import AuditHeader, Question, read_run, roll_back
-from baton.core.messages import PipelineResult, PipelineStatus
 from baton.core.verdict import Code
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES

@@ -10,8 +10,8 @@ from mcp import Client as McpClient
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from baton import PipelineStatus
 from baton.client import HandoffTools, WaitingQuestion, handoff_server, inbox, run_inbox, serve_outside
-from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
 from baton.errors import HistoryError
 from baton.exchange.activity import EXCHANGE_ACTIVITIES

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import rfc8785
 
+from baton import Spend
 from baton.client import AuditRecord
-from baton.core.history import Spend
 from baton.core.verdict import Code, Disposition, Receipt
 from baton.handoff.sealed import ED25519, HMAC_SHA256
 from baton.handoff.store_gate import Gate, Judgement, audience_check

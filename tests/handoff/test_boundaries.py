@@ -8,10 +8,9 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import WorkerParts
-from baton.artifacts.store import MemoryArtifactStore
+from baton import MemoryArtifactStore, PipelineStatus, WorkerParts
 from baton.client import AuditRecord, Explanation, Question, read_run
-from baton.core.messages import PipelineInput, PipelineStatus
+from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.external import QUERY_MESSAGE, QUERY_OUTSIDE, OutsideHandoff

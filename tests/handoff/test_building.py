@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from baton.core.budget import Budget
+from baton import Budget, Spend
 from baton.core.costs import CostTracking
-from baton.core.history import Spend
 from baton.core.messages import StageInput, StageReturn
 from baton.core.stages import StageSpec
 from baton.core.turns import Turn

@@ -12,10 +12,9 @@ from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.worker import Worker
 
-from baton import PipelineInput, PipelineResult
+from baton import Budget, PipelineInput, PipelineResult, PipelineStatus
 from baton.client import PendingHandoff, Question, RunRecord, Settled, read_run
-from baton.core.budget import Budget
-from baton.core.messages import PipelineStatus, StageReturn
+from baton.core.messages import StageReturn
 from baton.core.verdict import Code, Disposition
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards

@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import PipelineInput, PipelineResult
+from baton import Budget, PipelineInput, PipelineResult, PipelineStatus
 from baton.client import (
     Answer,
     News,
@@ -27,8 +27,6 @@ from baton.client import (
     roll_back,
     run_inbox,
 )
-from baton.core.budget import Budget
-from baton.core.messages import PipelineStatus
 from baton.core.verdict import Code
 from baton.devserver import DevServer
 from baton.errors import HistoryError, PipelineError

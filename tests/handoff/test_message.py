@@ -8,9 +8,8 @@ from uuid import UUID
 import pytest
 from temporalio.worker import Worker
 
-from baton import ArtifactRef, Pipeline, PipelineInput, pipeline
+from baton import ArtifactRef, Budget, Pipeline, PipelineInput, pipeline
 from baton.client import explain_run
-from baton.core.budget import Budget
 from baton.core.inputs import encode_inputs
 from baton.core.messages import StageInput
 from baton.core.stages import StageSpec

@@ -11,8 +11,7 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.testing import TimeSkipper
 from temporalio.worker import Worker
 
-from baton import Baton, BatonPatch, PipelineInput, StageContext, WorkerParts, stage
-from baton.artifacts.store import MemoryArtifactStore
+from baton import Baton, BatonPatch, MemoryArtifactStore, PipelineInput, StageContext, WorkerParts, stage
 from baton.client import Answer
 from baton.client import decide as approve
 from baton.core.verdict import Code

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from baton import Spend
 from baton.core.costs import CostTracking
-from baton.core.history import Spend
 from baton.core.verdict import HandoffStatus
 from baton.ledger.entries import erasure_entry, handoff_entry
 from baton.ledger.records import AuditCost, Kind

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from baton.artifacts.store import MemoryArtifactStore
+from baton import MemoryArtifactStore
 from baton.client import ArtifactStore
 from baton.errors import ArtifactError
 from baton.ledger.chain import ChainHead, Flaw, Verdict

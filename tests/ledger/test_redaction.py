@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from baton.core.history import Spend
+from baton import Spend
 from baton.handoff.records import Handoff
 from baton.handoff.store_gate import Gate
 from baton.handoff.store_safeguards import Safeguards

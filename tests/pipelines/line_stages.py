@@ -6,8 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
-from baton.core.history import Spend
+from baton import Baton, BatonPatch, Retries, Spend, StageContext, StageResult, stage
 
 _ONCE = Retries(attempts=1)
 

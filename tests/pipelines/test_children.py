@@ -7,10 +7,9 @@ import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.worker import Worker
 
-from baton import Baton, PatchError, StepKind
+from baton import Baton, PatchError, PipelineResult, Spend, StepKind
 from baton.client import RunFilter, StepStatus, list_runs, read_run, waits
-from baton.core.history import Spend
-from baton.core.messages import PipelineInput, PipelineResult
+from baton.core.messages import PipelineInput
 from baton.pipelines.workflow_children import child_patch
 from baton.testing import run_pipeline
 from tests.pipelines.mishaps import Twins

@@ -9,10 +9,9 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.worker import Worker
 
-from baton import OnExhaustion
+from baton import Budget, OnExhaustion
 from baton.cli.show import repair_hints
 from baton.client import StepStatus, fork, read_run, roll_back, standing
-from baton.core.budget import Budget
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.errors import HistoryError

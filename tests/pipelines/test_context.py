@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 from temporalio.testing import ActivityEnvironment
 
-from baton import Retries, estimate_tokens, fence, render
-from baton.artifacts.store import MemoryArtifactStore
-from baton.core.baton import Baton
-from baton.core.history import SPENT, Spend
+from baton import Baton, MemoryArtifactStore, Retries, Spend, estimate_tokens, fence, render
+from baton.core.history import SPENT
 from baton.core.messages import StageInput
 from baton.core.rendering import PromptTooLargeError
 from baton.errors import PipelineError

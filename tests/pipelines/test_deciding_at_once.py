@@ -13,8 +13,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
+from baton import Budget
 from baton.client import Answer, PendingHandoff, Question, Settled, WaitingQuestion, decide, run_inbox
-from baton.core.budget import Budget
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.errors import PipelineError

@@ -6,8 +6,8 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import CancelledError
 
+from baton import PipelineResult
 from baton.client import RunStatus, StepStatus, read_run
-from baton.core.messages import PipelineResult
 from baton.testing import assert_replays, pipeline_worker
 from tests.pipelines.line_pipelines import Races, TakesTheFirst
 from tests.pipelines.line_stages import STAGES as LINE_STAGES

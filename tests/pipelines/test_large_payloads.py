@@ -9,8 +9,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.worker import Worker, WorkerConfig
 
-from baton import PipelineResult, WorkerParts
-from baton.artifacts.store import MemoryArtifactStore
+from baton import MemoryArtifactStore, PipelineResult, WorkerParts
 from baton.client import read_run
 from baton.devserver import DevServer
 from baton.plugin import WORKFLOW_TASKS, BatonPlugin

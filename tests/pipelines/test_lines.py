@@ -7,9 +7,8 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
+from baton import PipelineResult, Spend
 from baton.client import StepStatus, fork, read_run
-from baton.core.history import Spend
-from baton.core.messages import PipelineResult
 from baton.testing import assert_replays, pipeline_worker
 from baton.wire.names import ANSWER
 from tests.pipelines.line_pipelines import Buys, Catches, Lines, Pays

@@ -8,8 +8,8 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from baton import StepKind
 from baton.client import StepStatus, fork, read_run, roll_back, waits
-from baton.core.history import StepKind
 from baton.testing import assert_replays, pipeline_worker
 from tests.pipelines.map_pipelines import (
     PIPELINES,

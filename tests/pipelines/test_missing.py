@@ -19,7 +19,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 from typer.testing import CliRunner
 
-from baton import Baton, BatonPatch, ConfigurationError, Overview, PipelineInput, Safeguards, stage
+from baton import Baton, BatonPatch, ConfigurationError, Overview, PipelineInput, PipelineStatus, Safeguards, stage
 from baton.cli.app import make_app
 from baton.client import (
     CheckMark,
@@ -33,7 +33,6 @@ from baton.client import (
     read_run,
     standing,
 )
-from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.pipelines.activity_worker import missing_part

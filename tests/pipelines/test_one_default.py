@@ -8,9 +8,8 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import BatonPlugin, Keyring, PipelineInput, Safeguards
+from baton import BatonPlugin, Keyring, PipelineInput, PipelineResult, Safeguards
 from baton.client import read_run
-from baton.core.messages import PipelineResult
 from baton.devserver import DevServer
 from baton.keys.store_keyring import KeyringError
 from baton.ledger.store import Ledger, LedgerOptions

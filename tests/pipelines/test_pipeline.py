@@ -3,10 +3,9 @@
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import Overview
+from baton import Overview, PipelineStatus, Spend
 from baton.client import RunStatus, read_run
-from baton.core.history import Spend
-from baton.core.messages import PipelineInput, PipelineStatus
+from baton.core.messages import PipelineInput
 from baton.testing import pipeline_worker, run_pipeline
 from baton.wire.names import QUERY_BATON, QUERY_HISTORY, QUERY_QUESTIONS, QUERY_STATUS, QUERY_WAITING
 from tests.pipelines.pipelines import PIPELINES, Gated, Linear, Together

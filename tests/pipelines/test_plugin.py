@@ -26,10 +26,9 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker, WorkerConfig
 
-from baton import BatonPatch, Pipeline, WorkerParts, open_store, stage
+from baton import Baton, BatonPatch, Pipeline, PipelineResult, WorkerParts, open_store, stage
 from baton.client import Connection, connect, read_run
-from baton.core.baton import Baton
-from baton.core.messages import PipelineInput, PipelineResult
+from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.keys.store_keyring import Keyring

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton import estimate_tokens
+from baton import Baton, estimate_tokens
 from baton.contract.records import Confidence, Fact, HandoffContract, SourceProvenance
-from baton.core.baton import Baton
 from baton.core.rendering import PromptTooLargeError
 from baton.core.turns import Turn
 from baton.pipelines.prompt import SHRINK_ORDER, Kind, Material, NamedText, assemble, prompt_tokens

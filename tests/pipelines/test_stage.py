@@ -9,11 +9,20 @@ import pytest
 from pydantic import Field, JsonValue, ValidationError
 from temporalio.exceptions import ApplicationError
 
-from baton import BatonPatch, OutputSchema, OutputSchemas, Retries, Stage, StageContext, StageResult, stage
-from baton.artifacts.store import MemoryArtifactStore
+from baton import (
+    Baton,
+    BatonPatch,
+    MemoryArtifactStore,
+    OutputSchema,
+    OutputSchemas,
+    Retries,
+    Spend,
+    Stage,
+    StageContext,
+    StageResult,
+    stage,
+)
 from baton.contract.records import ToolDeniedError
-from baton.core.baton import Baton
-from baton.core.history import Spend
 from baton.core.messages import StageInput, StageReturn
 from baton.core.stages import DEFAULT_DECISIONS, HasSpec, spec_of
 from baton.errors import ConfigurationError, PatchError, PipelineError

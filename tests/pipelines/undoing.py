@@ -17,11 +17,11 @@ from baton import (
     PipelineInput,
     PipelineResult,
     Retries,
+    Spend,
     StageContext,
     StageResult,
     stage,
 )
-from baton.core.history import Spend
 
 
 @stage

@@ -412,7 +412,7 @@ PUBLIC = (
     "baton.worker",
     "baton.local",
 )
-MAX_INTERNAL_NAMES = 337
+MAX_INTERNAL_NAMES = 334
 MAX_ROOMS_OF_FACES = 6
 # Folders of tests that are about a room of another name.
 ROOM_OF = {"kit": "testing", "ledger_postgres": "ledger"}

@@ -7,9 +7,9 @@ from typing import Any
 from temporalio.client import WorkflowFailureError
 from temporalio.worker import Worker
 
+from baton import Budget, PipelineStatus
 from baton.client import HandoffAction, Question, decide
-from baton.core.budget import Budget
-from baton.core.messages import PipelineInput, PipelineStatus
+from baton.core.messages import PipelineInput
 from baton.handoff.store_safeguards import Safeguards
 from baton.outside.client_external import OutsideAgents
 from baton.wire.names import QUERY_QUESTIONS

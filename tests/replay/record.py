@@ -19,11 +19,9 @@ from pydantic import JsonValue
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
-from baton import WorkerParts
-from baton.artifacts.store import MemoryArtifactStore
+from baton import Budget, MemoryArtifactStore, PipelineStatus, WorkerParts
 from baton.client import Question, fork, roll_back
-from baton.core.budget import Budget
-from baton.core.messages import PipelineInput, PipelineStatus
+from baton.core.messages import PipelineInput
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin

@@ -3,8 +3,7 @@
 import pytest
 from hypothesis import given
 
-from baton import apply_patch
-from baton.core.baton import Baton
+from baton import Baton, apply_patch
 from baton.report.parsing import parse_report
 from baton.report.records import (
     HandoffReport,

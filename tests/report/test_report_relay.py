@@ -7,8 +7,8 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from baton import PipelineResult
 from baton.client import decide, fork, read_run
-from baton.core.messages import PipelineResult
 from baton.devserver import DevServer
 from baton.errors import PipelineError
 from baton.handoff.store_safeguards import Safeguards

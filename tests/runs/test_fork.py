@@ -9,10 +9,9 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from baton import StepKind
+from baton import Budget, PipelineResult, StepKind
 from baton.client import fork, forked_input, read_run, refused_patch
-from baton.core.budget import Budget
-from baton.core.messages import PipelineInput, PipelineResult
+from baton.core.messages import PipelineInput
 from baton.errors import HistoryError, PatchError, PipelineError
 from baton.runs.client_record import StepStatus
 from baton.testing import pipeline_worker, run_pipeline

@@ -25,6 +25,7 @@ from baton import (
     Pipeline,
     PipelineError,
     PipelineInput,
+    PipelineStatus,
     pipeline,
     stage,
 )
@@ -39,7 +40,6 @@ from baton.client import (
     decide,
     read_run,
 )
-from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
 from baton.testing import pipeline_worker
 from tests.acceptance.operating import Operator

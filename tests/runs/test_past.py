@@ -14,9 +14,8 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.common import RawValue, RetryPolicy
 from temporalio.worker import Worker
 
-from baton import BatonPlugin, PipelineInput
+from baton import BatonPlugin, PipelineInput, PipelineResult
 from baton.client import fork, read_run, roll_back
-from baton.core.messages import PipelineResult
 from baton.devserver import DevServer, DevServerOptions
 from baton.errors import PipelineError
 from baton.handoff.store_safeguards import Safeguards

@@ -8,8 +8,7 @@ import pytest
 from rich.console import Console
 from temporalio.client import Client
 
-from baton import WorkerParts
-from baton.artifacts.store import MemoryArtifactStore
+from baton import MemoryArtifactStore, WorkerParts
 from baton.cli.show import waits_card
 from baton.client import Answer, Pause, Unpause, decide, fork, inbox, read_run, roll_back, run_inbox, standing
 from baton.devserver import DevServer, DevServerOptions

@@ -12,9 +12,9 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 from typer.testing import CliRunner
 
+from baton import PipelineResult, PipelineStatus
 from baton.cli.app import make_app
 from baton.client import decide, read_run, roll_back
-from baton.core.messages import PipelineResult, PipelineStatus
 from baton.devserver import DevServer
 from baton.errors import PipelineError
 from baton.handoff.store_safeguards import Safeguards

@@ -10,7 +10,7 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton.core.messages import PipelineResult, PipelineStatus
+from baton import PipelineResult, PipelineStatus
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.exchange.external import QUERY_OUTSIDE, OutsideHandoff

@@ -13,8 +13,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest
 from temporalio.client import Client
 
-from baton import Baton, BatonPatch, HistoryEntry, Outcome, WorkerParts, stage
-from baton.artifacts.store import MemoryArtifactStore
+from baton import Baton, BatonPatch, HistoryEntry, MemoryArtifactStore, Outcome, WorkerParts, stage
 from baton.cli.show import heading, waits_card
 from baton.client import CheckMark, Decide, RunRecord, RunStatus, read_run
 from baton.core.messages import PipelineInput

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton import StageContext, fence
-from baton.core.baton import Baton
+from baton import Baton, StageContext, fence
 from baton.safety.detector import detect
 from baton.safety.scan import Level, leaves, scan
 from benchmarks.fences import BEGIN, END, NONCE, attack_texts, escapes, holds, prompts

@@ -23,12 +23,16 @@ from temporalio.worker.workflow_sandbox import RestrictedWorkflowAccessError
 import baton
 from baton import (
     ArtifactRef,
+    Baton,
     BatonPatch,
+    Budget,
     HandoffTerms,
     MergeStrategy,
     Outcome,
     PatchRules,
+    PipelineResult,
     Settled,
+    Spend,
     StepKind,
     apply_patch,
     estimate_tokens,
@@ -42,10 +46,9 @@ from baton.contract.compiler import compile_contract
 from baton.contract.draft import ContractRequest, render_contract
 from baton.contract.records import EventType, SessionEvent, verdict_log_fields
 from baton.contract.validation import validate_contract
-from baton.core.baton import AnyBaton, Baton
-from baton.core.budget import Budget
-from baton.core.history import Spend, apply_change
-from baton.core.messages import PipelineInput, PipelineResult, StageInput, StageReturn
+from baton.core.baton import AnyBaton
+from baton.core.history import apply_change
+from baton.core.messages import PipelineInput, StageInput, StageReturn
 from baton.core.patching import difference, patch_effect, same_json, undeclared_writes, unknown_decisions, without_echo
 from baton.core.stages import StageSpec, field_set
 from baton.core.state import PipelineState, merge_branches

@@ -16,9 +16,8 @@ from uuid import uuid4
 
 from temporalio.client import Client, WorkflowFailureError
 
-from baton import OnExhaustion, PipelineInput
+from baton import Budget, OnExhaustion, PipelineInput
 from baton.client import roll_back
-from baton.core.budget import Budget
 from baton.errors import HistoryError
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin

@@ -6,8 +6,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import WorkerParts
-from baton.artifacts.store import MemoryArtifactStore
+from baton import MemoryArtifactStore, WorkerParts
 from baton.client import ArtifactStore
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES

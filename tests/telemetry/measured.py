@@ -7,9 +7,9 @@ from temporalio import activity, workflow
 from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ActivityError, ApplicationError
 
+from baton import PipelineStatus, Spend
 from baton.core.costs import CostTracking, TokenSpent
-from baton.core.history import Spend
-from baton.core.messages import PipelineInput, PipelineStatus, StageInput, StageReturn
+from baton.core.messages import PipelineInput, StageInput, StageReturn
 from baton.core.verdict import Disposition
 from baton.handoff.records import Handoff, Sender, Target
 from baton.handoff.relay import AgentState, build_handoff

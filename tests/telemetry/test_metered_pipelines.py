@@ -10,9 +10,8 @@ from temporalio.client import Client
 from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 from temporalio.worker import Worker
 
-from baton import PipelineInput
+from baton import PipelineInput, PipelineStatus
 from baton.client import Question, Settled
-from baton.core.messages import PipelineStatus
 from baton.devserver import DevServer
 from baton.exchange.external import QUERY_OUTSIDE, OutsideHandoff
 from baton.handoff.store_safeguards import Safeguards

@@ -17,7 +17,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from baton.core.history import Spend
+from baton import Spend
 from baton.core.messages import StageReturn
 from baton.core.outline import Outline
 from baton.exchange.records import AcceptRequest

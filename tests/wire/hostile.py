@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from baton import BatonPatch, HandoffReport
+from baton import BatonPatch, HandoffReport, PipelineResult
 from baton.client import Answer
 from baton.contract.records import HandoffContract
-from baton.core.messages import PipelineInput, PipelineResult, StageInput, StageReturn
+from baton.core.messages import PipelineInput, StageInput, StageReturn
 from baton.exchange.external import AgentAction
 from baton.exchange.records import Acknowledgement
 from baton.exchange.workflow_streams import Chunk

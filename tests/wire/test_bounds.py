@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from baton.core.baton import Baton
+from baton import Baton
 from baton.core.messages import PipelineInput, StageReturn
 from baton.core.patching import patch_effect
 from baton.core.state import PipelineState

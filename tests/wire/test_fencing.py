@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton import render
-from baton.core.baton import Baton
+from baton import Baton, render
 from baton.wire.text import FENCE_LABEL, LOOKALIKES, fence, fold_lookalikes, single_line
 from tests.core.material import texts
 

@@ -8,8 +8,8 @@ from mcp import Client as McpClient
 from mcp.types import CallToolResult, TextContent
 from temporalio.worker import Worker
 
+from baton import PipelineStatus
 from baton.contract.records import Confidence, Fact, HandoffContract, SourceProvenance
-from baton.core.messages import PipelineStatus
 from baton.report.records import Readiness, ReportContext, ReportDecision
 from tests.exchange.exchange_pipelines import HandsOutside
 from tests.report.report_material import report

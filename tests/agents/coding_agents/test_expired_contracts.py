@@ -8,7 +8,8 @@ import pytest
 from temporalio.testing import TimeSkipper
 from temporalio.worker import Worker
 
-from baton.core.messages import PipelineInput, PipelineStatus
+from baton import PipelineStatus
+from baton.core.messages import PipelineInput
 from baton.errors import PipelineError
 from baton.exchange.external import QUERY_OUTSIDE, OutsideHandoff
 from baton.handoff.store_safeguards import Safeguards

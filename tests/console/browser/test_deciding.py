@@ -6,11 +6,10 @@ import pytest
 from temporalio.client import WorkflowFailureError
 from temporalio.worker import Worker
 
+from baton import Budget, PipelineStatus
 from baton.client import Question, decide, read_run
 from baton.console.pages_inbox import approval_path, handoff_path
 from baton.console.security import Role
-from baton.core.budget import Budget
-from baton.core.messages import PipelineStatus
 from baton.wire.names import QUERY_QUESTIONS
 from tests.console.browser.conftest import Office, Person, begun
 from tests.console.browser.desk_pipelines import asks, confirms

@@ -20,8 +20,7 @@ from activities.compliance_review.stages import (
     gather_facts,
     review_email,
 )
-from baton import Baton, StageContext, StageResult
-from baton.artifacts.store import MemoryArtifactStore
+from baton import Baton, MemoryArtifactStore, StageContext, StageResult
 from baton.contract.compiler import compile_contract
 from baton.contract.draft import ContractRequest
 from baton.contract.records import EventType, HandoffContract
