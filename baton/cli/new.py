@@ -40,8 +40,8 @@ async def new(
     of newer templates are merged into the project in this folder; conflicts are marked as git does.
     """
     if sum((upgrade, examples, example is not None, name is not None)) != 1:
-        told = "give the NAME of a new project, --upgrade in the folder of one, --examples, or --example EXAMPLE"
-        raise typer.BadParameter(told, param_hint="NAME")
+        ways = "give the NAME of a new project, --upgrade in the folder of one, --examples, or --example EXAMPLE"
+        raise typer.BadParameter(ways, param_hint="NAME")
     if name is None:
         _upgrade(session) if upgrade else _example(session, example)
         return
@@ -83,12 +83,12 @@ def _add(session: Session, addition: Addition, name: str) -> None:
 def _example(session: Session, name: str | None) -> None:
     """List the examples, or write one."""
     if name is None:
-        told = list_examples()
+        examples = list_examples()
         if session.json:
-            session.write_json({"examples": told})
+            session.write_json({"examples": examples})
             return
-        width = max(map(len, told))
-        session.show(*(plain(f"{each:<{width}}  {sentence}") for each, sentence in told.items()))
+        width = max(map(len, examples))
+        session.show(*(plain(f"{each:<{width}}  {sentence}") for each, sentence in examples.items()))
         return
     files = copy_example(name, Path())
     if session.json:

@@ -52,7 +52,7 @@ async def test_an_agent_may_get_the_parameters(worker: Worker) -> None:
     """As another input."""
     await run_pipeline(worker, they.desk, START)
 
-    assert '"tone": "dry"' in PROMPTS["review"].partition("Input `params`:")[2]
+    assert "tone: dry" in PROMPTS["review"].partition("Input `params`:")[2]
 
 
 async def test_a_stage_reads_inputs_by_type(worker: Worker) -> None:
@@ -83,7 +83,7 @@ async def test_a_child_has_inputs_and_an_output(worker: Worker) -> None:
     run = await run_pipeline(worker, they.gives_child, START)
 
     assert run.result.output["draft"] == 4
-    assert '"draft": 4' in PROMPTS["edit"].partition("Input `measured`:")[2]
+    assert "draft: 4" in PROMPTS["edit"].partition("Input `measured`:")[2]
 
 
 async def test_a_pipeline_started_by_a_handoff_has_inputs(worker: Worker) -> None:
