@@ -236,7 +236,7 @@ def read_form(
 
 def _read_typed(answer: str | Mapping[str, Any], kind: TypeAdapter[Any]) -> AgentAnswer:
     """Parse an answer of the form `{"output": …, "decided": […], …}`; unusable notes are left out."""
-    expected = 'answer with {"output": …} and nothing else'
+    expected = 'answer with {"output": …}, and notes beside it'
     value: Any = _load_answer(answer, expected) if isinstance(answer, str) else to_json_value(answer, "the answer")
     if not isinstance(value, Mapping) or "output" not in value:
         problem = "has no member 'output'" if isinstance(value, Mapping) else f"is {json_kind(value)}"

@@ -79,6 +79,6 @@ def read_session(file: str) -> list[dict[str, Any]]:
     else:
         return events
     raise typer.BadParameter(
-        f"{file!r} has no session events: {reason}; write them with `baton import FILE > {file}`",
+        f"{file!r} has no session events: {reason}; of a transcript, `baton import FILE > events.json` writes them",
         param_hint="--session",
     ) from None

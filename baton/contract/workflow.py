@@ -34,7 +34,7 @@ from baton.errors import PipelineError, RoutingError, StageFailedError
 from baton.telemetry.metrics import CONTRACTS, EMPTY_CONTRACTS, Metrics
 from baton.wire.names import QUERY_EXPLAIN
 
-MAX_CONTRACT_TOKENS = 700
+MAX_CONTRACT_TOKENS = 1_000
 """The default token budget of a contract."""
 
 
@@ -58,7 +58,7 @@ class ContractTerms:
 
     Example:
         >>> ContractTerms(forbidden=frozenset({"email.send"})).max_tokens
-        700
+        1000
     """
 
     policy: ContractPolicy = field(default_factory=ContractPolicy)

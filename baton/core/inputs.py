@@ -67,6 +67,20 @@ def encode_inputs(inputs: Mapping[str, Any] | None, *, tagged: bool = False) -> 
     return encoded
 
 
+def as_output(value: Any) -> Any:
+    """Return what a pipeline returns, unless it is no JSON.
+
+    Raises:
+        InputError: It is an object of Python; the message says what to return instead.
+    """
+    if value is None or isinstance(value, str | int | float | list | dict):
+        return value
+    raise InputError(
+        f"the pipeline returned a {type(value).__name__}; it returns JSON, such as `result.output` of a stage's "
+        "result, or `value.model_dump()` of a pydantic model"
+    )
+
+
 def encode_params(params: Mapping[str, Any]) -> dict[str, JsonValue]:
     """Return a copy of parameters as a message carries them, which later changes in place do not reach.
 

@@ -26,7 +26,7 @@ from baton.core.questions import Question, Settled
 from baton.core.stages import OnReport
 from baton.core.verdict import Verdict
 from baton.wire.json_values import Json, find_excess
-from baton.wire.records import CompactRecord, Integer, Name, Sha256Hex, Statement, Timestamp
+from baton.wire.records import CompactRecord, Integer, Name, Place, Sha256Hex, Statement, Timestamp
 
 T = TypeVar("T")
 
@@ -372,7 +372,7 @@ class StageInput(CompactRecord):
     report: str = ""
     on_report: OnReport = Field(default=OnReport.STOP, strict=False)
     step_name: str = ""
-    item: Integer | None = Field(default=None, ge=1)
+    item: Place | None = None
 
     @property
     def title(self) -> str:
@@ -490,7 +490,7 @@ class StageReturn(CompactRecord):
     streamed: list[dict[str, JsonValue]] = Field(default_factory=list)
     report: Reported | None = None
     step_name: str = ""
-    item: Integer | None = Field(default=None, ge=1)
+    item: Place | None = None
 
     @property
     def title(self) -> str:

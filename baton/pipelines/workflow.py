@@ -12,7 +12,7 @@ from temporalio import workflow
 from baton.contract.workflow import ContractTerms, child_limits
 from baton.core.baton import Baton
 from baton.core.history import Outcome, StepKind
-from baton.core.inputs import Input, Parameters, decode_inputs, encode_inputs, encode_params
+from baton.core.inputs import Input, Parameters, as_output, decode_inputs, encode_inputs, encode_params
 from baton.core.messages import (
     PipelineInput,
     PipelineResult,
@@ -259,7 +259,7 @@ class Pipeline:
 
         Args:
             stage: The stage.
-            items: The items, at most 1,000; without any there is no step.
+            items: The items, at most 500; without any, nothing is done.
             at_most: How many run at once.
             name: The step's name, at most 190 characters; the stage's by default.
             inputs: Returns the inputs of an item; by default it is the input `item`.
@@ -284,6 +284,7 @@ class Pipeline:
         self._run.approved_stages.use([spec.name], *(stage_arguments(taken, given) for given in request.inputs))
         seq, recorded = await self._steps.begin(request.name, StepKind.MERGE)
         if recorded is not None:
+            await self._steps.recorded.check_items(recorded, len(items))
             await self._ask_about_report(recorded)
             return map_results(recorded)
         deliveries = [
@@ -546,7 +547,7 @@ class Pipeline:
             spend=self.state.spend,
             billed=self._run.account.billed(self.state.spend),
             topped_up_micro_usd=self._run.account.budget.topped_up_micro_usd,
-            output=output,
+            output=as_output(output),
             personal_data=self._handoffs.personal_data_for_parent(self._run.start.personal_data),
             handoff=self._handoffs.handoff_for_parent(),
         )

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import JsonValue
+from pydantic_core import to_json
 from temporalio import workflow
 
 from baton.core.baton import Baton
 from baton.core.history import Outcome
-from baton.core.inputs import encode_inputs
+from baton.core.inputs import MAX_INPUT_BYTES, encode_inputs
 from baton.core.messages import StageResult, StageReturn
 from baton.core.patching import patch_effect
 from baton.core.state import FailedItem, MergeStrategy
-from baton.errors import PatchError, PipelineError, StageFailedError
+from baton.errors import InputError, PatchError, PipelineError, StageFailedError
 from baton.handoff.workflow_coordinator import HandoffCoordinator
 from baton.handoff.workflow_delivery import Delivery
 from baton.pipelines.workflow_reports import merged_decisions
@@ -22,8 +23,10 @@ from baton.pipelines.workflow_steps import stage_results
 
 ItemT = TypeVar("ItemT")
 
-MAX_ITEMS = 1_000
-"""The most items of a map; its outcome is recorded as one step."""
+MAX_ITEMS = 500
+"""The most items of a map; its outcome is recorded as one step, in one workflow task."""
+MAX_MAP_BYTES = 2 * MAX_INPUT_BYTES
+"""The most bytes of the inputs of all items, as JSON."""
 MAX_MAP_NAME_LENGTH = 190
 """The most characters of a map's name; its items are named after it."""
 _MAX_FAILURE_LENGTH = 500
@@ -113,7 +116,7 @@ class MapRequest:
         Raises:
             TypeError: The items have no order that is the same in each replay.
             ValueError: There are too many items, `at_most` is not a number from 1 up, or the name is too long.
-            InputError: The name or value of an input is not allowed.
+            InputError: The name or value of an input is not allowed, or all of them are too large.
         """
         if isinstance(items, str | bytes) or not isinstance(items, Sequence):
             raise TypeError(f"map {name!r}: items is a {type(items).__name__}; expected a list, in a fixed order")
@@ -123,12 +126,25 @@ class MapRequest:
             raise ValueError(f"map {name!r}: at_most is {at_most!r}; expected a whole number from 1 up")
         if len(name) > MAX_MAP_NAME_LENGTH:
             raise ValueError(f"map {name[:40]!r} has a name of {len(name)} characters; at most {MAX_MAP_NAME_LENGTH}")
-        return cls(name, [encode_inputs(inputs(item)) for item in items])
+        encoded: list[dict[str, JsonValue]] = []
+        size = 0
+        for number, item in enumerate(items, 1):
+            try:
+                encoded.append(encode_inputs(inputs(item)))
+            except InputError as error:
+                raise InputError(f"map {name!r}, item {number}: {error}") from None
+            size += len(to_json(encoded[-1]))
+            if size > MAX_MAP_BYTES:
+                raise InputError(
+                    f"map {name!r}: the inputs up to item {number} have {size:,} bytes as JSON; at most "
+                    f"{MAX_MAP_BYTES:,} are allowed: write large content as an artifact and give its ArtifactRef"
+                )
+        return cls(name, encoded)
 
 
 def map_results(outcome: Outcome) -> list[StageResult | StageFailedError]:
     """Return the result of each item of a map, or why it failed, in order."""
     return [
         result if entry.failure is None else StageFailedError(entry.failure)
-        for entry, result in zip(outcome.entries, stage_results(outcome), strict=False)
+        for entry, result in zip(outcome.entries[:-1], stage_results(outcome), strict=True)
     ]

@@ -20,6 +20,8 @@ from baton.runtime.workflow_input import remedy, suspend
 from baton.runtime.workflow_run import Run
 from baton.runtime.workflow_visibility import is_closed
 from baton.wire.json_values import has_lone_surrogate
+from baton.wire.records import has_text
+from baton.wire.text import quantity
 
 _PATIENCE = timedelta(seconds=10)
 _MIN_RUN_TIME = timedelta(seconds=1)  # the server stalls runs that continue as new more often
@@ -159,6 +161,15 @@ class RecordedOutcomes:
             )
         workflow.continue_as_new(next_start)
 
+    async def check_items(self, outcome: Outcome, count: int) -> None:
+        """Suspend the run if a map was recorded with another number of items than the code gives it now."""
+        recorded = len(outcome.entries) - 1
+        if recorded != count:
+            await self.suspend(
+                f"step {outcome.seq} ({outcome.name!r}) was recorded with {quantity(recorded, 'item')}, but the code "
+                f"gives it {count:,}; the code before this step has changed"
+            )
+
     async def _admit(self, steps: int) -> None:
         """Wait until so many further steps may be restored in the current workflow task."""
         async with self._slicing:
@@ -274,10 +285,10 @@ class Steps:
 
     async def begin(self, name: str, kind: StepKind) -> tuple[int, Outcome | None]:
         """Number the next step; return its recorded outcome, or prepare to execute it."""
-        if not 0 < len(name) <= _MAX_NAME_LENGTH or has_lone_surrogate(name):
+        if len(name) > _MAX_NAME_LENGTH or not has_text(name) or has_lone_surrogate(name):
             raise ValueError(
-                f"a {kind.value} needs a name of 1 to {_MAX_NAME_LENGTH} characters, without half a surrogate pair; "
-                f"{name[:40]!r} has {len(name)}"
+                f"a {kind.value} needs a name of 1 to {_MAX_NAME_LENGTH} characters, not only blanks, without half a "
+                f"surrogate pair; {name[:40]!r} has {len(name)}"
             )
         self.recorded.is_excused = True
         self._run.input.check()

@@ -407,10 +407,10 @@ class RunRecord:
         name, _, nth = reference.rpartition(":")
         if reference.isdecimal():
             matches = [step for step in self.steps if step.seq == int(reference)]
-        elif name and nth.isdecimal():
-            matches = [step for step in self.steps if step.name == name][int(nth) - 1 : int(nth)]
         else:
             matches = [step for step in self.steps if step.name == reference]
+            if not matches and name and nth.isdecimal():
+                matches = [step for step in self.steps if step.name == name][int(nth) - 1 : int(nth)]
         if not matches:
             available = ", ".join(f"{step.seq} {step.name}" for step in self.steps) or "none yet"
             raise HistoryError(f"run {self.workflow_id!r} has no step {reference!r}; its steps are: {available}")

@@ -101,6 +101,9 @@ Integer = Annotated[int, BeforeValidator(_convert_integral)]
 ByteCount = Annotated[int, Field(ge=0, le=2**53 - 1), BeforeValidator(_convert_integral)]
 """A length in bytes, at most 2**53 - 1, the largest integer that every JSON reader holds exactly."""
 
+Place = Annotated[int, Field(ge=1), BeforeValidator(_convert_integral)]
+"""A place in a list, from 1."""
+
 Minutes = Annotated[int, Field(ge=1, le=366 * 24 * 60), BeforeValidator(_convert_integral)]
 """A duration in whole minutes, from one minute to one year."""
 

@@ -16,7 +16,7 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from temporalio.client import Client
 
-from baton import Baton, MemoryArtifactStore, PatchError, StageContext, WorkerParts
+from baton import Baton, MemoryArtifactStore, PatchError, Safeguards, StageContext, WorkerParts
 from baton.agents import Agent as Port
 from baton.agents import AgentAnswer, AgentTool, AgentWork, AnswerForm, agent_stage, notes_tools
 from baton.agents.langgraph import LangGraphAgent
@@ -373,10 +373,10 @@ async def test_people_who_watch_are_not_shown_the_notes(agent: Maker, answer: di
     assert shown == ("I looked.\n" if agent is sdk else "")
 
 
-async def test_pipelines_and_the_next_agent_read_the_facts(server: DevServer) -> None:
+async def test_pipelines_and_the_next_agent_read_the_facts(server: DevServer, safeguards: Safeguards) -> None:
     """As records in code, as readable text in a prompt; what was rejected does not cross, and the run replays."""
     PROMPTS.clear()
-    plugin = BatonPlugin(WorkerParts(artifacts=MemoryArtifactStore()))
+    plugin = BatonPlugin(WorkerParts(artifacts=MemoryArtifactStore()), safeguards=safeguards)
     client = await Client.connect(server.address, plugins=[plugin])
     async with pipeline_worker(client, [Offers], [find, offer]) as worker:
         run = await run_pipeline(worker, Offers.run, PipelineInput(goal="Make an offer"))

@@ -106,7 +106,8 @@ class TestForbiddenTools:
         assert SENT == []
         assert "TOOL_DENIED: 'email.send' is not among the tools" in message
         assert EXECUTED[handle.id, "ask_model"] == 1
-        assert [tool["function"]["name"] for tool in requests.body["tools"]] == ["crm_lookup_customer"]
+        offered = {tool["function"]["name"] for tool in requests.body["tools"]}
+        assert offered == {"crm_lookup_customer", "note_decision", "open_question", "consider", "reject"}
         handoff = explain(await read_run(worker.client, handle.id), "ask_model").contract["handoffId"]
         assert requests.headers["x-baton-handoff-id"] == handoff
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from baton import ArtifactRef, InputError, PipelineInput, StageResult
-from baton.core.inputs import MAX_INPUT_BYTES, MAX_INPUTS, decode_inputs, encode_inputs, get_input
+from baton.core.inputs import MAX_INPUT_BYTES, MAX_INPUTS, as_output, decode_inputs, encode_inputs, get_input
 
 REF = ArtifactRef(id="plan-1", type="plan", hash="a3" * 32, size=9)
 
@@ -91,3 +91,10 @@ def test_a_pipelines_input_is_checked() -> None:
     """A service learns of an invalid input before it starts a run."""
     with pytest.raises(ValidationError, match="cannot name an input"):
         PipelineInput(goal="Write", inputs={"the draft": "x"})
+
+
+@pytest.mark.parametrize("value", [StageResult(output="x"), ValueError("x"), {"x"}])
+def test_a_pipeline_that_returns_no_json_is_told_what_to_return(value: Any) -> None:
+    """Not with pydantic's words."""
+    with pytest.raises(InputError, match=f"the pipeline returned a {type(value).__name__}; it returns JSON"):
+        as_output(value)

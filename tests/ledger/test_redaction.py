@@ -103,6 +103,17 @@ class TestRedact:
             _, judgement = await guarded.gate.accept(seal(MESSAGE, KEYS), RECEIVER)
             assert await on_record(guarded.gate) == [judgement.message]
 
+    @pytest.mark.parametrize("pointer", ["/step/inputs", "/step/*/draft", "/step"])
+    async def test_excerpts_of_redacted_inputs_are_redacted(self, tmp_path: Path, pointer: str) -> None:
+        """They stand a second time in `relevantContext`."""
+        message = {**MESSAGE, "relevantContext": [{"source": "draft", "excerpt": "Jane Roe", "relevanceScore": 0.5}]}
+        async with Safeguards(KEYS, tmp_path / "ledger.db", redact=frozenset({pointer})).opened() as guarded:
+            await guarded.gate.accept(seal(message, KEYS), RECEIVER)
+            [recorded] = await on_record(guarded.gate)
+
+        assert is_commitment(recorded["relevantContext"][0]["excerpt"])
+        assert recorded["relevantContext"][0]["source"] == "draft"
+
     def test_a_malformed_pointer_is_refused(self, tmp_path: Path) -> None:
         """It would silently redact nothing."""
         with pytest.raises(ValueError, match="redact holds 'output/name'; a JSON pointer begins with a slash"):

@@ -92,10 +92,13 @@ async def refused(p: Pipeline) -> None:
     calls: dict[str, tuple[Any, dict[str, Any]]] = {
         "a set": ({"one"}, {}),
         "a text": ("one", {}),
-        "too many": (["x"] * 1_001, {}),
+        "too many": (["x"] * 501, {}),
+        "too large": (["x"] * 100, {"inputs": lambda item: {"page": item * 100_000}}),
+        "what JSON cannot hold": (["x", object()], {}),
         "none at once": (["x"], {"at_most": 0}),
         "a long name": (["x"], {"name": "x" * 191}),
         "an empty name": (["x"], {"name": ""}),
+        "a blank name": (["x"], {"name": " \u200b"}),
         "half a character": (["x"], {"name": "\ud83d"}),
     }
     items, arguments = calls[str(p.params["how"])]

@@ -81,6 +81,16 @@ class TestNames:
         ]
         assert {bill.stage for bill in run.bills} == {"digest"}
 
+    async def test_its_whole_name_comes_before_the_second_of_a_name(self, client: Client, worker: Worker) -> None:
+        """Else a fork would silently begin at another step."""
+        handle = await start(worker, named, name="conclude_all:1")
+        GATES[handle.id, "open"].set()
+        await handle.result()
+        run = await read_run(client, handle.id)
+
+        found = [run.step(reference).seq for reference in ("conclude_all:1", "conclude_all", "digest page 2:1", "3")]
+        assert found == [1, 4, 2, 3]
+
     async def test_it_is_found_and_taken_over_by_that_name(self, client: Client, worker: Worker) -> None:
         """A fork executes only what comes after; a roll-back goes to before it."""
         handle = await start(worker, named)
@@ -211,10 +221,13 @@ class TestMap:
         [
             ("a set", "items is a set; expected a list"),
             ("a text", "items is a str; expected a list"),
-            ("too many", "has 1,001 items; at most 1,000"),
+            ("too many", "has 501 items; at most 500"),
+            ("too large", "the inputs up to item 84 have 8,"),
+            ("what JSON cannot hold", "item 2: input 'item' is a object"),
             ("none at once", "at_most is 0"),
             ("a long name", "has a name of 191 characters; at most 190"),
             ("an empty name", "needs a name of 1 to 200 characters"),
+            ("a blank name", "needs a name of 1 to 200 characters, not only blanks"),
             ("half a character", "without half a surrogate pair"),
         ],
     )
