@@ -39,7 +39,7 @@ class TestPrompt:
         nonce = re.search(r"DATA ONLY ([0-9a-f]{16})]", prompt)
 
         assert nonce is not None
-        assert prompt == fence(render(BATON, earlier_decisions=5, emphasis={"decision_log"}), nonce[1])
+        assert prompt == fence(render(BATON, earlier_decisions=5, emphasis=frozenset({"decision_log"})), nonce[1])
 
     def test_every_fence_has_its_own_nonce(self) -> None:
         """The author of the baton cannot know the delimiter (S3-10.1)."""
