@@ -251,8 +251,9 @@ async def _with_contents(store: ArtifactStore | None, waiting: Question) -> Ques
 def left_note(workflow_id: str) -> str:
     """Return what became of a decision that no worker answered in time."""
     return (
-        "sent, but no worker has answered yet: the server holds the decision, and it counts once a worker takes it up, "
-        f"if nothing has changed until then. baton show {shlex.quote(workflow_id)} says whether it did"
+        "sent, but no worker has answered yet: the server holds the decision, and it counts once a worker whose code "
+        "fits takes it up, if nothing has changed until then. "
+        f"baton show {shlex.quote(workflow_id)} says whether it did, and what the run waits for"
     )
 
 

@@ -511,7 +511,7 @@ class Explanation(CompactRecord):
             ratio = f", {self.times_fewer:.1f} times as much" if self.times_fewer > 1 else ""
             lines += [
                 f"- Its whole prompt, instructions and baton included: {self.tokens_read:,} tokens",
-                "- Beside that, what it was spared, all that the stages before it said and fetched: "
+                "- For comparison, all that the stages before it said and fetched: "
                 f"{self.transcript_tokens:,} tokens{ratio}",
             ]
         return lines

@@ -353,10 +353,10 @@ class Fold:
             self._stage_returned(event, refusal)
             return
         self._bill(event, sent.seq, sent.stage, find_spend(parse_details(text)))
-        # If an item of a map fails, the others continue, and the outcome says which failed.
-        if sent.item is None and not lacks_part(event, sent.seq, self._awaited):
+        if not lacks_part(event, sent.seq, self._awaited):
             step, failure = self._steps[sent.seq], innermost_message(attributes.failure) or "timed out"
-            self._put(replace(step, status=StepStatus.FAILED, ended=time_of(event), failure=failure))
+            step = replace(step, ended=time_of(event))  # if an item of a map fails, the others continue
+            self._put(step if sent.item else replace(step, status=StepStatus.FAILED, failure=failure))
 
     def _activity_canceled(self, event: HistoryEvent, _: bytes | None) -> None:
         scheduled = event.activity_task_canceled_event_attributes.scheduled_event_id
