@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from baton.contract.draft import ContractPolicy as ContractPolicy
     from baton.contract.draft import ContractRequest as ContractRequest
     from baton.contract.draft import render_contract as render_contract
-    from baton.contract.importing import TranscriptError as TranscriptError
     from baton.contract.importing import import_session as import_session
     from baton.contract.records import Confidence as Confidence
     from baton.contract.records import ContractError as ContractError
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from baton.contract.records import HandoffContract as HandoffContract
     from baton.contract.records import OutputSchemaRef as OutputSchemaRef
     from baton.contract.records import SessionEvent as SessionEvent
+    from baton.contract.transcripts import TranscriptError as TranscriptError
     from baton.contract.validation import contract_schema as contract_schema
     from baton.contract.validation import validate_contract as validate_contract
     from baton.core.costs import CostTracking as CostTracking

@@ -66,10 +66,11 @@ async def import_(
 
 
 def read_session(file: str) -> list[dict[str, Any]]:
-    """Return the events in a file, or from standard input for ``-``."""
+    """Return the events in a file, or from standard input for ``-``, with secrets masked as in a stage's session."""
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        events = [SessionEvent.from_json_object(event).to_json_object() for event in json.loads(text)]
+        masked = mask_values(json.loads(text))  # the history keeps them for good
+        events = [SessionEvent.from_json_object(event).to_json_object() for event in masked]
     except OSError as error:
         raise typer.BadParameter(f"cannot read {file!r}: {error.strerror}", param_hint="--session") from error
     except ValidationError as error:

@@ -196,7 +196,8 @@ def state_claims(draft: Draft) -> None:
     for event in draft.rest:
         at, confidence = event.at, derive_confidence(event)
         source, method = derive_source(event)
-        if at is None or confidence is None or not has_text(event.content):
+        unsourced = event.imported and source == UNKNOWN  # nobody here can name its tool
+        if at is None or confidence is None or unsourced or not has_text(event.content):
             draft.leave_out(event, UNSUPPORTED)
             continue
         provenance = SourceProvenance(source=source, timestamp=at, method=method)

@@ -12,23 +12,18 @@ from typing import Any
 from baton.contract.draft import is_unknown_source
 from baton.contract.prohibitions import find_prohibitions
 from baton.contract.records import EventType, SessionEvent, shorten_claim
-from baton.contract.transcripts import FORMATS, Entry, Format, Said
+from baton.contract.transcripts import FORMATS, Entry, Format, Said, TranscriptError
 from baton.core.messages import MAX_SESSION_EVENTS
-from baton.errors import HandoffError
 from baton.wire.json_values import format_digest, json_kind, repair_text, sha256
+from baton.wire.records import MAX_NAME_LENGTH
 from baton.wire.text import estimate_tokens
 
 MAX_TRANSCRIPT_LENGTH = 64 * 1024 * 1024
 """The longest transcript that is read, in characters."""
 MAX_ENTRIES = 200_000
 """The most entries of a transcript."""
-_MAX_NAME = 200  # characters of a tool's name or of the id of a call
 _LISTS = ("messages", "input", "output", "items")
 """The members of a request, a response or a stored conversation that hold its messages."""
-
-
-class TranscriptError(HandoffError):
-    """A transcript cannot be imported: it is not JSON, of no known format, empty or too large. Correct the file."""
 
 
 def import_session(
@@ -82,7 +77,7 @@ def import_session(
             raise ValueError(f"{name} is {number}; it must be 0 or more")
     entries = _read_entries(source)
     found = FORMATS[format] if format else _detect(entries)
-    said = [item for entry in entries if found.recognises(entry) for item in found.read(entry) if _says_something(item)]
+    said = _read_said(entries, found)
     if not said:
         raise TranscriptError(f"the transcript has no message in the format of {found.agent}; expected {found.members}")
     first = 0 if newest is None else max(0, len(said) - newest)
@@ -93,6 +88,15 @@ def import_session(
         )
     builder = _Builder(found.agent, said, at, max_age_minutes, mask)
     return [builder.event(number) for number in range(first, len(said))]
+
+
+def _read_said(entries: Iterable[Entry], found: Format) -> list[Said]:
+    """Return what the entries of a format say."""
+    try:
+        said = [item for entry in entries if found.recognises(entry) for item in found.read(entry)]
+    except RecursionError:
+        raise TranscriptError("the transcript is nested too deep") from None
+    return [item for item in said if _says_something(item)]
 
 
 def _read_entries(source: str | bytes | Sequence[Mapping[str, Any]]) -> list[Entry]:
@@ -218,8 +222,8 @@ class _Builder:
         """Return the tool of a call or a result; for an unknown one, which no fact may come from, the agent."""
         if item.type not in (EventType.TOOL_CALL, EventType.TOOL_RESULT):
             return None
-        tool = item.tool or self._tools.get(item.call or "") or ""
-        return self._agent if is_unknown_source(tool) else _shorten(tool)
+        tool = _shorten(item.tool or self._tools.get(item.call or "") or "")
+        return self._agent if is_unknown_source(tool) else tool
 
     def _time_of(self, item: Said) -> datetime | str | None:
         if isinstance(item.at, str):
@@ -228,4 +232,4 @@ class _Builder:
 
 
 def _shorten(name: str) -> str:
-    return repair_text(name)[:_MAX_NAME]
+    return repair_text(name)[:MAX_NAME_LENGTH]

@@ -12,18 +12,23 @@ from pydantic import Field, JsonValue, ValidationError, field_validator
 
 from baton.contract.compiler import Compiled, rank_fact
 from baton.contract.draft import BUDGET, EXPLICIT, FAILED, STALE, TYPE, UNSUPPORTED, Disposition, make_label
+from baton.contract.prohibitions import MAX_PROHIBITIONS, find_prohibitions
 from baton.contract.records import ContractError, EventType, SessionEvent
-from baton.wire.records import CompactRecord, Count
+from baton.wire.json_values import sha256
+from baton.wire.records import MAX_NAME_LENGTH, CompactRecord, Count
 from baton.wire.text import describe_faults
 
 MAX_OPEN_EVENTS = 500
 """The most events that stay open; beyond it, events that were left out are so for good, the oldest first."""
 
+_ID_PREFIX = "imported."  # no stage gives its own events such an id
 _FINAL = frozenset({EXPLICIT, TYPE, FAILED, STALE, UNSUPPORTED})  # with time, nothing of these crosses again
 
 
 def imported_events(events: Iterable[Mapping[str, Any]]) -> list[SessionEvent]:
     """Return the events that a run starts from, all of them marked as imported, whatever they say of themselves.
+
+    Their ids get a prefix, and of their prohibitions those stay that a user's message has.
 
     Raises:
         ContractError: One is malformed, or two have the same id.
@@ -37,11 +42,37 @@ def imported_events(events: Iterable[Mapping[str, Any]]) -> list[SessionEvent]:
                 f"the run cannot start from its session: event {place}: {describe_faults(error)}; "
                 "`baton import` writes one"
             ) from None
-        if event.id in found:
+        id = _imported_id(event.id)
+        if id in found:
             raise ContractError(f"the run cannot start from its session: two events have the id {event.id!r}")
-        # An artifact or a handoff that it names is not its own.
-        found[event.id] = event.model_copy(update={"imported": True, "whole": None, "handoff_id": None})
+        changes: dict[str, Any] = {
+            "id": id,
+            "call_id": event.call_id and _imported_id(event.call_id),
+            "rests_on": event.rests_on and [*map(_imported_id, event.rests_on)],
+            "imported": True,
+            "prohibitions": _own_prohibitions(event) or None,
+            "whole": None,  # an artifact or a handoff that it names is not its own
+            "handoff_id": None,
+        }
+        found[id] = event.model_copy(update=changes)
     return [*found.values()]
+
+
+def _imported_id(id: str) -> str:
+    """Return an id of the session as one that no event of the run has; of a long one its beginning and a digest."""
+    digest = sha256(id.encode()).hex()[:32]
+    whole = _ID_PREFIX + id
+    return whole if len(whole) <= MAX_NAME_LENGTH else f"{whole[: MAX_NAME_LENGTH - 33]}.{digest}"
+
+
+def _own_prohibitions(event: SessionEvent) -> list[str]:
+    """Return an event's prohibitions that its content has; one of the part that was cut off must forbid something."""
+    if event.type is not EventType.USER_MESSAGE or not event.prohibitions:
+        return []
+    said = find_prohibitions(event.content)
+    is_cut = event.ref is not None
+    own = (text for text in event.prohibitions if text in said or (is_cut and find_prohibitions(text) == [text]))
+    return [*dict.fromkeys(own)][:MAX_PROHIBITIONS]
 
 
 class SessionState(CompactRecord):

@@ -10,9 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from baton.contract.records import EventType
+from baton.errors import HandoffError
 
 Entry = Mapping[str, Any]
 """One message, item or line of a transcript."""
+
+
+class TranscriptError(HandoffError):
+    """A transcript cannot be imported: it is not JSON, of no known format, empty or too large. Correct the file."""
 
 
 class Said(NamedTuple):
@@ -54,14 +59,25 @@ class Format(NamedTuple):
 
 
 def as_text(value: Any) -> str:
-    """Return the text of a content: a text, parts with texts, or any other JSON value written out."""
+    """Return the text of a content: a text, parts with texts, or any other JSON value written out.
+
+    Raises:
+        TranscriptError: It is no JSON value.
+        RecursionError: It is nested too deep.
+    """
     if isinstance(value, str):
         return value
     if value is None:
         return ""
     if isinstance(value, list):
         return "\n".join(filter(None, map(_part_text, value)))
-    return json.dumps(value, ensure_ascii=False)
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        raise TranscriptError(
+            f"a message has a value that JSON cannot represent, in a {type(value).__name__}; convert the messages to "
+            "JSON first"
+        ) from None
 
 
 def _part_text(part: Any) -> str:

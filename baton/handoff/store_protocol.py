@@ -13,12 +13,13 @@ from pydantic_core import to_json
 
 from baton.core.outline import Outline
 from baton.core.receivers import ReceiverRequirements
-from baton.core.verdict import Receipt, Verdict
+from baton.core.verdict import Code, Finding, Receipt, Verdict
 from baton.errors import MalformedMessageError
 from baton.handoff.records import Handoff
-from baton.handoff.sealed import KEY_ID, SIGNATURE, SealError, VerifiedHandoff
-from baton.handoff.store_gate import Freshness, contract_check, judge_opened
+from baton.handoff.sealed import KEY_ID, NAMESPACE, SIGNATURE, SealError, VerifiedHandoff
+from baton.handoff.store_gate import AUDIENCE_RUN, REPLAY, Freshness, audience_check, contract_check, judge_opened
 from baton.handoff.store_signing import open_sealed, seal
+from baton.handoff.validation import Check
 from baton.keys.store_keyring import Keyring
 from baton.keys.store_keys import PublicKeys
 from baton.ledger.entries import usable_name
@@ -55,8 +56,8 @@ def sign(message: Handoff | Mapping[str, Any], keys: Keyring, *, namespace: str 
 def verify(raw: bytes, keys: Keyring | PublicKeys, *, namespace: str | None = None) -> VerifiedHandoff:
     """Return the message in received bytes whose seal holds.
 
-    It checks neither schema, age and audience, nor whether the message was received before: see `validate_handoff`, and
-    keep the ids of what you accepted.
+    It checks neither schema, age and audience, which `validate_handoff` does, nor whether the message was received
+    before: keep the ids of what you accepted.
 
     Args:
         raw: The message as received.
@@ -83,20 +84,26 @@ def validate_handoff(
     *,
     at: datetime | None = None,
     max_age: timedelta | None = None,
+    audience: str | None = None,
+    namespace: str | None = None,
+    audience_run: str | None = None,
     policy: ScanPolicy | None = None,
     detector: Detector = detect,
 ) -> Verdict:
     """Return a receiver's verdict on a message: valid, or the deciding code and all findings (§6.1, §7.1.4).
 
-    Schema, destination, completeness, budget, safety of all texts, age, and the contract in it if it carries one. The
-    most severe code decides: `verdict.disposition()` says what happens next. It does not verify the seal, nor remember
-    what was received.
+    Schema, destination, audience, completeness, budget, safety of all texts, age, and the contract in it if it carries
+    one. The most severe code decides: `verdict.disposition()` says what happens next. It does not verify the seal, nor
+    remember what was received.
 
     Args:
         message: The verified message. A mapping counts as read without a seal.
         receiver: The receiving agent, its version, and what it needs in `currentState`.
         at: The receiver's time, with an offset; now by default.
         max_age: How old the message may be; by default only its `expiresAt` limits it.
+        audience: The receiver's address, which the message must name. Without one, no message that names one is valid.
+        namespace: The receiver's namespace, likewise.
+        audience_run: The first run of the receiver's chain; a message need not name it.
         policy: What the safety scan rejects, and what it only flags.
         detector: Finds injected instructions.
 
@@ -116,8 +123,34 @@ def validate_handoff(
         detector,
         freshness,
         clock=lambda: now,
-        extra_checks=[contract_check(lambda: now, freshness.tolerance)],
+        extra_checks=[
+            contract_check(lambda: now, freshness.tolerance),
+            _address_check(audience, namespace, audience_run),
+        ],
     ).verdict
+
+
+def _address_check(audience: str | None, namespace: str | None, audience_run: str | None) -> Check:
+    """Return the `audience_check` of what the receiver said of itself, which refuses what only the message names."""
+    own = {"/audience": audience, f"/{NAMESPACE}": namespace, f"/{AUDIENCE_RUN}": audience_run}
+    names_it = audience_check(audience or "", namespace or "", audience_run or "")
+
+    def check(handoff: Handoff) -> list[Finding]:
+        named = dict(zip(own, (handoff.audience, handoff.namespace, handoff.audience_run), strict=True))
+        unsaid = [
+            Finding(
+                code=Code.SIGNATURE_INVALID,
+                text=f"its member {at[1:]!r} says for whom it is, and the receiver did not say who it is; validate it "
+                "with the receiver's own",
+                at=at,
+                rule=REPLAY,
+            )
+            for at, said in own.items()
+            if said is None and named[at] is not None
+        ]
+        return [*unsaid, *(finding for finding in names_it(handoff) if own[finding.at] is not None)]
+
+    return check
 
 
 _RECEIPT, _AT = "receipt", "timestamp"

@@ -89,7 +89,9 @@ Statement = Annotated[str, AfterValidator(_require_text), WithJsonSchema({"type"
 Sha256Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 """A SHA-256 in 64 lower-case hexadecimal digits."""
 
-Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+MAX_NAME_LENGTH = 200
+"""The longest `Name`, in characters."""
+Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_LENGTH)]
 """A short identifier that people read: 1 to 200 characters."""
 
 Address = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]

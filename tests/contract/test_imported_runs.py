@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 from baton import MemoryArtifactStore, PipelineStatus, WorkerParts
 from baton.cli.app import make_app
 from baton.client import explain_run, fork, read_run
+from baton.codec.secrets import WITHHELD
 from baton.contract.importing import import_session
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
@@ -104,6 +105,20 @@ class TestCommand:
         file.write_text('[{"role": "user", "content": "Use sk-abcdefghijklmnopqrstuvwx"}]', encoding="utf-8")
 
         assert "sk-abcd" not in (await command("import", str(file))).stdout
+
+    async def test_keys_in_the_events_of_a_run_are_masked(self, worker: Worker, server: DevServer) -> None:
+        """Another program may have written them."""
+        rule = "Never use sk-abcdefghijklmnopqrstuvwx."
+        event = {"id": "e", "type": "user_message", "content": rule, "prohibitions": [rule]}
+        id = f"imported-{uuid.uuid4()}"
+        connection = ["--address", server.address, "--task-queue", worker.task_queue]
+        words = ["run", "Reviewed", "-g", "Publish it", "--session", "-", "--id", id, *connection]
+        started = await command(*words, given=json.dumps([event]))
+        assert started.exit_code == 0, started.stderr
+        await worker.client.get_workflow_handle(id).result()
+        [read] = (await read_run(worker.client, id)).start.session
+
+        assert read["prohibitions"] == [read["content"]] == [f"Never use {WITHHELD}."]
 
     @pytest.mark.parametrize(
         ("words", "given", "found"),

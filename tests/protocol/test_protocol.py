@@ -166,6 +166,32 @@ class TestHandoff:
         verdict = validate_handoff(FULL, RECEIVER, at=later, max_age=timedelta(hours=1))
         assert verdict.reason is Code.SIGNATURE_INVALID
 
+    @pytest.mark.parametrize(
+        ("own", "refused"),
+        [
+            ({"audience": "review/1", "namespace": "prod", "audience_run": "run-1"}, set()),
+            ({"namespace": "prod", "audience_run": "run-1"}, {"/audience"}),
+            ({"audience": "review/2", "namespace": "prod", "audience_run": "run-2"}, {"/audience", "/audienceRun"}),
+            ({"audience": "review/1"}, {"/namespace", "/audienceRun"}),
+        ],
+    )
+    def test_a_message_for_somebody_else_is_refused(self, own: dict[str, Any], refused: set[str]) -> None:
+        """By whoever does not say to be whom it names."""
+        message = {**FULL, "audience": "review/1", "namespace": "prod", "audienceRun": "run-1"}
+        verdict = validate_handoff(message, RECEIVER, at=AT, **own)
+
+        assert {finding.at for finding in verdict.findings} == refused
+        assert verdict.reason is (Code.SIGNATURE_INVALID if refused else None)
+
+    def test_who_says_who_it_is_takes_no_message_that_names_nobody(self) -> None:
+        """As the receivers of pipelines; the run alone need not be named."""
+        assert validate_handoff(
+            {**FULL, "audience": "review/1"}, RECEIVER, at=AT, audience="review/1", audience_run="r"
+        )
+        verdict = validate_handoff(FULL, RECEIVER, at=AT, audience="review/1", namespace="prod")
+
+        assert [finding.at for finding in verdict.findings] == ["/audience", "/namespace"]
+
     def test_the_contract_in_it_is_validated_too(self) -> None:
         """A receiver never works under an expired one (S5-fields-m, C-36)."""
         message = {**FULL, "step": {"contract": CONTRACT}}
