@@ -11,7 +11,9 @@ from tests.agents.material import contract
 @pytest.mark.parametrize(
     ("read", "before", "told"),
     [
-        pytest.param(100, 5_000, "prompt.*: 100 tokens\\n.*comparison.*: 5,000 tokens, 50.0 times as much$", id="fewer"),
+        pytest.param(
+            100, 5_000, "prompt.*: 100 tokens\\n.*comparison.*: 5,000 tokens, 50.0 times as much$", id="fewer"
+        ),
         pytest.param(145, 0, "prompt.*: 145 tokens\\n.*comparison.*: 0 tokens$", id="the first stage"),
         pytest.param(
             0, 16, "- not known: .* has returned nothing; everything before it has 16 tokens$", id="it failed"
