@@ -43,7 +43,7 @@ async def writer(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator
     """Act as a model: read the document, and write a line for each of its bold headings."""
     documents = [part.content for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
     if not documents:
-        name = re.search(r'"document": ?"([^"]+)"', str(messages[0]))
+        name = re.search(r"document: ([\w./-]+)", str(messages[0]))
         yield {0: DeltaToolCall(name="read_document", json_args=f'{{"name": "{name[1] if name else "README.md"}"}}')}
         return
     entries = re.findall(r"(?s)- \*\*([^*]+?)\.?\*\* (.+?\.)(?:\s|$)", str(documents[0]))
