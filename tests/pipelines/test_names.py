@@ -53,4 +53,4 @@ async def test_half_a_character_fails_the_run(worker: Worker, what: Any) -> None
     """No name with it can be stored."""
     handle = await start(worker, Named.run, what=what, name="half")
 
-    assert "needs a name of 1 to 200 characters, without half" in await failure(handle)
+    assert "needs a name of 1 to 200 characters, not only blanks, without half" in await failure(handle)
