@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from baton.cli.pipeline_code import Block, End, Group, Outline, Step
+from baton.cli.pipeline_code import Block, CodeOutline, End, Group, Step
 
 _Exit = tuple[str, str, str]  # a node, the label of the edge that leaves it, and the edge's style
 
@@ -26,7 +26,7 @@ _CLASSES = (
 )
 
 
-def mermaid(outline: Outline) -> str:
+def mermaid(outline: CodeOutline) -> str:
     """Return an outline as a Mermaid flow chart."""
     return _Mermaid().chart(outline)
 
@@ -40,7 +40,7 @@ class _Mermaid:
         self._returns: list[_Exit] = []
         self._rounds: list[tuple[list[_Exit], list[_Exit]]] = []  # of each open loop: to its next round, and out of it
 
-    def chart(self, outline: Outline) -> str:
+    def chart(self, outline: CodeOutline) -> str:
         self._node("start", ("([", "])"), outline.name)
         exits = self._sequence(outline.blocks, [("start", "", "")])
         self._node("result", ("([", "])"), "result")
@@ -147,7 +147,7 @@ _FONT = "font-family='system-ui, sans-serif' font-size='12'"
 _FILLS = {"approval": "#fff3cd", "unknown": "#f8d7da", "child": "#e7f1ff", "map": "#e9f7ef", "outside": "#f3e8fd"}
 
 
-def svg(outline: Outline) -> str:
+def svg(outline: CodeOutline) -> str:
     """Return an outline as an SVG: steps below each other, ways and what runs at once side by side in frames."""
     flow = _measure_sequence([Step("sleep", outline.name), *outline.blocks, Step("sleep", "result")])
     remarks = [f"Not known: {remark}" for remark in outline.remarks]

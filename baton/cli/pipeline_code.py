@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from baton.errors import BatonError
+from baton.wire.text import cut_line
 
 MAX_LABEL = 60
 """The most characters of a label; the rest of a long expression is left out."""
@@ -48,7 +49,7 @@ Block: TypeAlias = Step | End | Group
 
 
 @dataclass(frozen=True)
-class Outline:
+class CodeOutline:
     """A pipeline, as its code has it.
 
     Attributes:
@@ -62,7 +63,7 @@ class Outline:
     remarks: Sequence[str]
 
 
-def read_outline(file: Path, name: str | None = None) -> Outline:
+def read_outline(file: Path, name: str | None = None) -> CodeOutline:
     """Return the outline of a pipeline in a file.
 
     Args:
@@ -127,8 +128,7 @@ def _tail(node: ast.expr | None) -> str:
 
 def shorten(text: str) -> str:
     """Return a text on one line, of the length of a label at most."""
-    line = " ".join(text.split())
-    return line if len(line) <= MAX_LABEL else f"{line[: MAX_LABEL - 1]}…"
+    return cut_line(text, MAX_LABEL)
 
 
 def _code(node: ast.expr) -> str:
@@ -174,7 +174,7 @@ class _Reader:
         self._stages = {name: _declared_name(node) for name, node in self._functions.items()}
         self._remarks: dict[str, None] = {}
 
-    def outline(self, name: str, node: ast.AsyncFunctionDef | ast.ClassDef) -> Outline:
+    def outline(self, name: str, node: ast.AsyncFunctionDef | ast.ClassDef) -> CodeOutline:
         if isinstance(node, ast.AsyncFunctionDef):
             scope, body = _Scope({node.args.args[0].arg} if node.args.args else set(), functions={}), node.body
         else:
@@ -189,7 +189,7 @@ class _Reader:
             self._remark("which of several ways a run takes, and how often it repeats a loop, is decided while it runs")
         if not any(isinstance(block, Step) for block in _all_blocks(blocks)):
             self._remark("no step of the pipeline can be seen in this code")
-        return Outline(name, blocks, [*self._remarks])
+        return CodeOutline(name, blocks, [*self._remarks])
 
     def _remark(self, text: str) -> None:
         self._remarks[text] = None
@@ -235,7 +235,7 @@ class _Reader:
                 parts = [(shorten(ast.unparse(case.pattern)), self._sequence(case.body, scope)) for case in cases]
                 return [*self._steps(subject, scope), *_group("branch", f"{_code(subject)} is", parts)]
             case _:
-                return [block for child in _expressions(node) for block in self._steps(child, scope)]
+                return [block for child in ast.iter_child_nodes(node) for block in self._steps(child, scope)]
 
     def _assign(self, targets: Sequence[ast.expr], value: ast.expr, scope: _Scope) -> list[Block]:
         """Note what names stand for the pipeline, or for an object that is attached to it."""
@@ -307,7 +307,7 @@ class _Reader:
             case ast.DictComp(key=key, value=value):
                 return self._comprehension(node.generators, [key, value], scope)
             case _:
-                return [block for child in _expressions(node) for block in self._steps(child, scope)]
+                return [block for child in ast.iter_child_nodes(node) for block in self._steps(child, scope)]
 
     def _comprehension(
         self, generators: Sequence[ast.comprehension], elements: Sequence[ast.expr], scope: _Scope, how: str = "for"
@@ -461,10 +461,6 @@ def _all_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
         if isinstance(block, Group):
             for _, inner in block.parts:
                 yield from _all_blocks(inner)
-
-
-def _expressions(node: ast.AST | None) -> Iterator[ast.AST]:
-    return ast.iter_child_nodes(node) if node is not None else iter(())
 
 
 def _pipeline_attributes(node: ast.ClassDef) -> set[str]:

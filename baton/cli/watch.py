@@ -35,7 +35,7 @@ from baton.client import (
     waits,
     with_before,
 )
-from baton.wire.text import elapsed, format_duration
+from baton.wire.text import cut_line, elapsed, format_duration
 
 _REFRESH_PER_SECOND = 4
 
@@ -206,7 +206,8 @@ class Page:
                 self._streamed[seq] = self._streamed.get(seq, "") + news.text
             case NewsKind.TOOL_CALLED | NewsKind.TOOL_ANSWERED:
                 sign, _ = _SIGNS[news.kind]
-                self._streamed[seq] = f"{self._streamed.get(seq, '')}\n{sign} {news.tool} {_shorten(news.text)}\n"
+                line = f"{sign} {news.tool} {cut_line(news.text, _MAX_LINE_LENGTH)}"
+                self._streamed[seq] = f"{self._streamed.get(seq, '')}\n{line}\n"
             case NewsKind.STEP_DONE | NewsKind.STEP_FAILED | NewsKind.STEP_REFUSED | NewsKind.STREAM_RESTARTED:
                 self._streamed.pop(seq, None)
 
@@ -250,11 +251,6 @@ class Page:
         if self._lost:
             rows.append(plain(f"the server is unreachable ({self._lost}); waiting for it", "yellow"))
         return Group(*rows)
-
-
-def _shorten(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _MAX_LINE_LENGTH else f"{line[: _MAX_LINE_LENGTH - 1]}…"
 
 
 def _changes_by_step(run: RunRecord) -> Changes:

@@ -19,6 +19,7 @@ from baton.core.stages import StageSpec
 from baton.handoff.records import ContextItem
 from baton.personal.records import is_payload
 from baton.wire.records import has_text
+from baton.wire.text import cut_line
 
 MAX_CONTEXT_ITEMS = 5
 """How many excerpts a handoff has at most, the most relevant ones."""
@@ -79,5 +80,4 @@ def _beginning(value: Any) -> str:
 
 def _cut(text: str) -> str:
     """Return a text on one line, cut to the length of an excerpt."""
-    text = " ".join(text[: 2 * MAX_EXCERPT_LENGTH].split())
-    return text if len(text) <= MAX_EXCERPT_LENGTH else f"{text[: MAX_EXCERPT_LENGTH - 1]}…"
+    return cut_line(text[: 2 * MAX_EXCERPT_LENGTH], MAX_EXCERPT_LENGTH)

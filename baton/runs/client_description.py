@@ -6,7 +6,7 @@ from baton.core.history import StepKind
 from baton.runs.client_news import News, NewsKind
 from baton.runs.client_record import RunRecord
 from baton.runs.client_standing import decision_commands, missing_sentence, suspension_sentence
-from baton.wire.text import elapsed, format_duration
+from baton.wire.text import cut_line, elapsed, format_duration
 
 _MAX_LINE_LENGTH = 80
 
@@ -67,15 +67,10 @@ def describe_news(news: News, run: RunRecord) -> str:
         case NewsKind.TEXT:
             return f"{name}: {news.text}"
         case NewsKind.TOOL_CALLED:
-            return f"{name}: calls {news.tool} {_shorten(news.text)}"
+            return f"{name}: calls {news.tool} {cut_line(news.text, _MAX_LINE_LENGTH)}"
         case NewsKind.TOOL_ANSWERED:
-            return f"{name}: {news.tool} answered {_shorten(news.text)}"
+            return f"{name}: {news.tool} answered {cut_line(news.text, _MAX_LINE_LENGTH)}"
         case NewsKind.STREAM_RESTARTED:
             return f"{name}: begins again; its earlier output does not count"
         case _:
             return news.text
-
-
-def _shorten(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _MAX_LINE_LENGTH else f"{line[: _MAX_LINE_LENGTH - 1]}…"

@@ -44,8 +44,6 @@ from baton.wire.text import single_line
 _MAX_NOTES = 50
 _MAX_ID_LENGTH = 200
 _MAX_NOTE_LENGTH = 2_000  # one query returns all notes, and the next run inherits them
-
-
 MAX_AT_WORK = 500
 """How many stages and children of a run are at work at once; the server rejects the task with the 2,001st."""
 _MAX_TASK_STEPS = 50  # that begin in one workflow task, which has two seconds

@@ -278,6 +278,17 @@ def single_line(text: str) -> str:
     return _without_delimiters(line)
 
 
+def cut_line(text: str, length: int) -> str:
+    r"""Return a text on one line, cut to a length with an ellipsis.
+
+    Example:
+        >>> cut_line("Batons travel \n far.", 10)
+        'Batons tr…'
+    """
+    line = " ".join(text.split())
+    return line if len(line) <= length else f"{line[: length - 1]}…"
+
+
 def is_visible(line: str) -> bool:
     """Return whether a line has only visible characters, without line breaks and direction marks."""
     bare = line.translate(_WITHOUT_JOINERS)

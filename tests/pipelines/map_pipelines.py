@@ -71,6 +71,14 @@ async def mapped(p: Pipeline) -> list[Any]:
     return [str(result) if isinstance(result, StageFailedError) else result.output for result in results]
 
 
+@pipeline(name="mapped")
+async def mapped_with_more(p: Pipeline) -> None:
+    """Do as `mapped` once another release has one page more."""
+    params: Any = p.params
+    await p.map(digest, [*params["pages"], "new"], inputs=lambda page: {"page": page})
+    await p.stage(conclude_all)
+
+
 @pipeline
 async def mapped_items(p: Pipeline) -> list[Any]:
     """Digest items without a function, and one after a map without items."""

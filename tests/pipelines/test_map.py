@@ -1,6 +1,7 @@
 """Steps with names of their own, and a stage that runs for each of many items."""
 
 from collections.abc import AsyncIterator
+from datetime import UTC
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import StepKind
+from baton import PipelineError, StepKind
 from baton.client import StepStatus, fork, read_run, roll_back, waits
 from baton.testing import assert_replays, pipeline_worker
 from tests.pipelines.map_pipelines import (
@@ -18,6 +19,7 @@ from tests.pipelines.map_pipelines import (
     failing_by_name,
     mapped,
     mapped_items,
+    mapped_with_more,
     named,
     refused,
 )
@@ -169,6 +171,23 @@ class TestMap:
         assert (await forked.result())["output"] == output
         assert EXECUTED[forked.id, "digest"] == 0
         assert names(await assert_reads_back(client, forked, PIPELINES)) == ["digest", "conclude_all"]
+
+    async def test_results_are_not_given_to_other_items(self, client: Client, worker: Worker) -> None:
+        """Code that gives a recorded map another number of items suspends the run before it uses any."""
+        handle = await start(worker, mapped, pages=["one", "two"])
+        await handle.result()
+        async with pipeline_worker(client, [mapped_with_more], STAGES) as other:
+            with pytest.raises(PipelineError, match="was recorded with 2 items, but the code gives it 3"):
+                await fork(client, handle.id, "conclude_all", by="b", why="w", task_queue=other.task_queue)
+
+    async def test_it_lasts_until_its_last_item(self, client: Client, worker: Worker) -> None:
+        """Also if that one failed after its retries."""
+        handle = await start(worker, mapped, pages=["one", "bad"])
+        await handle.result()
+        failed = await event(handle, EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED)
+        [step, _] = (await read_run(client, handle.id)).steps
+
+        assert step.ended == failed.event_time.ToDatetime(UTC)
 
     async def test_no_more_than_so_many_are_at_work(self, worker: Worker) -> None:
         """A hundred items, four at a time."""
