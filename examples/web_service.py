@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Annotated
 from uuid import uuid4
 
-from fastapi import FastAPI, Header, Request
+from fastapi import FastAPI, Header, Request, Response
 from fastapi.responses import StreamingResponse
 from summary import edit, summary, write  # a module without the web framework: the workflow sandbox imports it
 from temporalio.client import Client
@@ -43,9 +43,7 @@ async def start(request: Request, document: str) -> dict[str, str]:
 
 
 @app.get("/summaries/{run}/events")
-async def events(
-    request: Request, run: str, last_event_id: Annotated[str | None, Header()] = None
-) -> StreamingResponse:
+async def events(request: Request, run: str, last_event_id: Annotated[str | None, Header()] = None) -> Response:
     """Stream the run as server-sent events; a browser that reconnects misses nothing."""
 
     async def stream() -> AsyncIterator[str]:
