@@ -28,7 +28,7 @@ from baton.client import (
     with_before,
 )
 from baton.wire.money import format_cost, format_usd
-from baton.wire.text import elapsed, format_duration
+from baton.wire.text import elapsed, format_duration, quantity
 
 _START, _NOW = "start", "now"  # of `RunRecord.point`
 
@@ -73,7 +73,7 @@ def history_table(record: RunRecord) -> Any:
             stack(_name_cell(entry), _kind_cell(entry, step)),
             "" if is_branch else format_time(_end_time(entry, step), record.began),
             "" if step is None or is_branch else format_duration(_duration(step)),
-            _hanging(_entry_lines(entry, before)),
+            _hanging([*_retry_lines(step if not is_branch else None), *_entry_lines(entry, before)]),
         )
     for step in record.steps:
         if step.seq not in shown:
@@ -121,6 +121,12 @@ def _kind_cell(entry: HistoryEntry, step: Step | None) -> Text | None:
     if entry.kind in (StepKind.STAGE, StepKind.BRANCH):
         return None
     return plain(f"{entry.kind.value}{by}", "dim")
+
+
+def _retry_lines(step: Step | None) -> list[Text]:
+    if step is None or not step.retries:
+        return []
+    return [plain(f"begun again {quantity(step.retries, 'time')}: {step.retried}", "yellow")]
 
 
 def _entry_lines(entry: HistoryEntry, before: Before) -> list[Text]:
@@ -186,6 +192,7 @@ def history_as_json(record: RunRecord) -> dict[str, Any]:
                 "timestamp": _end_time(entry, step).isoformat(),
                 "seconds": None if took is None else took.total_seconds(),
                 "attempt": entry.attempt,
+                "retries": step.retries if step else 0,
                 "by": entry.by,
                 "why": entry.why,
                 "approved": step.approved if step else None,

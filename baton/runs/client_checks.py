@@ -16,7 +16,7 @@ from baton.artifacts.store import ArtifactStore, MemoryArtifactStore, not_found_
 from baton.codec.failures import causes
 from baton.errors import ArtifactError, HistoryError, UnreadableRunError
 from baton.runs.client_clock import clock_fault, clock_skew
-from baton.runs.client_events import decode_payloads
+from baton.runs.client_events import decode_payloads, failure_reason
 from baton.runs.client_executions import PAUSED, Execution, describe, history, list_executions
 from baton.runs.client_inbox import ASKING_RUNS, OUTSIDE_RUNS, WAITING_RUNS, inbox
 from baton.runs.client_list import SUSPENDED, RunFilter, list_runs, query_pinned_elsewhere
@@ -24,7 +24,6 @@ from baton.runs.client_reader import read_run
 from baton.runs.client_standing import TimeFormat
 from baton.runs.client_waiting import (
     describe_queue,
-    failure_reason,
     find_unchosen,
     lacking,
     pinned_build,

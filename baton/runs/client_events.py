@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload
-from temporalio.api.enums.v1 import WorkflowTaskFailedCause
+from temporalio.api.enums.v1 import TimeoutType, WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.common import RawValue
@@ -250,8 +250,17 @@ def innermost_message(failure: Failure) -> str:
     return failure_text(failure)
 
 
+def failure_reason(failure: Failure) -> str:
+    """Return why a try of an activity failed."""
+    if failure.HasField("server_failure_info") and failure.HasField("cause"):
+        return failure_reason(failure.cause)
+    return failure_text(failure)
+
+
 def failure_text(failure: Failure) -> str:
     """Return a failure's own message, after the type of the exception that was raised."""
+    if failure.timeout_failure_info.timeout_type == TimeoutType.TIMEOUT_TYPE_HEARTBEAT:
+        return "its worker was not heard of any more"
     kind = failure.application_failure_info.type
     return f"{kind}: {failure.message}" if kind else failure.message
 

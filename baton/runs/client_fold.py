@@ -27,6 +27,7 @@ from baton.runs.client_events import (
     SLEEP_TIMER,
     DecodedEvent,
     Timer,
+    failure_reason,
     failure_text,
     find_signal,
     handoff_step,
@@ -105,7 +106,7 @@ class Fold:
         self._topped_up: set[str] = set()  # the questions that updates answered
         self._timers: dict[int, Timer] = {}
         self._streams: dict[int, StepStream] = {}
-        self._attempts: dict[int, int] = {}
+        self._tries: dict[int, int] = {}
         self._ended_streams: list[StepStream] = []
         self._has_terms = False
         self._begin(PublishedTerms())
@@ -319,8 +320,11 @@ class Fold:
 
     def _activity_started(self, event: HistoryEvent, _: bytes | None) -> None:
         attributes = event.activity_task_started_event_attributes
-        if attributes.scheduled_event_id in self._streams:
-            self._attempts[attributes.scheduled_event_id] = attributes.attempt
+        self._tries[attributes.scheduled_event_id] = attributes.attempt
+        if attributes.attempt > 1 and (sent := self._stage_inputs.get(attributes.scheduled_event_id)):
+            step = self._steps[sent.seq]
+            reason = failure_reason(attributes.last_failure)
+            self._put(replace(step, retries=step.retries + attributes.attempt - 1, retried=reason))
 
     def _activity_completed(self, event: HistoryEvent, text: bytes | None) -> None:
         scheduled = event.activity_task_completed_event_attributes.scheduled_event_id
@@ -365,9 +369,7 @@ class Fold:
 
     def _end_stream(self, event: HistoryEvent, scheduled: int, answer: StageReturn | None) -> None:
         if stream := self._streams.get(scheduled):
-            content = (
-                None if answer is None else Streamed(self._attempts.get(scheduled, 1), decode_parts(answer.streamed))
-            )
+            content = None if answer is None else Streamed(self._tries.get(scheduled, 1), decode_parts(answer.streamed))
             self._streams[scheduled] = replace(stream, event=event.event_id, at=time_of(event), content=content)
             self._ended_streams.append(self._streams[scheduled])
 

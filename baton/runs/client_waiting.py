@@ -11,7 +11,6 @@ from typing import NamedTuple, TypeVar
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.deployment.v1 import WorkerDeploymentOptions, WorkerDeploymentVersion
 from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType, VersioningBehavior, WorkerVersioningMode
-from temporalio.api.failure.v1 import Failure
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeTaskQueueResponse
@@ -22,7 +21,7 @@ from baton.core.history import StepKind
 from baton.core.questions import Question
 from baton.errors import PipelineError
 from baton.runs.client_clock import server_now
-from baton.runs.client_events import failure_text
+from baton.runs.client_events import failure_reason
 from baton.runs.client_executions import Execution, Pause, describe, unpause
 from baton.runs.client_list import label_of, status_of
 from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus
@@ -275,13 +274,6 @@ def lacking(run: Execution) -> str | None:
         if activity.activity_type.name == WAIT_FOR_WORKER and activity.HasField("last_failure"):
             return activity.last_failure.message.partition("\n")[0]
     return None
-
-
-def failure_reason(failure: Failure) -> str:
-    """Return why an attempt of an activity failed."""
-    if failure.HasField("server_failure_info") and failure.HasField("cause"):
-        return failure_reason(failure.cause)
-    return failure_text(failure)
 
 
 def _time_or_none(at: Timestamp) -> datetime | None:

@@ -46,6 +46,17 @@ def shown(run: RunRecord) -> str:
 
 
 class TestTimes:
+    def test_a_step_that_was_begun_again_says_why(self) -> None:
+        """A worker that died is why a step took long."""
+        start, state = PipelineInput(goal="Add login"), PipelineState(Baton(goal="Add login"))
+        run = RunRecord("w", "run-1", "Delivery", start, state, began=AT)
+        gone = {"retries": 2, "retried": "its worker was not heard of any more"}
+        run.steps.append(Step(1, "plan", StepKind.STAGE, StepStatus.DONE, AT, AT + timedelta(minutes=4), **gone))
+        state.record_stage(StageReturn(stage="plan", seq=1, baton_patch={"goal": "Log in"}), AT)
+
+        assert "begun again 2 times: its worker was not heard of any more" in shown(run)
+        assert history_as_json(run)["history"][0]["retries"] == 2
+
     def test_a_step_that_a_roll_back_kept_has_its_own_time(self) -> None:
         """The workflow records it again days later, but its work ended when it ended."""
         start, state = PipelineInput(goal="Add login"), PipelineState(Baton(goal="Add login"))

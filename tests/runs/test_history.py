@@ -10,8 +10,8 @@ from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import Pipeline, pipeline, snapshots
-from baton.client import RunStatus, read_run
+from baton import Baton, Pipeline, Retries, StageContext, StageResult, pipeline, snapshots, stage
+from baton.client import NewsKind, RunStatus, describe_news, follow, read_run
 from baton.core.messages import PipelineInput
 from baton.errors import HistoryError
 from baton.testing import pipeline_worker, run_pipeline
@@ -30,6 +30,20 @@ async def lookalike() -> dict[str, Any]:
 async def asks_a_lookalike(p: Pipeline) -> object:
     """Run an activity that is not a stage."""
     return await workflow.execute_activity(lookalike, start_to_close_timeout=timedelta(minutes=1))
+
+
+@stage(retries=Retries(attempts=3, first=timedelta(milliseconds=1)))
+async def succeeds_later(context: StageContext[Baton]) -> StageResult:
+    """Raise at the first two tries."""
+    if activity.info().attempt < 3:
+        raise ConnectionError("the provider is away")
+    return StageResult()
+
+
+@pipeline
+async def tries_again(p: Pipeline) -> None:
+    """Run a stage that raises at first."""
+    await p.stage(succeeds_later)
 
 
 class TestSnapshots:
@@ -60,6 +74,17 @@ class TestSnapshots:
 
         assert (run.record.steps, run.record.billed.micro_usd) == ([], 0)
         assert run.record.baton.goal == GOAL
+
+    async def test_a_step_that_was_begun_again_says_why(self, client: Client) -> None:
+        """Who reads the history, or watches, sees why it took so long."""
+        async with pipeline_worker(client, [tries_again], [succeeds_later]) as worker:
+            run = await run_pipeline(worker, tries_again, PipelineInput(goal=GOAL))
+
+        step = run.record.step("succeeds_later")
+        assert (step.attempts, step.retries, step.retried) == (1, 2, "ConnectionError: the provider is away")
+        news = [piece async for update in follow(client, run.handle.id) for piece in update.news]
+        [done] = [piece for piece in news if piece.kind is NewsKind.STEP_DONE]
+        assert describe_news(done, run.record).endswith(", begun again: ConnectionError: the provider is away")
 
     async def test_a_step_has_a_baton_before_and_after(self, worker: Worker) -> None:
         """What the stage received, and what it left."""
