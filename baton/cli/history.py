@@ -28,7 +28,7 @@ from baton.client import (
     with_before,
 )
 from baton.wire.money import format_cost, format_usd
-from baton.wire.text import elapsed, format_duration, quantity
+from baton.wire.text import elapsed, format_duration
 
 _START, _NOW = "start", "now"  # of `RunRecord.point`
 
@@ -126,7 +126,8 @@ def _kind_cell(entry: HistoryEntry, step: Step | None) -> Text | None:
 def _retry_lines(step: Step | None) -> list[Text]:
     if step is None or not step.retries:
         return []
-    return [plain(f"begun again {quantity(step.retries, 'time')}: {step.retried}", "yellow")]
+    times = f" {step.retries} times" if step.retries > 1 else ""
+    return [plain(f"begun again{times}: {step.retried}", "yellow")]
 
 
 def _entry_lines(entry: HistoryEntry, before: Before) -> list[Text]:
