@@ -4,6 +4,7 @@
 #                                      change it later: make clean setup PYTHON=python3.13
 #   PYTEST_ARGS="tests/core -k baton"  what `make test` and `make test-system` pass to pytest
 #   PINS_ARGS=--upgrade                what `make pins` passes to uv
+#   MUTANTS_ARGS="--sample 20"         what `make mutants` passes on: so many changes of each room
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -14,7 +15,7 @@ export PINS_ARGS
 unexport PYTHONDONTWRITEBYTECODE # without bytecode, each of the tests' many processes compiles all its packages
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-system lint format types docs demo bench dev pins clean
+.PHONY: help setup test test-system lint format types docs demo bench mutants dev pins clean
 
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +55,11 @@ demo: $(READY) ## watch a pipeline run on an embedded Temporal server
 
 bench: $(READY) ## measure what the README's figures come from
 	@$(BIN)/python -m benchmarks
+
+mutants: $(READY) ## change lines of baton/, and list the changes that no test notices (a night)
+	@test -x build/mutants/bin/cosmic-ray || $(BIN)/python -m venv build/mutants
+	@build/mutants/bin/python -m pip install --quiet --require-hashes -r requirements/mutants.txt
+	@build/mutants/bin/python tools/mutants.py $(MUTANTS_ARGS)
 
 dev: $(READY) ## run the embedded Temporal server and a worker until Ctrl-C
 	@$(BIN)/baton dev
