@@ -1,7 +1,7 @@
 """Change lines of `baton/` one at a time, and list the changes that no test of their room notices.
 
-`make mutants` runs it, for a night: `MUTANTS_ARGS="--rooms budget --sample 20 --seed 7"` for a part. cosmic-ray makes the
-changes, in a copy of the last commit below `build/`.
+`make mutants` runs it, for a night; `MUTANTS_ARGS="--rooms budget --sample 20 --seed 7"` for a part. cosmic-ray makes
+the changes, in a copy of the last commit below `build/`.
 """
 
 import argparse
