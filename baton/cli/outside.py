@@ -18,7 +18,7 @@ from baton.cli.ledger_sources import LedgerOption, NameOption, ledger_name, ledg
 from baton.cli.session import Session, command, current_user
 from baton.client import OutsideAgents
 from baton.errors import BatonError
-from baton.wire.records import newest_first
+from baton.wire.versions import newest_first
 
 if TYPE_CHECKING:
     from baton.client import HandoffTools

@@ -15,8 +15,9 @@ from typing import Annotated, Any, Generic, TypeVar
 from pydantic import BaseModel, BeforeValidator
 
 from baton.contract.records import OutputSchemaRef, UnknownAgentError, UnknownSchemaError
-from baton.wire.records import AgentVersion, CompactRecord, Name, newest_first
+from baton.wire.records import AgentVersion, CompactRecord, Name
 from baton.wire.text import fold_appearance
+from baton.wire.versions import newest_first
 
 _PATTERN = re.compile(r"[*?\[\]{}|^$]")
 _MCP_PREFIX = "mcp__"

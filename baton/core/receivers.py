@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from baton.errors import RoutingError
-from baton.wire.records import newest_first, satisfies
 from baton.wire.schemas import format_pointer
+from baton.wire.versions import newest_first, satisfies
 
 RELEASED = ("2.0",)
 """All released versions, oldest first."""

@@ -2,16 +2,13 @@
 
 Draft 2020-12 does not enforce formats such as `uuid` or `date-time`, so each type publishes a pattern. A linear-time
 matcher can match all patterns: a hostile text cannot slow a receiver down.
-
-Agent versions follow semver.org; ranges use npm's syntax: `>=1.5.0`, `^1.4`, `~2.1.0`, `1.x`, `>=1.2 <3`, `1.0 - 1.9`,
-alternatives by `||`. A comma between two comparisons is the same as a blank.
 """
 
 import re
 from builtins import isinstance  # noqa: UP029 - the workflow sandbox replaces the global one by a slow one
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import cache, lru_cache
+from functools import cache
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -29,9 +26,9 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema
-from semantic_version import NpmSpec, Version
 
 from baton.wire.json_values import loads_strict
+from baton.wire.versions import MAX_LENGTH, RANGE, VERSION
 
 
 def parse_instant(value: object) -> datetime | None:
@@ -160,51 +157,6 @@ class CompactRecord(Record):
 def _defaults(kind: type[BaseModel]) -> dict[str, Any]:
     fields = kind.model_fields.items()
     return {name: field.get_default(call_default_factory=True) for name, field in fields if not field.is_required()}
-
-
-_NUMBER = "(0|[1-9][0-9]{0,8})"
-_PART = "(0|[1-9][0-9]{0,8}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
-_PRERELEASE = rf"(-{_PART}(\.{_PART})*)"
-_BUILD = r"(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)"
-_BARE = rf"{_NUMBER}(\.{_NUMBER}(\.{_NUMBER}{_PRERELEASE}?|\.[xX*])?|\.[xX*](\.[xX*])?)?"
-_ANY = r"((>=|=) *)?[xX*](\.[xX*]){0,2}"
-_BLOCK = rf"({_ANY}|((>=|<=|>|<|=|\^|~) *)?{_BARE})"
-_GROUP = rf"({_BARE} - {_BARE}|{_BLOCK}(( *, *| +){_BLOCK})*)"
-
-VERSION = rf"^{_NUMBER}\.{_NUMBER}\.{_NUMBER}{_PRERELEASE}?{_BUILD}?$"
-"""The pattern of a version, for JSON Schema and Python."""
-RANGE = rf"^{_GROUP}( *\|\| *{_GROUP})*$"
-"""The pattern of a version range, for JSON Schema and Python."""
-MAX_LENGTH = 200
-"""The most characters of a version or a range."""
-
-_version, _range = re.compile(VERSION), re.compile(RANGE)
-_BLANKS_AFTER_OPERATOR = re.compile(r"([<>=^~]) +")
-
-
-@lru_cache(maxsize=1024)
-def satisfies(version: str, version_range: str) -> bool:
-    """Return whether a version lies in a range."""
-    return _parse_version(version) in _parse_range(version_range)
-
-
-def newest_first(versions: Iterable[str]) -> list[str]:
-    """Return versions sorted by precedence, newest first."""
-    return sorted(versions, key=_parse_version, reverse=True)
-
-
-@lru_cache(maxsize=1024)
-def _parse_version(text: str) -> Version:
-    if len(text) > MAX_LENGTH or not _version.fullmatch(text):
-        raise ValueError(f"{text[:60]!r} is not a version; write it as 1.6.0 or 2.0.0-rc.1 (semver.org)")
-    return Version(text)
-
-
-@lru_cache(maxsize=1024)
-def _parse_range(text: str) -> NpmSpec:
-    if len(text) > MAX_LENGTH or not _range.fullmatch(text):
-        raise ValueError(f"{text[:60]!r} is not a range of versions; write it as >=1.5.0, ^1.4 or >=1.2 <3")
-    return NpmSpec(" ".join(_BLANKS_AFTER_OPERATOR.sub(r"\1", text.replace(",", " ")).split()))
 
 
 _HEX = "[0-9a-f]"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from baton.wire.records import RANGE, newest_first, satisfies
+from baton.wire.versions import RANGE, newest_first, satisfies
 
 _signs = st.sampled_from(["", "", "", ">=", "<=", ">", "<", "^", "~", "=", ">= "])
 _numbers = st.sampled_from(["1", "2.0", "1.2.3", "1.2.3-rc.1", "0.0.0-0", "x", "*", "1.x", "1.2.*", "9" * 9, "1.*.2"])
@@ -35,6 +35,11 @@ class TestSatisfies:
             pytest.param("1.2.3 || ^3", ["1.2.3", "3.4.5"], ["1.2.4", "2.0.0"], id="either or"),
             pytest.param("=1.2.3", ["1.2.3", "1.2.3+build.5"], ["1.2.4"], id="exactly"),
             pytest.param(">=2.0.0-rc.1", ["2.0.0-rc.2", "2.0.0"], ["2.0.0-beta.9", "2.1.0-rc.1"], id="prereleases"),
+            pytest.param("<2.0.0", ["1.9.9"], ["2.0.0-rc.1", "1.9.9-rc.1"], id="before a release, no prerelease of it"),
+            pytest.param("~2.0.0-rc.1", ["2.0.0-rc.2", "2.0.1"], ["2.0.0-beta", "2.1.0-rc.1"], id="about a prerelease"),
+            pytest.param("1.2.3-rc.1", ["1.2.3-rc.1"], ["1.2.3", "1.2.3-rc.2"], id="exactly a prerelease"),
+            pytest.param("<=1.2 >0.2", ["1.2.9", "0.3.0"], ["1.3.0", "0.2.9"], id="up to and above a minor"),
+            pytest.param("^0.0.3 || ^0.x <0.5", ["0.0.3", "0.4.9"], ["0.5.0", "1.0.0"], id="compatible before 0.1"),
         ],
     )
     def test_ranges_mean_the_same_as_in_npm(self, version_range: str, fits: list[str], does_not: list[str]) -> None:
@@ -70,3 +75,10 @@ class TestNewestFirst:
     def test_numbers_are_compared_as_numbers(self) -> None:
         """1.10 comes after 1.9, and a release after its candidates."""
         assert newest_first(["1.9.0", "1.10.0-rc.1", "1.10.0"]) == ["1.10.0", "1.10.0-rc.1", "1.9.0"]
+
+    def test_prereleases_are_in_the_order_of_semver_org(self) -> None:
+        """Its own example (§11.4)."""
+        labels = ["alpha", "alpha.1", "alpha.beta", "beta", "beta.2", "beta.11", "rc.1"]
+        versions = [f"1.0.0-{label}" for label in labels] + ["1.0.0"]
+
+        assert newest_first(sorted(versions)) == versions[::-1]
