@@ -74,8 +74,7 @@ class Reviewing:
         self.pipeline = Pipeline(
             start,
             baton_type=ReviewBaton,
-            freeze_goal=True,
-            protected=["constraints"],
+            protected=["goal", "constraints"],
             merge={"quality": MergeStrategy.LAST},
             continue_after=ContinueAfter(events=1_000),
         )

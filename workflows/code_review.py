@@ -25,7 +25,7 @@ class CodeReview:
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
         limited = start if start.budget else start.model_copy(update={"budget": BUDGET})
-        self.pipeline = Pipeline(limited, freeze_goal=True, contracts=ContractTerms())
+        self.pipeline = Pipeline(limited, protected=["goal"], contracts=ContractTerms())
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:

@@ -36,7 +36,7 @@ class ComplianceReview:
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
-        self.pipeline = Pipeline(start, freeze_goal=True, contracts=_TERMS)
+        self.pipeline = Pipeline(start, protected=["goal"], contracts=_TERMS)
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:

@@ -21,7 +21,7 @@ class ContractReview:
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
         self.pipeline = Pipeline(
-            start, baton_type=ContractBaton, freeze_goal=True, protected=["constraints"], contracts=ContractTerms()
+            start, baton_type=ContractBaton, protected=["goal", "constraints"], contracts=ContractTerms()
         )
 
     @workflow.run

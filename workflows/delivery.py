@@ -31,7 +31,7 @@ class Delivery:
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
-        self.pipeline = Pipeline(start, freeze_goal=True, contracts=ContractTerms())
+        self.pipeline = Pipeline(start, protected=["goal"], contracts=ContractTerms())
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:

@@ -18,7 +18,7 @@ class ProjectInit:
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
-        self.pipeline = Pipeline(start, freeze_goal=True, contracts=ContractTerms())
+        self.pipeline = Pipeline(start, protected=["goal"], contracts=ContractTerms())
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:

@@ -90,12 +90,10 @@ class PatchRules:
     """Rules for patches beyond the baton's schema.
 
     Attributes:
-        freeze_goal: Reject a patch that changes the goal.
-        protected: Fields whose entries may not be removed, for example `constraints`.
+        protected: Fields that may not lose an entry, for example `constraints`; a text such as `goal` may not change.
         known_artifacts: The hash of every artifact that the pipeline has had, by id.
     """
 
-    freeze_goal: bool = False
     protected: frozenset[str] = frozenset()
     known_artifacts: Mapping[str, str] = field(default_factory=dict)
 
@@ -108,13 +106,12 @@ class PublishedTerms(CompactRecord):
     """
 
     fields: dict[str, JsonValue] = Field(default_factory=dict)
-    freeze_goal: bool = False
     protected: list[str] = Field(default_factory=list)
 
     @property
     def rules(self) -> PatchRules:
         """The rules for patches."""
-        return PatchRules(self.freeze_goal, frozenset(self.protected))
+        return PatchRules(frozenset(self.protected))
 
 
 @dataclass(frozen=True)
@@ -151,7 +148,7 @@ def patch_effect(baton: Baton, patch: RawPatch, rules: PatchRules | None = None)
     field_set(rules.protected, type(baton), "protected")
     raw = patch.to_json_object() if isinstance(patch, BatonPatch) else dict(patch)
     check_bounds(raw)
-    findings = _member_findings(baton, raw, rules)
+    findings = _member_findings(baton, raw)
     log_findings = _log_findings(raw)
     findings += log_findings
     appended: Any = [] if log_findings else raw.get("decision_log", [])
@@ -276,8 +273,8 @@ def undeclared_writes(patch: Mapping[str, JsonValue], writes: frozenset[str] | N
     )
 
 
-def _member_findings(baton: Baton, raw: Mapping[str, Any], rules: PatchRules) -> list[str]:
-    """Return the findings about unknown members and about the goal."""
+def _member_findings(baton: Baton, raw: Mapping[str, Any]) -> list[str]:
+    """Return the findings about unknown members and a cleared goal."""
     fields = type(baton).model_fields
     unknown = [] if _allows_extra(type(baton)) else [name for name in raw if name not in fields]
     findings = []
@@ -289,8 +286,6 @@ def _member_findings(baton: Baton, raw: Mapping[str, Any], rules: PatchRules) ->
         goal = raw["goal"]
         if goal is None or (isinstance(goal, str) and not goal.strip()):
             findings.append("goal: may not be cleared; leave it out to keep it")
-        elif rules.freeze_goal and goal != baton.goal:
-            findings.append("goal: is frozen in this pipeline; leave it out")
     return findings
 
 
@@ -327,8 +322,10 @@ def _protection_findings(before: Baton, after: Baton, rules: PatchRules) -> list
     findings = []
     for name in sorted(rules.protected - {"decision_log"}):
         removed = len(_entry_digests(before, name) - _entry_digests(after, name))
-        if removed:
+        if removed and isinstance(getattr(before, name), list | dict):
             findings.append(f"{name}: is protected, and {removed} of its entries would be removed; keep them all")
+        elif removed:
+            findings.append(f"{name}: is protected, and would change; leave it out")
     hashes = {ref.id: ref.hash for ref in before.artifacts}
     for ref in after.artifacts:
         known = hashes.setdefault(ref.id, rules.known_artifacts.get(ref.id, ref.hash))

@@ -71,7 +71,6 @@ class Pipeline:
         start: PipelineInput,
         *,
         baton_type: type[Baton] = Baton,
-        freeze_goal: bool = False,
         protected: Sequence[str] = (),
         merge: Mapping[str, MergeStrategy] | None = None,
         continue_after: ContinueAfter | None = None,
@@ -85,8 +84,8 @@ class Pipeline:
         Args:
             start: The workflow's argument.
             baton_type: The pipeline's type of baton, derived from `Baton`.
-            freeze_goal: Reject patches that change the goal.
-            protected: Fields whose entries no stage may remove, for example `["constraints"]`.
+            protected: Fields that may lose no entry, for example `["constraints"]`; a text such as `goal` may not
+                change.
             merge: Merge strategies by field for fan-outs, over the defaults.
             continue_after: When to continue as new.
             handoffs: The terms of handoffs between stages.
@@ -97,7 +96,7 @@ class Pipeline:
             plan: What the pipeline is going to do, for the receivers of its handoffs: names of steps, stages, or either
                 with a description. It binds nothing.
         """
-        rules = PatchRules(freeze_goal=freeze_goal, protected=name_set(protected, "protected"))
+        rules = PatchRules(name_set(protected, "protected"))
         self._run = run = Run(start, baton_type, rules)
         self.state, self.task_id = run.state, run.task_id
         self._strategies = {**DEFAULT_STRATEGIES, **(merge or {})}

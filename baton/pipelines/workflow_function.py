@@ -44,7 +44,6 @@ def pipeline(
     *,
     name: str | None = None,
     baton_type: type[Baton] = Baton,
-    freeze_goal: bool = False,
     protected: Sequence[str] = (),
     merge: Mapping[str, MergeStrategy] | None = None,
     continue_after: ContinueAfter | None = None,

@@ -452,10 +452,7 @@ class RunRecord:
             PatchError: It would be refused.
         """
         state = self.state if state is None else state
-        own = self.rules
-        patch_effect(
-            state.baton, patch, replace(state.stage_rules(), freeze_goal=own.freeze_goal, protected=own.protected)
-        )
+        patch_effect(state.baton, patch, replace(state.stage_rules(), protected=self.rules.protected))
 
     def took_over(self, step: Step) -> bool:
         """Return whether the run was started with the step's outcome."""

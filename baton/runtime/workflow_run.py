@@ -249,9 +249,9 @@ class Run:
 
 def _publish_terms(state: PipelineState) -> None:
     """Publish the baton's additional fields and its rules in the memo, for readers without the pipeline's code."""
-    members, rules = state.initial.to_json_object(), state.rules
+    members = state.initial.to_json_object()
     additional = {name: members[name] for name in members if name not in Baton.FIELDS}
-    terms = PublishedTerms(fields=additional, freeze_goal=rules.freeze_goal, protected=sorted(rules.protected))
+    terms = PublishedTerms(fields=additional, protected=sorted(state.rules.protected))
     if terms != PublishedTerms():
         workflow.upsert_memo({MEMO_TERMS: terms})
 

@@ -216,12 +216,12 @@ class TestConstraints:
 
 
 class TestRules:
-    FROZEN = PatchRules(freeze_goal=True)
+    FROZEN = PatchRules(frozenset({"goal"}))
 
     def test_a_frozen_goal_may_be_repeated_but_not_changed(self) -> None:
         """A pipeline may forbid its stages to change the goal (C-6)."""
         assert apply_patch(START, {"goal": "Add login"}, self.FROZEN) == START
-        assert findings(START, {"goal": "Add ads"}, self.FROZEN)[0].startswith("goal: is frozen")
+        assert findings(START, {"goal": "Add ads"}, self.FROZEN)[0].startswith("goal: is protected, and would change")
 
     @pytest.mark.parametrize(
         ("field", "patch", "allowed"),

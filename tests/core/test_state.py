@@ -248,13 +248,13 @@ class TestOtherSteps:
 
     def test_a_childs_patch_obeys_the_parents_rules(self) -> None:
         """A child is a step like any other (C-6)."""
-        state = state_of(freeze_goal=True)
+        state = state_of(protected=frozenset({"goal"}))
         result = PipelineResult(task_id="t", baton={"goal": "x"}, steps=2, spend=Spend(micro_usd=7))
         state.record_child(1, "sub", result, {"decision_log": ["c"]}, AT)
 
         assert state.baton.decision_log == ["d1", "c"]
         assert state.spend.micro_usd == 7
-        with pytest.raises(PatchError, match="frozen"):
+        with pytest.raises(PatchError, match="goal: is protected"):
             state.record_child(2, "sub", result, {"goal": "x"}, AT)
 
     def test_a_persons_edit_is_recorded_with_their_name(self) -> None:

@@ -206,7 +206,7 @@ class HandsOutside:
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
-        self.pipeline = Pipeline(start, freeze_goal=True)
+        self.pipeline = Pipeline(start, protected=["goal"])
         self.outside = Outside(Exchange(self.pipeline, agent="legal"))
 
     @workflow.run

@@ -35,7 +35,7 @@ async def article(p: Pipeline) -> str:
     return "done"
 
 
-@pipeline(name="renamed", freeze_goal=True)
+@pipeline(name="renamed", protected=["goal"])
 async def under_terms(p: Pipeline) -> None:
     """Return nothing, under another name."""
     await p.stage(gather)

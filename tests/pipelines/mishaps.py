@@ -171,12 +171,12 @@ class Twins:
 
 @workflow.defn
 class Answers:
-    """One stage, whose answers the parameters give; options as parameters too: `protected`, `freeze_goal`, `stage`."""
+    """One stage, whose answers the parameters give; options as parameters too: `protected`, `stage`."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
         protected: Any = start.params.get("protected", [])
-        self.pipeline = Pipeline(start, freeze_goal=bool(start.params.get("freeze_goal")), protected=protected)
+        self.pipeline = Pipeline(start, protected=protected)
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:

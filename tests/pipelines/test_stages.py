@@ -28,7 +28,7 @@ BAD_PATCHES = [
     pytest.param({"decision_log": None}, {}, "decision_log: only grows", id="a cleared log"),
     pytest.param({"decision_log": "x"}, {}, "decision_log: must be a list", id="a string for the log"),
     pytest.param({"acceptance": ["pytest"]}, {"stage": "careful"}, "did not declare", id="an undeclared field"),
-    pytest.param({"goal": "Another"}, {"freeze_goal": True}, "goal: is frozen", id="a frozen goal"),
+    pytest.param({"goal": "Another"}, {"protected": ["goal"]}, "goal: is protected", id="a frozen goal"),
     pytest.param(
         {"constraints": ["Cheap"]},
         {"protected": ["constraints"]},

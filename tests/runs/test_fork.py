@@ -197,14 +197,14 @@ class TestEdit:
         ("patch", "refused"),
         [
             pytest.param({"constraints": ["Cheap"]}, "constraints: is protected", id="a protected field"),
-            pytest.param({"goal": "Another"}, "goal: is frozen", id="a frozen goal"),
+            pytest.param({"goal": "Another"}, "goal: is protected", id="a frozen goal"),
         ],
     )
     async def test_an_edit_that_breaks_a_rule_of_the_pipeline_starts_nothing(
         self, client: Client, worker: Worker, patch: Any, refused: str
     ) -> None:
         """The run's history has the rules that its code published."""
-        rules: Any = {"protected": ["constraints"], "freeze_goal": True, "answers": [{}]}
+        rules: Any = {"protected": ["constraints", "goal"], "answers": [{}]}
         start_input = PipelineInput(goal=GOAL, baton={"constraints": ["No new service"]}, params=rules)
         original = await run_pipeline(worker, Answers.run, start_input)
 

@@ -89,7 +89,7 @@ BATON = Baton(
 def refused_findings() -> list[str]:
     """Return the findings for a patch with many faults."""
     try:
-        apply_patch(BATON, {"goal": None, "desicion_log": [], "constraints": "x"}, PatchRules(freeze_goal=True))
+        apply_patch(BATON, {"goal": None, "desicion_log": [], "constraints": "x"}, PatchRules(frozenset({"goal"})))
     except PatchError as error:
         return error.findings
     return []

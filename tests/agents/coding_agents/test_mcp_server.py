@@ -57,7 +57,7 @@ class TestWholeWay:
         async with McpClient(handoff_server(ann)) as client:
             handoff_id = await listed(client, handle)
             await call(client, "accept", handoff_id=handoff_id)
-            with pytest.raises(RefusedError, match="goal: is frozen"):
+            with pytest.raises(RefusedError, match="goal: is protected"):
                 await call(client, "propose_patch", handoff_id=handoff_id, patch={"goal": "Something else"})
             await call(client, "propose_patch", handoff_id=handoff_id, patch={"decision_log": ["Fine"]})
 
