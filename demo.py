@@ -19,12 +19,23 @@ from rich.console import Console
 from rich.rule import Rule
 from temporalio.client import Client, WorkflowHandle
 
-from baton import Answer, BatonPlugin, Budget, PipelineInput, WorkerParts, open_store
+from baton import BatonPlugin, Budget, PipelineInput, WorkerParts, open_store
 from baton.cli.ledger_sources import Anchors
 from baton.cli.output import make_console
 from baton.cli.supervision import worker_environment
 from baton.cli.watch import news_lines
-from baton.client import Ledger, LedgerOptions, News, NewsKind, RunRecord, RunStatus, decide, follow, read_run
+from baton.client import (
+    Answer,
+    Ledger,
+    LedgerOptions,
+    News,
+    NewsKind,
+    RunRecord,
+    RunStatus,
+    decide,
+    follow,
+    read_run,
+)
 from baton.core.history import StepKind
 from baton.devserver import DevServer, DevServerOptions
 from baton.errors import BatonError

@@ -1,8 +1,8 @@
 """Baton: durable multi-agent pipelines on Temporal.
 
 A pipeline is a workflow whose state is a small record, the baton. Stages are activities that read the baton and
-return a patch. This module has the names that most pipelines need. Each is loaded on first use, so `import baton`
-loads neither Temporal nor any service library, not even in a workflow.
+return a patch. `dir(baton)` lists what a first pipeline needs, `__all__` also what later ones need. Each name is loaded
+on first use, so `import baton` loads neither Temporal nor any service library, not even in a workflow.
 
 Four more modules are public: `baton.agents` (adapters for agent frameworks), `baton.client` (for services and
 operators: connect, read, decide, roll back, fork), `baton.protocol` (handoffs, contracts and reports without Temporal)
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from baton.core.patching import PatchRules as PatchRules
     from baton.core.patching import apply_patch as apply_patch
     from baton.core.patching import merge_patch as merge_patch
-    from baton.core.questions import Answer as Answer
     from baton.core.questions import Settled as Settled
     from baton.core.receivers import ReceiverRequirements as ReceiverRequirements
     from baton.core.rendering import render as render
@@ -79,7 +78,6 @@ if TYPE_CHECKING:
     from baton.handoff.store_safeguards import Safeguards as Safeguards
     from baton.keys.store_keyring import Keyring as Keyring
     from baton.local import run as run
-    from baton.personal.records import Erased as Erased
     from baton.personal.records import SubjectErasedError as SubjectErasedError
     from baton.pipelines.activity_context import StageContext as StageContext
     from baton.pipelines.activity_context import WorkerParts as WorkerParts
@@ -92,7 +90,6 @@ if TYPE_CHECKING:
     from baton.plugin import BatonPlugin as BatonPlugin
     from baton.report.merging import merge_reports as merge_reports
     from baton.report.records import HandoffReport as HandoffReport
-    from baton.runs.client_connection import connect as connect
     from baton.safety.detector import detect as detect
     from baton.safety.scan import Category as Category
     from baton.safety.scan import ScanPolicy as ScanPolicy
@@ -137,14 +134,13 @@ _HOMES = {
     "plugin": "BatonPlugin",
     "report.merging": "merge_reports",
     "report.records": "HandoffReport",
-    "runs.client_connection": "connect",
     "safety.scan": "Category ScanPolicy Suspicion",
     "safety.detector": "detect",
     "safety.store_classifier": "Classifier",
     "exchange.workflow_messages": "Receiver",
     "exchange.workflow_broadcast": "hand_off_to_all",
     "keys.store_keyring": "Keyring",
-    "personal.records": "Erased SubjectErasedError",
+    "personal.records": "SubjectErasedError",
     "compression.rules": "Summariser",
     "artifacts.store": "open_store MemoryArtifactStore",
     "contract.registry": "OutputSchema OutputSchemas",
@@ -153,23 +149,30 @@ _HOMES = {
     "wire.text": "TokenEstimator estimate_tokens fence",
     "worker": "run_worker",
     "core.receivers": "ReceiverRequirements",
-    "core.questions": "Answer Settled",
+    "core.questions": "Settled",
 }
 _HOME = {name: f"baton.{module}" for module, names in _HOMES.items() for name in names.split()}
 
+_FIRST = (
+    "ApprovalDeniedError Baton BatonPatch BatonPlugin Budget Compensations ContractTerms Exhibit HandoffTerms Keyring "
+    "MergeStrategy OnExhaustion Pipeline PipelineInput PipelineResult Retries Safeguards Spend Stage StageContext "
+    "StageFailedError StageResult WorkerParts open_store pipeline run run_worker stage"
+)
+
 __all__ = sorted(_HOME)
 
+if not TYPE_CHECKING:  # a type checker would take any name for one that this loads
 
-def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'baton' has no attribute {name!r}")
-    # The workflow sandbox replaces the builtin `__import__`; importlib would bypass the sandbox.
-    value = getattr(__import__(_HOME[name], fromlist=[name]), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        """Load a public name when it is first used."""
+        if name not in _HOME:
+            raise AttributeError(f"module 'baton' has no attribute {name!r}")
+        # The workflow sandbox replaces the builtin `__import__`; importlib would bypass the sandbox.
+        value = getattr(__import__(_HOME[name], fromlist=[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
-    """Return the public names, loaded or not."""
-    return [*__all__, "__version__"]
+    """Return the names that a first pipeline needs, loaded or not; `__all__` has those for later."""
+    return [*_FIRST.split(), "__version__"]

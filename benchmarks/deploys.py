@@ -22,9 +22,9 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError
 
-from baton import Answer, BatonPlugin, PipelineInput, Safeguards, WorkerParts
+from baton import BatonPlugin, PipelineInput, Safeguards, WorkerParts
 from baton.artifacts.store import open_store
-from baton.client import RunStatus, decide, read_run
+from baton.client import Answer, RunStatus, decide, read_run
 from baton.core.messages import Overview
 from baton.devserver import DevServer, DevServerOptions
 from baton.devserver.processes import bound_to_parent

@@ -6,8 +6,9 @@ import time
 from datetime import timedelta
 from uuid import uuid4
 
-from baton import Answer, PipelineInput
-from baton.client import decide, inbox
+from baton import PipelineInput
+from baton.client import Answer, decide
+from baton.client.faces import inbox_page
 from benchmarks.compare import Effort
 from benchmarks.report import Findings
 from benchmarks.rig import Crew, Rig
@@ -31,7 +32,7 @@ async def waiting_people(rig: Rig, effort: Effort) -> Findings:
     pages = []
     for _ in range(effort.rounds):
         started = time.perf_counter()
-        page = await inbox(crew.client)
+        page = await inbox_page(crew.client)
         pages.append((time.perf_counter() - started) * 1_000)
         if page.total != runs:
             raise RuntimeError(f"the inbox counts {page.total} of {runs} runs")

@@ -18,8 +18,8 @@ from summary import edit, summary, write  # a module without the web framework: 
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import Answer, BatonPlugin, PipelineInput
-from baton.client import connect, decide, follow
+from baton import BatonPlugin, PipelineInput
+from baton.client import Answer, connect, decide, follow
 
 
 @asynccontextmanager

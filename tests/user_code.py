@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 from temporalio import workflow
@@ -25,8 +26,31 @@ from baton import (
     open_store,
     stage,
 )
-from baton.client import read_run, roll_back
+from baton.client import (
+    Answer,
+    Decide,
+    GroupBy,
+    RunFilter,
+    count_runs,
+    decide,
+    explain,
+    follow,
+    inbox,
+    list_runs,
+    open_approvals,
+    read_charges,
+    read_handoffs,
+    read_run,
+    roll_back,
+    standing,
+    sum_charges,
+    waits,
+)
 from baton.plugin import BatonPlugin
+
+if TYPE_CHECKING:  # names are loaded on first use, but a misspelt one is an error at once
+    from baton import Piipeline as Piipeline  # type: ignore[attr-defined]
+    from baton.client import list_run as list_run  # type: ignore[attr-defined]
 
 
 class ReviewBaton(Baton):
@@ -107,6 +131,33 @@ async def serve() -> None:
         run = await read_run(client, "review")
         print(quality, [step.name for step in run.steps])
         await roll_back(client, "review", "plan", by="ann", why="another plan")
+
+
+async def oversee(client: Client) -> list[dict[str, Any]]:
+    """Use each list of `baton.client`, and hand on what it yields as JSON."""
+    rows: list[dict[str, Any]] = [run.to_json_object() async for run in list_runs(client, limit=20)]
+    async for listed in list_runs(client, RunFilter(status="WAITING")):
+        record = await read_run(client, listed.workflow_id, listed.run_id)
+        stands = standing(record, await waits(client, record))
+        rows += [record.to_json_object(), stands.to_json_object(), *(step.to_json_object() for step in record.steps)]
+    async for waiting in inbox(client, limit=5):
+        rows.append(waiting.question.to_json_object() if waiting.question else waiting.to_json_object())
+    async for asked in open_approvals(client):
+        answer: Answer = asked.question.answer("approve", who="ann", why="tests are green")
+        rows.append((await decide(client, asked.workflow_id, answer)).to_json_object())
+    async for asked in open_approvals(client, "review", limit=1):
+        operation = Decide(client, asked.workflow_id, "deny", asked.question.id)
+        preview = await operation.preview()
+        rows.append(preview.to_json_object())
+        settled = await operation.commit(preview.mark, by="ann", why="not now")
+        rows += [settled.to_json_object()] if settled else []
+    charges = [charge async for charge in read_charges(client, limit=1_000)]
+    rows += [spend.to_json_object() for spend in sum_charges(charges, GroupBy.MODEL).values()]
+    async for update in follow(client, "review"):
+        rows += [news.to_json_object() for news in update.news]
+    rows += [(await explain(client, "review", "plan")).to_json_object()]
+    rows += [(await read_handoffs(client, "review")).to_json_object(), {"waiting": await count_runs(client)}]
+    return rows
 
 
 async def call_a_stage_like_a_function() -> list[str] | None:

@@ -92,10 +92,15 @@ def list_exports(door: str) -> dict[str, Any]:
     return {name: getattr(module, name) for name in sorted(module.__all__, key=str.lower)}
 
 
+def api_head(door: str) -> str:
+    """Return the title and the docstring of a public module."""
+    return f"# {door}\n\n{(import_module(door).__doc__ or '').split('Example:')[0].strip()}\n"
+
+
 def api_page(door: str) -> str:
     """Return the page of a public module, for mkdocstrings to fill in."""
     names = list_exports(door)
-    text = [f"# {door}\n\n{(import_module(door).__doc__ or '').split('Example:')[0].strip()}\n"]
+    text = [api_head(door)]
     groups: dict[str, list[str]] = {"Functions": [], "Classes": [], "Errors": [], "Values": []}
     for name, member in names.items():
         is_named = hasattr(member, "__qualname__")  # a value has the module of its type
@@ -113,7 +118,7 @@ def api_page(door: str) -> str:
 
 def api_markdown(door: str) -> str:
     """Return the same page as Markdown: names, signatures and docstrings."""
-    text = [f"# {door}\n"]
+    text = [api_head(door)]
     for name, member in list_exports(door).items():
         try:
             signature = f"{name}{inspect.signature(member)}"

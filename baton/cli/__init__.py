@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from baton.cli.app import make_app
 from baton.cli.options import ExitCode
 from baton.cli.output import prepare_streams
-from baton.client import leave
+from baton.client.faces import leave
 from baton.errors import BatonError
 
 _TERMINATED = 128 + signal.SIGTERM

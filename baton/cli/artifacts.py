@@ -11,7 +11,8 @@ from baton import ArtifactRef
 from baton.cli.options import ForceOption, refuse_overwrite
 from baton.cli.output import make_table, plain
 from baton.cli.session import RunArgument, Session, Target, command
-from baton.client import ArtifactStore, read_run
+from baton.client import read_run
+from baton.client.faces import ArtifactStore
 from baton.errors import PipelineError
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The artifact's id, as listed.", show_default=False)]
@@ -26,7 +27,7 @@ async def list_(session: Session, run: RunArgument) -> None:
     """List the artifacts of a run's current baton, and those with turns that left its conversation."""
     artifacts = await _list_artifacts(session, run)
     if session.json:
-        session.write_json([artifact.model_dump(mode="json") for artifact in artifacts])
+        session.write_json(artifacts)
         return
     if not artifacts:
         session.note("the run has no artifacts")

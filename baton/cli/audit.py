@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -34,22 +33,24 @@ from baton.cli.output import format_age, format_time, json_text, make_table, pla
 from baton.cli.personal import VaultOption, vault_path
 from baton.cli.session import Session, command
 from baton.client import (
+    Ledger,
+    LedgerError,
+    Report,
+    TaskCost,
+    Trace,
+    Vault,
+    VaultOptions,
+    verify_bundle,
+)
+from baton.client.faces import (
     AnchorFile,
     AuditCost,
     AuditHeader,
     Finding,
     FlawedRecordsError,
-    Ledger,
-    LedgerError,
-    Report,
     Segment,
-    TaskCost,
-    Trace,
-    Vault,
-    VaultOptions,
     Verdict,
     migrate_ledger,
-    verify_bundle,
 )
 from baton.wire.money import format_cost
 from baton.wire.text import quantity
@@ -245,7 +246,7 @@ async def trace(
                 checkpoints=loaded_anchors.checkpoints,
             )
     if session.json:
-        session.write_json(result.to_json_object())
+        session.write_json(result)
     else:
         session.show(trace_page(result))
     if result.report.verdict is Verdict.INVALID:
@@ -301,7 +302,7 @@ async def verify(
         )
     )
     if session.json:
-        session.write_json(report.model_dump(mode="json", exclude_none=True))
+        session.write_json(report)
     else:
         session.show(page)
     accepted = allow_unanchored and report.verdict is Verdict.UNANCHORED
@@ -438,7 +439,7 @@ async def checkpoint(
     async with open_ledger(session, ledger, name, signer=signer) as audit_ledger:
         result = await audit_ledger.checkpoint(AnchorFile(witness) if witness else None, unsigned=unsigned)
     if session.json:
-        session.write_json(result.model_dump(mode="json"))
+        session.write_json(result)
     else:
         note = f", stored in {witness}" if witness else ""
         session.show(f"{quantity(result.size, 'record')} under {result.digest}{note}")
@@ -466,7 +467,7 @@ async def archive(
             flawed, segments = await _move_to_cold(audit_ledger, timedelta(days=older_than))
     records = sum(segment.records for segment in segments)
     if session.json:
-        session.write_json({"records": records, "segments": [asdict(segment) for segment in segments]})
+        session.write_json({"records": records, "segments": segments})
     else:
         session.show(f"{quantity(records, 'record')} moved, in {quantity(len(segments), 'segment')}")
     if flawed is not None:

@@ -35,10 +35,6 @@ from baton.cli.session import (
 from baton.cli.show import approval_rows, baton_card, form_fields
 from baton.cli.watch import news_lines
 from baton.client import (
-    APPROVE,
-    DENY,
-    AnyBaton,
-    ArtifactStore,
     Decide,
     DecidePreview,
     HandoffAction,
@@ -46,9 +42,9 @@ from baton.client import (
     RunRecord,
     Settled,
     StepStatus,
-    decision_commands,
     follow,
 )
+from baton.client.faces import APPROVE, DENY, AnyBaton, ArtifactStore, decision_commands
 from baton.errors import ArtifactError, BatonError, PipelineError
 from baton.keys.store_keyring import read_file
 from baton.keys.store_keys import Key
@@ -149,7 +145,7 @@ def report(session: Session, operation: Decide, settled: Settled | None, by: str
         session.note(left_note(operation.workflow_id))
         raise typer.Exit(ExitCode.UNVERIFIED)
     if session.json:
-        session.write_json({"workflow_id": operation.workflow_id, **settled.model_dump(mode="json"), **more})
+        session.write_json({"workflow_id": operation.workflow_id, **settled.to_json_object(), **more})
     else:
         session.show(render_outcome(settled))
 

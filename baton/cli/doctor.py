@@ -14,14 +14,10 @@ from baton.cli.output import format_time, make_table, plain
 from baton.cli.session import Session, command
 from baton.cli.storage_checks import check_keys, check_ledger, check_ledger_records, check_store
 from baton.cli.supervision import installed_version
-from baton.client import (
-    DEFAULT_TASK_QUEUE,
-    check_artifacts,
-    check_server,
-    run_check,
-)
-from baton.client import CheckMark as Mark
-from baton.client import CheckResult as Finding
+from baton.client import DEFAULT_TASK_QUEUE
+from baton.client.faces import CheckMark as Mark
+from baton.client.faces import CheckResult as Finding
+from baton.client.faces import check_artifacts, check_server, run_check
 from baton.errors import ServerError
 from baton.keys.store_keyring import KeyringError
 from baton.wire.text import host_of, is_loopback, quantity

@@ -13,20 +13,9 @@ from baton import HistoryEntry, StepKind
 from baton.cli.output import format_time, make_grid, make_table, plain, stack
 from baton.cli.session import STAGE_HELP, RunArgument, Session, Target, command
 from baton.cli.show import glyph, heading, repair_hints
-from baton.client import (
-    Before,
-    Change,
-    RunRecord,
-    Settled,
-    Step,
-    StepStatus,
-    changes,
-    compare,
-    explain_run,
-    read_run,
-    remarks,
-    with_before,
-)
+from baton.client import RunRecord, Settled, Step, StepStatus, read_run
+from baton.client import explain as read_explanation
+from baton.client.faces import Before, Change, changes, compare, remarks, with_before
 from baton.wire.money import format_cost, format_usd
 from baton.wire.text import elapsed, format_duration
 
@@ -202,14 +191,14 @@ def history_as_json(record: RunRecord) -> dict[str, Any]:
                 "warnings": entry.warnings,
                 "removed_constraints": entry.removed_constraints,
                 "failure": entry.failure,
-                "conflicts": [conflict.model_dump(mode="json") for conflict in entry.conflicts],
-                "report": entry.report.model_dump(mode="json") if entry.report else None,
+                "conflicts": entry.conflicts,
+                "report": entry.report,
                 "spend": dict(entry.spend),
                 "digest": baton.digest,
             }
         )
     run = record.to_json_object()
-    decisions = [settled.model_dump(mode="json") for settled in record.handoff_decisions]
+    decisions = record.handoff_decisions
     return {**{key: run[key] for key in run if key != "baton"}, "history": rows, "decided": decisions}
 
 
@@ -308,9 +297,9 @@ async def explain(session: Session, run: RunArgument, stage: StageArgument = Non
     target = Target.of(run)
     client = await session.client()
     with session.progress("reading the history"):
-        explanation = await explain_run(client, target.workflow_id, target.run_id, stage)
+        explanation = await read_explanation(client, target.workflow_id, stage, run_id=target.run_id)
     if session.json:
-        session.write_json({**explanation.model_dump(mode="json"), "times_fewer": explanation.times_fewer})
+        session.write_json({**explanation.to_json_object(), "times_fewer": explanation.times_fewer})
     elif session.out.is_terminal:
         session.show(Markdown(explanation.to_markdown()))
     else:

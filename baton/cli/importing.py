@@ -58,7 +58,7 @@ async def import_(
         raise typer.BadParameter(f"{str(file)!r}: {error}", param_hint="FILE") from error
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--format") from error
-    session.write_json([event.to_json_object() for event in events])
+    session.write_json(events)
     if session.out.is_terminal:
         session.note(
             f"{quantity(len(events), 'event')} of {events[0].agent}; save them, and give them to `baton run --session`"

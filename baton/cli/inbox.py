@@ -39,28 +39,30 @@ from baton.cli.session import (
 )
 from baton.cli.show import approval_rows
 from baton.client import (
-    SUSPENDED,
     Decide,
     DecidePreview,
     HandoffAction,
-    InboxPage,
     Question,
     RunFilter,
     RunHandoffs,
     WaitingQuestion,
     count_runs,
-    decision_commands,
-    describe,
-    lacking,
+    inbox,
     list_runs,
-    name_questions,
     read_handoffs,
     read_run,
-    run_inbox,
+)
+from baton.client.faces import (
+    SUSPENDED,
+    InboxPage,
+    decision_commands,
+    describe,
+    inbox_page,
+    lacking,
+    name_questions,
     select_questions,
     server_now,
 )
-from baton.client import inbox as read_inbox
 from baton.errors import BatonError, PipelineError
 from baton.keys.store_keys import Key
 from baton.wire.text import quantity
@@ -99,9 +101,9 @@ async def list_(
     """
     client = await session.client()
     with session.progress("asking the server"):
-        found = await read_inbox(client, limit=limit, skip=(page - 1) * limit)
+        found = await inbox_page(client, limit=limit, skip=(page - 1) * limit)
     if session.json:
-        session.write_json([entry.to_json_object() for entry in found.entries])
+        session.write_json(found.entries)
     else:
         await _print_inbox(session, client, found)
     if found.remaining or found.skipped:
@@ -138,7 +140,7 @@ async def _note_suspended(session: Session, client: Client) -> None:
     if not (suspended := await count_runs(client, suspended_runs)):
         return
     session.note(f"{quantity(suspended, 'run')} suspended: `baton list --all --status suspended`")
-    for run in await list_runs(client, suspended_runs, _MAX_NAMED):
+    async for run in list_runs(client, suspended_runs, limit=_MAX_NAMED):
         if text := lacking(await describe(client, run.workflow_id, run.run_id)):
             session.note(f"{run.workflow_id}: {text}")
 
@@ -305,7 +307,7 @@ class _HandoffView:
 
 async def _read_handoff(client: Client, target: Target, handoff: str | None) -> _HandoffView:
     """Return the handoff that the arguments select; exactly one must match."""
-    waiting = await run_inbox(client, target.workflow_id, target.run_id)
+    waiting = [entry async for entry in inbox(client, target.workflow_id, run_id=target.run_id)]
     questions = [entry.question for entry in waiting if entry.question is not None]
     matches = select_questions(questions, HandoffAction.ABANDON, handoff)
     if not matches:
@@ -358,7 +360,7 @@ async def _resolve_all(session: Session, request: _Request, code: str | None, pi
     """Show the selected handoffs that allow the decision, ask for confirmation once, and decide each."""
     client = await session.client()
     with session.progress("asking the runs"):
-        found = await read_inbox(client, limit=limit)
+        found = await inbox_page(client, limit=limit)
         selected = [
             (entry, entry.question)
             for entry in found.entries

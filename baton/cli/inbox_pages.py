@@ -17,16 +17,8 @@ from rich.text import Text
 
 from baton.cli.output import Command, block, format_age, format_time, json_text, make_table, plain, stack
 from baton.cli.show import decider_rows
-from baton.client import (
-    HandoffAction,
-    PendingHandoff,
-    Question,
-    RunRecord,
-    WaitingQuestion,
-    identity_option,
-    text_at,
-    without_envelope,
-)
+from baton.client import HandoffAction, PendingHandoff, Question, RunRecord, WaitingQuestion
+from baton.client.faces import identity_option, text_at, without_envelope
 from baton.wire.money import format_usd
 from baton.wire.text import fence
 

@@ -11,7 +11,7 @@ import typer
 from baton.cli.options import ExitCode
 from baton.cli.output import fit_columns, format_time, make_table, plain
 from baton.cli.session import KEYS_FOLDER, Session, command
-from baton.client import name_refusal
+from baton.client.faces import name_refusal
 from baton.keys.store_keyring import (
     ALGORITHMS,
     DEVELOPMENT_FILE,

@@ -12,19 +12,9 @@ import typer
 from temporalio.service import RPCError
 
 from baton.cli.session import KEYS_FOLDER, Session, Target
-from baton.client import (
-    AnchorFile,
-    ChainHead,
-    Checkpoint,
-    Ledger,
-    LedgerError,
-    LedgerOptions,
-    find_task_id,
-    is_ledger_url,
-    parse_anchors,
-    read_run,
-)
-from baton.client import read_heads as read_recorded_heads
+from baton.client import ChainHead, Checkpoint, Ledger, LedgerError, LedgerOptions, read_run
+from baton.client.faces import AnchorFile, find_task_id, is_ledger_url, parse_anchors
+from baton.client.faces import read_heads as read_recorded_heads
 from baton.errors import BatonError, ServerError, UnreadableRunError
 from baton.keys.claims import HeadSigner
 from baton.keys.store_keyring import Keyring

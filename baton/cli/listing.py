@@ -10,20 +10,8 @@ from baton import Spend
 from baton.cli.options import ExitCode
 from baton.cli.output import STATUS_STYLES, fit_columns, format_age, make_table, plain
 from baton.cli.session import Session, command
-from baton.client import (
-    STATUSES,
-    GroupBy,
-    ListedRun,
-    PairedSum,
-    RunFilter,
-    list_runs,
-    pair_sums,
-    read_charges,
-    read_export,
-    server_now,
-    sum_charges,
-    with_details,
-)
+from baton.client import STATUSES, GroupBy, ListedRun, RunFilter, list_runs, read_charges, sum_charges
+from baton.client.faces import PairedSum, pair_sums, read_export, server_now, with_details
 from baton.errors import HistoryError, UnreadableRunError
 from baton.wire.money import format_cost, format_usd
 from baton.wire.text import elapsed, format_duration
@@ -64,7 +52,10 @@ async def list_(
     """
     client = await session.client()
     with session.progress("asking for runs"):
-        runs = await list_runs(client, RunFilter(pipeline, status, stage, task, children, every), limit)
+        runs = [
+            run
+            async for run in list_runs(client, RunFilter(pipeline, status, stage, task, children, every), limit=limit)
+        ]
         runs = await with_details(client, runs)
     if session.json:
         session.write_json(runs)
@@ -142,7 +133,9 @@ async def bill(
     client = await session.client()
     with session.progress("reading histories"):
         unread: list[tuple[str, HistoryError]] = []
-        run_sums = sum_charges(await read_charges(client, start, unread=lambda *run: unread.append(run)), by)
+        run_sums = sum_charges(
+            [charge async for charge in read_charges(client, start, unread=lambda *run: unread.append(run))], by
+        )
     for workflow_id, error in unread:
         session.note(f"run {workflow_id!r} is not in the bill: {error}")
     malformed = any(isinstance(error, UnreadableRunError) for _, error in unread)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 
 import typer
 
-from baton.client import DEFAULT_STORE
+from baton.client.faces import DEFAULT_STORE
 
 
 class ExitCode(IntEnum):

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from pydantic_core import to_jsonable_python
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from baton.wire.json_values import as_json
 from baton.wire.text import format_rough_duration
 
 _FILE_WIDTH = 120
@@ -52,7 +52,7 @@ def _escape(error: UnicodeError) -> tuple[str, int]:
 
 def json_text(value: Any, *, lines: bool = False) -> str:
     """Return a value or record as JSON, indented or on one line, with terminal control characters escaped."""
-    value = to_jsonable_python(value)
+    value = as_json(value)
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":") if lines else None, indent=None if lines else 2)
     if text.isascii() and "\x7f" not in text:
         return text

@@ -4,7 +4,6 @@ import os
 import sys
 import uuid
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +17,8 @@ from baton.cli.ledger_sources import open_ledger as ledger_at
 from baton.cli.operations import fact_lines, operate
 from baton.cli.output import format_time, make_table, plain, stack
 from baton.cli.session import Session, YesOption, command, current_user
-from baton.client import Erase, Erasure, Place, Vault, VaultOptions
+from baton.client import Erase, Erasure, Vault, VaultOptions
+from baton.client.faces import Place
 from baton.wire.json_values import has_lone_surrogate
 from baton.wire.text import quantity
 
@@ -115,7 +115,7 @@ async def _erase(session: Session, vault: Vault, name: str, request_id: str, who
         render=lambda preview: stack(_render_places(preview.pseudonym, preview.places), *fact_lines(preview)),
     )
     if session.json:
-        session.write_json({**asdict(report), "at": report.at.isoformat(), "task_ids": list(report.task_ids)})
+        session.write_json(report)
     else:
         session.show(_render_report(report))
 
@@ -124,7 +124,7 @@ async def _show(session: Session, vault: Vault, name: str) -> None:
     """Show where data of a subject was sealed."""
     pseudonym, places = await vault.pseudonym(name), await vault.where_is(name)
     if session.json:
-        session.write_json({"subject": pseudonym, "places": [asdict(place) for place in places]})
+        session.write_json({"subject": pseudonym, "places": places})
     else:
         session.show(_render_places(pseudonym, places))
 

@@ -18,7 +18,8 @@ from baton import BatonPlugin, WorkerParts
 from baton.cli.options import ExitCode, ForceOption, refuse_overwrite
 from baton.cli.output import plain
 from baton.cli.session import RunArgument, Session, Target, command
-from baton.client import MESSAGES, SCHEMAS, Replayed, RunFilter, list_runs, replay_history, schema_of
+from baton.client import RunFilter, list_runs, schema_of
+from baton.client.faces import MESSAGES, SCHEMAS, Replayed, replay_history
 from baton.codec.conversion import data_converter
 from baton.errors import BatonError
 from baton.wire.text import quantity
@@ -101,7 +102,7 @@ async def replay(
             verdict = await _replay(session, name, history, workflows)
             verdicts.append(replace(verdict, ended=name not in sources and newest[name]))
     if session.json:
-        session.write_json([verdict.to_json_object() for verdict in verdicts])
+        session.write_json(verdicts)
     else:
         _print(session, verdicts)
     if not all(verdict.fits or verdict.ended for verdict in verdicts):
@@ -176,7 +177,7 @@ def _load_workflows(path: Path, modules: list[str]) -> dict[str, type]:
 async def _list_newest(session: Session, pipelines: list[str], limit: int) -> dict[str, bool]:
     """Return the newest runs of the pipelines, open runs first, and whether each has ended."""
     client = await session.client()
-    runs = [run for name in pipelines for run in await list_runs(client, RunFilter(name, every=True), limit)]
+    runs = [run for name in pipelines async for run in list_runs(client, RunFilter(name, every=True), limit=limit)]
     runs.sort(key=lambda run: run.ended or run.began, reverse=True)
     runs.sort(key=lambda run: run.ended is not None)
     return {f"{run.workflow_id}/{run.run_id}": run.ended is not None for run in runs[:limit]}

@@ -104,7 +104,7 @@ async def _preview_all(
     session: Session, client: Client, to: str, run_filter: RunFilter, limit: int
 ) -> list[tuple[RollBack, RollbackPreview]]:
     """Return the roll-back of each selected run; runs without the stage are skipped with a note."""
-    runs = await list_runs(client, run_filter, limit)
+    runs = [run async for run in list_runs(client, run_filter, limit=limit)]
     turn = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def preview(run: ListedRun) -> tuple[RollBack, RollbackPreview] | str:

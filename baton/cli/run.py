@@ -48,18 +48,8 @@ from baton.cli.session import (
 )
 from baton.cli.summer_time import skipped_time, zone_of
 from baton.cli.watch import follow_to_the_end
-from baton.client import (
-    DEFAULT_TASK_QUEUE,
-    AnyBaton,
-    Fork,
-    RunStatus,
-    Start,
-    StartPreview,
-    check_routing,
-    server_now,
-    standing,
-    wait_for_first_answer,
-)
+from baton.client import DEFAULT_TASK_QUEUE, Fork, RunStatus, Start, StartPreview, standing
+from baton.client.faces import AnyBaton, check_routing, server_now, wait_for_first_answer
 from baton.errors import BatonError
 from baton.wire.text import describe_faults
 

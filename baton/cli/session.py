@@ -26,7 +26,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from baton import Keyring, open_store
 from baton.cli.options import ExitCode, GlobalOptions, expand_option_groups
 from baton.cli.output import json_text, make_console, plain
-from baton.client import ArtifactStore, ClientPlugin, Connection, connect, name_refusal
+from baton.client import ClientPlugin, Connection, connect
+from baton.client.faces import ArtifactStore, name_refusal
 from baton.codec.encryption import is_encryption_enabled
 from baton.errors import BatonError, MalformedMessageError, ServerError, UnreadableRunError
 from baton.wire.json_values import has_lone_surrogate, loads_strict

@@ -21,19 +21,17 @@ from baton.cli.output import (
 )
 from baton.cli.session import AtOption, RunArgument, Session, Target, command
 from baton.client import (
-    SUSPENDED,
     Question,
     RunRecord,
     RunStatus,
     Step,
     StepStatus,
     Waits,
-    for_display,
     read_run,
     standing,
-    standings,
     waits,
 )
+from baton.client.faces import SUSPENDED, for_display, standings
 from baton.wire.money import format_usd
 from baton.wire.text import format_duration, quantity
 
@@ -112,7 +110,7 @@ def output_rows(record: RunRecord) -> list[RenderableType]:
 def _as_json(record: RunRecord, waits: Waits | None, step: Step | None) -> dict[str, Any]:
     page = record.to_json_object()
     page["output"] = record.result.output if record.result else None
-    page["standings"] = [entry.to_json_object() for entry in standings(record, waits)]
+    page["standings"] = [*standings(record, waits)]
     page["waiting_for"] = waits.pending if waits else []
     page["task_queue"] = waits.task_queue if waits else None
     page["has_worker"] = waits.has_worker if waits else None

@@ -12,22 +12,16 @@ from temporalio.client import Client
 from baton import MemoryArtifactStore
 from baton.cli.ledger_sources import Keys, find_witness, ledger_name, ledger_place
 from baton.cli.session import KEYS_FOLDER
-from baton.client import (
+from baton.client import ChainHead, Ledger, LedgerError, LedgerOptions, RunFilter, list_runs, read_run
+from baton.client.faces import (
     AnchorFile,
     ArtifactStore,
-    ChainHead,
-    Ledger,
     LedgerContinuityError,
-    LedgerError,
     LedgerKeysError,
-    LedgerOptions,
     LocalArtifactStore,
-    RunFilter,
-    list_runs,
-    read_run,
 )
-from baton.client import CheckMark as Mark
-from baton.client import CheckResult as Finding
+from baton.client.faces import CheckMark as Mark
+from baton.client.faces import CheckResult as Finding
 from baton.errors import ArtifactError, BatonError, HistoryError
 from baton.keys.claims import HeadSigner
 from baton.keys.store_keyring import Keyring, KeyringError, Purpose, is_production
@@ -109,7 +103,7 @@ async def check_ledger() -> Finding:
 async def check_ledger_records(client: Client) -> Finding:
     """Check that the ledger still has the records that the newest recorded run has receipts for."""
     check, place = "ledger records", ledger_place(None)
-    for summary in await list_runs(client, RunFilter(children=True), _MAX_READ_RUNS):
+    async for summary in list_runs(client, RunFilter(children=True), limit=_MAX_READ_RUNS):
         workflow_id = summary.workflow_id
         try:
             run = await read_run(client, workflow_id, summary.run_id)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from baton import open_store
 from baton.cli.session import Session
-from baton.client import LocalArtifactStore
+from baton.client.faces import LocalArtifactStore
 from baton.devserver import DevServer, DevServerOptions
 from baton.devserver.processes import bound_to_parent
 from baton.errors import BatonError

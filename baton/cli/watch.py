@@ -18,7 +18,6 @@ from baton.cli.output import FoldedPage, format_time, json_text, make_table, pla
 from baton.cli.session import RunArgument, Session, Target, command
 from baton.cli.show import glyph, heading, repair_hints, waits_card
 from baton.client import (
-    Before,
     Cursor,
     Followed,
     News,
@@ -28,13 +27,10 @@ from baton.client import (
     Step,
     StepStatus,
     Waits,
-    changes,
-    describe_news,
     follow,
-    remarks,
     waits,
-    with_before,
 )
+from baton.client.faces import Before, changes, describe_news, remarks, with_before
 from baton.wire.text import cut_line, elapsed, format_duration
 
 _REFRESH_PER_SECOND = 4

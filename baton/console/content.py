@@ -19,9 +19,8 @@ from urllib.parse import urlsplit
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup, escape
-from pydantic_core import to_jsonable_python
 
-from baton.wire.json_values import find_excess
+from baton.wire.json_values import as_json, find_excess
 from baton.wire.money import format_cost, format_usd
 from baton.wire.text import format_duration, format_rough_duration, format_time, quantity
 
@@ -298,7 +297,7 @@ def size(count: int | None) -> str:
 def json_text(value: Any) -> str:
     """Return a value as JSON, indented unless it is very deep."""
     try:
-        jsonable = to_jsonable_python(value)
+        jsonable = as_json(value)
     except ValueError:
         return "this JSON is nested too deeply to show"
     is_deep = find_excess(jsonable, sys.maxsize, _MAX_DEPTH) is not None

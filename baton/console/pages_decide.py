@@ -13,8 +13,6 @@ from temporalio.client import Client
 
 from baton import Exhibit, PatchError, PipelineError, Settled
 from baton.client import (
-    APPROVE,
-    DENY,
     Decide,
     DecidePreview,
     HandoffAction,
@@ -22,13 +20,10 @@ from baton.client import (
     RunHandoffs,
     StepStatus,
     WaitingQuestion,
-    decision_commands,
+    inbox,
     read_handoffs,
-    refused_patch,
-    run_inbox,
-    text_at,
-    without_envelope,
 )
+from baton.client.faces import APPROVE, DENY, decision_commands, refused_patch, text_at, without_envelope
 from baton.console.content import Content, artifact_command, text_content
 from baton.console.forms import NO_SUBMISSION, SchemaForm, Submission, check_reason, parse_json
 from baton.console.pages_inbox import approval_path, handoff_path, pending_label
@@ -241,7 +236,7 @@ class HandoffView:
 
 async def read_handoff_view(client: Client, workflow_id: str, handoff_id: str) -> HandoffView:
     """Return the state of a handoff."""
-    entries = await run_inbox(client, workflow_id)
+    entries = [entry async for entry in inbox(client, workflow_id)]
     handoffs = await read_handoffs(client, workflow_id)
     waiting = next((entry for entry in entries if entry.handoff and entry.handoff.handoff_id == handoff_id), None)
     settled = [settled for settled in handoffs.run.handoff_decisions if settled.handoff_id == handoff_id]

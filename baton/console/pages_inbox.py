@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from temporalio.client import Client
 
-from baton.client import PendingHandoff, WaitingQuestion, inbox
+from baton.client import PendingHandoff, WaitingQuestion
+from baton.client.faces import inbox_page
 from baton.console.rendering import get_sources, render, stream_changes
 from baton.console.security import page
 from baton.wire.json_values import digest
@@ -82,7 +83,7 @@ def pending_label(pending: PendingHandoff) -> str:
 
 
 async def _read_inbox(client: Client, number: int) -> Inbox:
-    found = await inbox(client, limit=_PAGE, skip=(number - 1) * _PAGE)
+    found = await inbox_page(client, limit=_PAGE, skip=(number - 1) * _PAGE)
     entries = [*map(_entry, found.entries)]
     unserved = sorted({entry.workflow_id for entry in found.entries if not entry.has_worker})
     mark = digest([[str(vars(entry)) for entry in entries], unserved, found.total])[7:23]

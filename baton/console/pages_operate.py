@@ -29,9 +29,9 @@ from baton.client import (
     RunRecord,
     Start,
     Unpause,
-    describe,
     list_runs,
 )
+from baton.client.faces import describe
 from baton.console.forms import NO_SUBMISSION, SchemaForm, Submission, check_reason, parse_json
 from baton.console.rendering import get_sources, query_param, render, run_path
 from baton.console.security import Role, action, get_viewer, page
@@ -267,7 +267,7 @@ def start_path(pipeline: str) -> str:
 
 async def list_pipelines(client: Client) -> dict[str, ListedRun]:
     """Return the pipelines of the namespace's newest runs, with the newest run of each."""
-    runs = await list_runs(client, RunFilter(children=True), _MAX_RUNS)
+    runs = [run async for run in list_runs(client, RunFilter(children=True), limit=_MAX_RUNS)]
     newest: dict[str, ListedRun] = {}
     for run in sorted(runs, key=lambda listed: listed.began, reverse=True):
         newest.setdefault(run.pipeline, run)

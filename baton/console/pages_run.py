@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from baton import ArtifactRef, Baton, StepKind
-from baton.client import RunRecord, RunStatus, Step, compare, describe, for_display, remarks, standing
+from baton.client import RunRecord, RunStatus, Step, standing
+from baton.client.faces import compare, describe, for_display, remarks
 from baton.console.content import value_content
 from baton.console.relay import Message, collect_work, handoffs_by_step, make_relay
 from baton.console.rendering import (

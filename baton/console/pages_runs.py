@@ -13,7 +13,8 @@ from starlette.responses import Response
 from temporalio.service import RPCError
 
 from baton import Spend
-from baton.client import STATUSES, ListedRun, RunFilter, Standing, describe, list_runs, standing
+from baton.client import STATUSES, ListedRun, RunFilter, Standing, list_runs, standing
+from baton.client.faces import describe
 from baton.console.rendering import get_sources, render, stream_changes
 from baton.console.security import page
 from baton.console.sources import Sources
@@ -114,7 +115,11 @@ class Board:
         filters = [run_filter]
         if run_filter.status is None:
             filters = [*(replace(run_filter, status=status) for status in NEEDS_YOU), run_filter]
-        pages = await asyncio.gather(*(list_runs(client, item, limit) for item in filters))
+
+        async def page_of(item: RunFilter) -> list[ListedRun]:
+            return [run async for run in list_runs(client, item, limit=limit)]
+
+        pages = await asyncio.gather(*map(page_of, filters))
         runs: dict[str, ListedRun] = {}
         for run in chain.from_iterable(pages):
             runs.setdefault(run.workflow_id, run)

@@ -10,19 +10,8 @@ from itertools import pairwise
 from typing import Any
 
 from baton import HistoryEntry, Spend, StepKind
-from baton.client import (
-    Change,
-    Explanation,
-    RunRecord,
-    StageInput,
-    StageReturn,
-    Step,
-    StepStatus,
-    changes,
-    explain,
-    remarks,
-    with_before,
-)
+from baton.client import Explanation, RunRecord, Step, StepStatus
+from baton.client.faces import Change, StageInput, StageReturn, changes, explain_in, remarks, with_before
 from baton.console.content import Content, value_content
 from baton.errors import HistoryError
 from baton.wire.text import elapsed
@@ -268,7 +257,7 @@ def _work(
     messages: Mapping[str, Message],
 ) -> Work:
     try:
-        explanation = explain(run, name, {step.seq})
+        explanation = explain_in(run, name, {step.seq})
     except HistoryError:
         explanation = None
     last = sent[-1] if sent else None

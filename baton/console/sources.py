@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from temporalio.client import Client
 
 from baton.client import (
-    ArtifactStore,
     AuditRecord,
     ChainHead,
     Ledger,
@@ -24,15 +23,13 @@ from baton.client import (
     Trace,
     Vault,
     Waits,
-    describe,
     list_runs,
     open_personal_data,
-    parse_anchors,
     read_handoffs,
     read_run,
-    server_now,
     waits,
 )
+from baton.client.faces import ArtifactStore, describe, parse_anchors, server_now
 from baton.errors import BatonError
 from baton.wire.store_clock import now_utc
 
@@ -167,7 +164,9 @@ class Sources:
 
     async def task_runs(self, task_id: str) -> list[RunRecord]:
         """Return the task's runs that the server still has, including children and forks."""
-        listed_runs = await list_runs(await self.client(), RunFilter(task=task_id, children=True), _MAX_RUNS)
+        listed_runs = [
+            run async for run in list_runs(await self.client(), RunFilter(task=task_id, children=True), limit=_MAX_RUNS)
+        ]
         results = await asyncio.gather(
             *(self.run(listed.workflow_id, listed.run_id) for listed in listed_runs), return_exceptions=True
         )

@@ -10,10 +10,11 @@ from pydantic import JsonValue
 
 from baton.core.people import name_refusal, reason_refusal
 from baton.errors import HistoryError, OutdatedError, PipelineError
+from baton.wire.json_values import JsonFields, as_json
 
 
 @dataclass(frozen=True)
-class Fact:
+class Fact(JsonFields):
     """One consequence of an operation.
 
     Attributes:
@@ -48,7 +49,7 @@ class Preview:
 
     def to_json_object(self) -> dict[str, Any]:
         """Return it as JSON, for `--json` and other programs."""
-        return {"title": self.title, "facts": [vars(fact) for fact in self.facts], "mark": self.mark}
+        return {"title": self.title, "facts": as_json(self.facts), "mark": self.mark}
 
 
 PreviewT = TypeVar("PreviewT", bound=Preview)

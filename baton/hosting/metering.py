@@ -125,9 +125,12 @@ async def count_expiring(client: Client, within: timedelta = EXPIRING) -> int:
 
 async def dead_letter_age(client: Client) -> timedelta:
     """Return how long the oldest of the handoffs with the nearest deadlines has waited; zero if none waits."""
-    page = await inbox(client, limit=OLDEST)
     now = await server_now(client)
-    ages = [now - entry.question.since for entry in page.entries if entry.question and entry.question.handoff]
+    ages = [
+        now - entry.question.since
+        async for entry in inbox(client, limit=OLDEST)
+        if entry.question and entry.question.handoff
+    ]
     return max(ages, default=timedelta(0))
 
 

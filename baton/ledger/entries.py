@@ -249,9 +249,9 @@ class Trace:
         """Return the report, the cost, and each record's header and message in order."""
         return {
             "taskId": self.task_id,
-            "report": self.report.model_dump(mode="json", exclude_none=True),
-            "cost": self.cost.model_dump(mode="json"),
-            "records": [record.members | {"message": record.body} for record in self.linked],
+            "report": self.report.to_json_object(),
+            "cost": self.cost.to_json_object(),
+            "records": [record.to_json_object() for record in self.linked],
         }
 
     def _with_headers(self) -> list[tuple[AuditRecord, AuditHeader]]:

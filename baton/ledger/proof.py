@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import rfc8785
 from pydantic import ValidationError
@@ -198,6 +199,10 @@ class Report(CamelRecord):
     created_at: Instant | None = None
     signed_by: str | None = None
     task_ids: tuple[str, ...] = ()
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the report as a JSON object, without what it has not."""
+        return self.model_dump(mode="json", exclude_none=True)
 
     def __bool__(self) -> bool:
         return self.verdict is Verdict.VALID

@@ -356,6 +356,10 @@ class AuditRecord:
         """The message, parsed strictly."""
         return loads_strict(self.message)
 
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the header's members and, as `message`, the message."""
+        return self.members | {"message": self.body}
+
     def signed(self, signature: bytes) -> "AuditRecord":
         """Return the record with a signature over the chain's head at this record."""
         record = replace(self, signature=signature)

@@ -21,7 +21,7 @@ from baton.ledger.evidence import SEGMENT, EvidenceFile, Manifest, index_digest,
 from baton.ledger.records import AuditHeader, AuditRecord, Claims, EvidenceError, LedgerError, LedgerUnavailableError
 from baton.ledger.store_database import BEFORE_ALL, Connection, DamagedRowError, Database, Row, hashes, scalar
 from baton.ledger.store_schema import DamagedContentError, restore_record
-from baton.wire.json_values import parse_digest
+from baton.wire.json_values import JsonFields, parse_digest
 from baton.wire.zstandard import zstd
 
 SEGMENT_RECORDS = 2_000
@@ -45,7 +45,7 @@ _MAX_NAMED = 5
 
 
 @dataclass(frozen=True)
-class Segment:
+class Segment(JsonFields):
     """Consecutive records as an evidence file in the artifact store.
 
     Attributes:

@@ -6,7 +6,7 @@ Both use the same signals and the same gate as pipelines.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
@@ -97,16 +97,18 @@ class OutsideAgents:
         """Keep one asker, which remembers the runs that did not answer."""
         object.__setattr__(self, "asker", Asker(self.client))
 
-    async def list_open(self, agent: str) -> list[HandoffRef]:
-        """Return the open handoffs of an agent, oldest first.
+    async def list_open(self, agent: str, *, limit: int | None = None) -> AsyncIterator[HandoffRef]:
+        """Yield the open handoffs of an agent, oldest first.
 
         Only pipelines with a running worker can be queried, so an empty list does not prove that nothing waits;
         `query_open` also returns how many pipelines did not answer.
 
         Args:
             agent: The agent's name.
+            limit: How many at most; all by default.
         """
-        return (await self.query_open(agent)).handoffs
+        for ref in (await self.query_open(agent)).handoffs[:limit]:
+            yield ref
 
     async def query_open(self, agent: str) -> OpenHandoffs:
         """Return the open handoffs of an agent, and how many pipelines did not answer.

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, JsonValue, StringConstraints, TypeAd
 
 from baton.errors import BatonError, HandoffError
 from baton.ledger.entries import PERSONAL_DATA, RedactionPolicy, commitment, is_commitment
+from baton.wire.json_values import JsonFields
 from baton.wire.records import CamelRecord, Count, Instant, Name
 from baton.wire.text import list_faults
 
@@ -133,7 +134,7 @@ class ErasureNotice(CamelRecord):
 
 
 @dataclass(frozen=True)
-class Erased:
+class Erased(JsonFields):
     """The result of opening personal data of an erased subject.
 
     Attributes:

@@ -28,7 +28,7 @@ from baton.ledger.entries import Trace, erasure_entry
 from baton.ledger.records import AuditEntry, Kind
 from baton.personal.records import DataKeyMissingError, Erased, ErasureNotice, VaultError, VaultUnavailableError
 from baton.personal.store_file import WRAPPED_BYTES, Context, KeyPlace, new_key, new_kid, unwrap, wrap
-from baton.wire.json_values import pae
+from baton.wire.json_values import JsonFields, pae
 
 _SUBJECT, _NOTICE = "baton/vault-subject/v1", "baton/vault-erasure/v1"
 
@@ -90,7 +90,7 @@ PAGE_SIZE = 1_000
 
 
 @dataclass(frozen=True)
-class Place:
+class Place(JsonFields):
     """A task and a field in which data of a subject was sealed."""
 
     task_id: str
@@ -273,7 +273,7 @@ class ErasureRecorder(Protocol):
 
 
 @dataclass(frozen=True)
-class Erasure:
+class Erasure(JsonFields):
     """The result of a request to erase a data subject.
 
     Attributes:

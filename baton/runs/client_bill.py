@@ -1,8 +1,10 @@
 """The cost of all runs, by pipeline, stage, model or day, compared with a provider's own figures."""
 
 import csv
+import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
@@ -17,6 +19,7 @@ from baton.core.history import Spend
 from baton.errors import BatonError, HistoryError
 from baton.runs.client_executions import list_executions
 from baton.runs.client_reader import read_run
+from baton.wire.json_values import JsonFields
 from baton.wire.money import to_micro_usd
 from baton.wire.names import ATTRIBUTE_PIPELINE
 
@@ -41,7 +44,7 @@ class GroupBy(StrEnum):
 
 
 @dataclass(frozen=True)
-class Charged:
+class Charged(JsonFields):
     """One amount that a run was charged."""
 
     pipeline: str
@@ -52,15 +55,20 @@ class Charged:
 
 
 async def read_charges(
-    client: Client, since: datetime | None = None, *, unread: Callable[[str, HistoryError], None] = lambda *_: None
-) -> list[Charged]:
-    """Return the charges of all runs of the namespace, children and rolled-back runs included.
+    client: Client,
+    since: datetime | None = None,
+    *,
+    limit: int | None = None,
+    unread: Callable[[str, HistoryError], None] = lambda *_: None,
+) -> AsyncIterator[Charged]:
+    """Yield the charges of all runs of the namespace, children and rolled-back runs included.
 
     Reads each run's own history, and counts each bill once. Runs that the server no longer has are missing.
 
     Args:
         client: A connected client.
         since: Only charges since then.
+        limit: How many at most; all by default.
         unread: Called with the workflow id of a run that cannot be read, and the reason.
 
     Raises:
@@ -69,9 +77,11 @@ async def read_charges(
     query = f"{ATTRIBUTE_PIPELINE} IS NOT NULL"
     if since is not None:
         query += f" AND (CloseTime >= '{since.isoformat()}' OR ExecutionStatus = 'Running')"
-    charges: list[Charged] = []
+    left = sys.maxsize if limit is None else limit
     seen: set[tuple[str, int, datetime | None]] = set()  # a reset run begins with a copy of events of the run before
     async for execution in list_executions(client, query):
+        if left <= 0:
+            return
         try:
             run = await read_run(client, execution.id, execution.run_id)
         except RPCError:  # its retention has ended meanwhile
@@ -84,8 +94,9 @@ async def read_charges(
             if bill.elsewhere or key in seen or (since and bill.at and bill.at < since):
                 continue
             seen.add(key)
-            charges += _split_by_model(run.pipeline, bill)
-    return charges
+            for charge in itertools.islice(_split_by_model(run.pipeline, bill), left):
+                left -= 1
+                yield charge
 
 
 def _split_by_model(pipeline: str, bill: Bill) -> Iterator[Charged]:
@@ -102,7 +113,7 @@ def sum_charges(charges: Iterable[Charged], by: GroupBy) -> dict[str, Spend]:
     """Return the sum for each group: days in order, otherwise the highest cost first.
 
     Args:
-        charges: Those of `read_charges`.
+        charges: Those of `read_charges`, collected: `[charge async for charge in read_charges(client)]`.
         by: What to group by.
     """
     sums: dict[str, Spend] = {}
@@ -171,7 +182,7 @@ def _parse_number(row: dict[str, str | None], column: str | None, file: Path, li
 
 
 @dataclass(frozen=True)
-class PairedSum:
+class PairedSum(JsonFields):
     """What runs were charged for a model or on a day, and what the provider's export says.
 
     Attributes:

@@ -12,6 +12,7 @@ from baton.core.messages import STARTING
 from baton.core.patching import merge_patch, same_json
 from baton.core.state import MergeStrategy
 from baton.runs.client_record import RunRecord
+from baton.wire.json_values import JsonFields
 from baton.wire.text import quantity
 
 _LABELS = {
@@ -30,7 +31,7 @@ Before = Mapping[str, JsonValue]
 
 
 @dataclass(frozen=True)
-class Change:
+class Change(JsonFields):
     """One thing that changed in a baton, or a remark on a change.
 
     Attributes:
@@ -49,7 +50,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class FieldChange:
+class FieldChange(JsonFields):
     """A field that differs between two batons.
 
     Attributes:

@@ -30,6 +30,7 @@ from baton.runs.client_waiting import (
     polling_builds,
     recent_identities,
 )
+from baton.wire.json_values import JsonFields
 from baton.wire.names import SEARCH_ATTRIBUTES
 from baton.wire.text import format_time, quantity
 
@@ -54,7 +55,7 @@ class CheckMark(StrEnum):
 
 
 @dataclass(frozen=True)
-class CheckResult:
+class CheckResult(JsonFields):
     """The result of one check.
 
     Attributes:
@@ -302,7 +303,7 @@ async def _check_pinned_runs(client: Client, task_queue: str) -> CheckResult | N
 
 async def check_payloads(client: Client) -> CheckResult:
     """Check that this machine can decode the payloads of the newest run, and that the newest few are well-formed."""
-    newest = await list_runs(client, RunFilter(children=True), _MAX_READ_RUNS)
+    newest = [run async for run in list_runs(client, RunFilter(children=True), limit=_MAX_READ_RUNS)]
     if not newest:
         return CheckResult("runs", CheckMark.OK, "none yet")
     run = newest[0]
@@ -411,7 +412,7 @@ async def check_waiting_runs(client: Client, time_format: TimeFormat = format_ti
     if not texts:
         return CheckResult(check, CheckMark.OK, "nothing")
     if handoffs or approvals:
-        deadlines = [entry.deadline for entry in (await inbox(client, limit=1)).entries[:1]]
+        deadlines = [entry.deadline async for entry in inbox(client, limit=1)]
         texts += [f"the nearest deadline is {time_format(deadline)}" for deadline in deadlines if deadline]
     return CheckResult(check, CheckMark.WARN, ", ".join(texts), "; ".join(remedies), numbers)
 

@@ -215,7 +215,7 @@ class Decide(Operation[DecidePreview, Settled | None]):
 
     @staticmethod
     def mark_of(question: Question) -> str:
-        """Return the mark of a preview of an open question, as `read_run` and `run_inbox` return it."""
+        """Return the mark of a preview of an open question, as `read_run` and `inbox` of one run return it."""
         return Preview("", [], _basis(question)).mark
 
     async def preview(self) -> DecidePreview:

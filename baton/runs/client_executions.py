@@ -24,12 +24,14 @@ from temporalio.client import Client
 from temporalio.common import TypedSearchAttributes
 from temporalio.converter import decode_typed_search_attributes
 
+from baton.wire.json_values import JsonFields
+
 PAUSED = "PAUSED"
 _STATUS = "WORKFLOW_EXECUTION_STATUS_"
 
 
 @dataclass(frozen=True)
-class Pause:
+class Pause(JsonFields):
     """Who paused a run."""
 
     by: str

@@ -15,11 +15,24 @@ from baton.runs.client_record import RunRecord
 _MAX_NAMES = 20
 
 
-async def explain_run(
-    client: Client, workflow_id: str, run_id: str | None, reference: str | None = None
+async def explain(
+    client: Client, workflow_id: str, stage: str | None = None, *, run_id: str | None = None
 ) -> Explanation:
-    """Return the explanation of a stage from the run that executed it: this run, or one that it continues or forks."""
-    run = await read_run(client, workflow_id, run_id)
+    """Return what a stage's agent was given, what was left out and why, and its cost.
+
+    It is read from the run that executed the stage: this run, or one that it continues or forks.
+
+    Args:
+        client: A connected client.
+        workflow_id: The pipeline.
+        stage: The stage's name or its step's number; the last stage with a contract or a prompt by default.
+        run_id: Which of its runs; the newest by default.
+
+    Raises:
+        HistoryError: There is no such stage, or it had neither a contract nor a prompt.
+        temporalio.service.RPCError: There is no such run, or the server is unreachable.
+    """
+    run, reference = await read_run(client, workflow_id, run_id), stage
     if reference is None:
         if not run.handed:
             raise HistoryError(
@@ -29,7 +42,7 @@ async def explain_run(
             )
         reference = run.handed[-1].title
     try:
-        return explain(run, reference)
+        return explain_in(run, reference)
     except HistoryError as error:
         first_error = error
     steps = frozenset(outcome.seq for outcome in run.start.outcomes)
@@ -37,7 +50,7 @@ async def explain_run(
     while steps and not own and (earlier := run.earlier) is not None:
         try:
             run = await read_run(client, *earlier)
-            return explain(run, reference, steps)
+            return explain_in(run, reference, steps)
         except RPCError:  # its history is gone
             break
         except HistoryError:  # an earlier run executed it
@@ -45,8 +58,8 @@ async def explain_run(
     raise first_error
 
 
-def explain(run: RunRecord, reference: str, steps: Set[int] | None = None) -> Explanation:
-    """Return what a stage's agent was given, what was left out and why, and its cost."""
+def explain_in(run: RunRecord, reference: str, steps: Set[int] | None = None) -> Explanation:
+    """Return the explanation of a stage that a run has executed, of these steps if they are given."""
     inputs = [sent for sent in run.handed if steps is None or sent.seq in steps]
     matches = [sent for sent in inputs if reference in (sent.title, str(sent.seq), sent.stage)]
     stages = dict.fromkeys(sent.title for sent in matches if reference != sent.stage)

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.history.v1 import HistoryEvent
@@ -20,6 +20,7 @@ from baton.runs.client_executions import PAUSED, describe, history
 from baton.runs.client_news import News, streamed_news, with_streams
 from baton.runs.client_reader import RunReader, TaskNews, find_chain_start
 from baton.runs.client_record import Heard, RunRecord, RunStatus, read_open_streams
+from baton.wire.json_values import as_json
 
 _POLL = timedelta(seconds=60)  # the server answers within 20 s, with no events if nothing is new
 _FIRST_PAUSE, _MAX_PAUSE = 0.2, 3.0
@@ -90,6 +91,16 @@ class Followed:
     lost: str | None = None
     is_last: bool = False
     cursors: list[Cursor] = field(default_factory=list)
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return it as JSON; cursors as texts."""
+        return {
+            "run": as_json(self.run),
+            "news": as_json(self.news),
+            "lost": self.lost,
+            "is_last": self.is_last,
+            "cursors": [str(cursor) for cursor in self.cursors],
+        }
 
 
 async def follow(

@@ -12,6 +12,7 @@ from baton.runs.client_executions import history
 from baton.runs.client_reader import RunReader
 from baton.runs.client_record import RunRecord
 from baton.safety.scan import resolve_path
+from baton.wire.json_values import JsonFields
 
 _ENVELOPE = frozenset(
     {"schemaVersion", "handoffId", "taskId", "fromAgent", "toAgent", "timestamp", "traceparent", "parentHandoffId"}
@@ -22,7 +23,7 @@ Message = dict[str, Any]
 
 
 @dataclass
-class RunHandoffs:
+class RunHandoffs(JsonFields):
     """The handoffs in a run's history.
 
     Attributes:

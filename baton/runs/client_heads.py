@@ -44,7 +44,7 @@ async def read_heads(client: Client, ledger: str, task_id: str | None = None) ->
     Raises:
         temporalio.service.RPCError: The server does not answer.
     """
-    runs = await list_runs(client, RunFilter(task=task_id, children=True), _MAX_RUNS)
+    runs = [run async for run in list_runs(client, RunFilter(task=task_id, children=True), limit=_MAX_RUNS)]
     turn = asyncio.Semaphore(_MAX_CONCURRENT)
     results = await asyncio.gather(*(_read_heads_of(client, run, ledger, turn) for run in runs))
     heads = tuple(head for found in results if isinstance(found, list) for head in found)

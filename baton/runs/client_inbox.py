@@ -5,6 +5,8 @@ The server's index says which runs ask until when, each run's memo what it asks:
 
 import asyncio
 import itertools
+import sys
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -24,6 +26,7 @@ from baton.runs.client_list import label_of
 from baton.runs.client_reader import read_run
 from baton.runs.client_record import StepStatus
 from baton.runs.client_waiting import describe_queue, indexed_build, is_served, pinned_build
+from baton.wire.json_values import JsonFields, as_json
 from baton.wire.names import (
     ATTRIBUTE_STAGE,
     ATTRIBUTE_STATUS,
@@ -53,6 +56,7 @@ _UNTIL = SearchAttributeKey.for_datetime(ATTRIBUTE_UNTIL)
 _MAX_CONCURRENT = 8
 _FIRST_WINDOW = timedelta(minutes=1)
 _WINDOW_FACTOR = 4
+_PAGE_FACTOR = 4
 _SECOND = timedelta(seconds=1)
 _LAST = datetime(2201, 1, 1, tzinfo=UTC)  # no deadline is later (`Visibility.show_waiting`)
 
@@ -111,14 +115,14 @@ class WaitingQuestion:
             "stage": self.stage,
             "has_worker": self.has_worker,
             "trouble": self.trouble,
-            "until": self.deadline.isoformat() if self.deadline else None,
-            "question": question.model_dump(mode="json") if question else None,
+            "until": as_json(self.deadline),
+            "question": as_json(question),
             "choices": [choice.name for choice in question.choices] if question else [],
         }
 
 
 @dataclass(frozen=True)
-class InboxPage:
+class InboxPage(JsonFields):
     """A page of the inbox.
 
     Attributes:
@@ -139,55 +143,124 @@ class InboxPage:
         return max(0, self.total - self.skipped - self.runs)
 
 
-async def inbox(client: Client, *, limit: int = PAGE, skip: int = 0) -> InboxPage:
-    """Return what runs ask people, the nearest deadline first, without asking the runs.
+@dataclass(frozen=True)
+class OpenApproval(WaitingQuestion):
+    """An approval that waits for people, and the run that asks for it; its question is always readable."""
 
-    Runs come from the server's index, which may lag behind by a moment.
+    question: Question
+
+
+async def inbox(
+    client: Client, run: str | None = None, *, run_id: str | None = None, limit: int | None = None
+) -> AsyncIterator[WaitingQuestion]:
+    """Yield what runs ask people, approvals and handoffs that wait, the nearest deadline first; no worker is asked.
+
+    Of all runs, they come from the server's index, which may lag behind by a moment, with long texts cut. Of one run,
+    they come whole from its history; an ended run asks nothing.
+
+    Args:
+        client: A connected client.
+        run: The workflow id of one run; all runs by default.
+        run_id: Which run of that workflow; the newest by default.
+        limit: How many at most; all by default.
+
+    Raises:
+        BatonError: The namespace lacks Baton's search attributes, and no run was named.
+        HistoryError: The workflow is not a pipeline, or its payloads cannot be read.
+        temporalio.service.RPCError: There is no such run, or the server cannot be asked.
+
+    Example:
+        ```python
+        async for waiting in inbox(client, limit=20):
+            print(waiting.deadline, waiting.workflow_id, waiting.question.title if waiting.question else "?")
+        ```
+    """
+    left = sys.maxsize if limit is None else limit
+    if left <= 0:
+        return
+    entries = _read_all(client, left) if run is None else _read_run(client, run, run_id)
+    async for entry in entries:
+        yield entry
+        left -= 1
+        if not left:  # reads no further page
+            return
+
+
+async def open_approvals(
+    client: Client, run: str | None = None, *, run_id: str | None = None, limit: int | None = None
+) -> AsyncIterator[OpenApproval]:
+    """Yield the approvals that wait for people, of all runs or one, the nearest deadline first; as `inbox` does.
+
+    Args:
+        client: A connected client.
+        run: The workflow id of one run; all runs by default.
+        run_id: Which run of that workflow; the newest by default.
+        limit: How many at most; all by default.
+
+    Raises:
+        BatonError: The namespace lacks Baton's search attributes, and no run was named.
+        HistoryError: The workflow is not a pipeline, or its payloads cannot be read.
+        temporalio.service.RPCError: There is no such run, or the server cannot be asked.
+
+    Example:
+        ```python
+        async for asked in open_approvals(client, "order-1"):
+            answer = asked.question.answer("approve", who="ann", why="tests are green")
+            await decide(client, asked.workflow_id, answer)
+        ```
+    """
+    left = sys.maxsize if limit is None else limit
+    if left <= 0:
+        return
+    async for entry in inbox(client, run, run_id=run_id):
+        if entry.approval is not None:
+            yield OpenApproval(**vars(entry))
+            left -= 1
+            if not left:
+                return
+
+
+async def inbox_page(client: Client, *, limit: int = PAGE, skip: int = 0) -> InboxPage:
+    """Return a page of the inbox over all runs, and how many runs ask something in all.
 
     Args:
         client: A connected client.
         limit: How many runs the page has at most.
         skip: How many runs with nearer deadlines to leave out, for a later page.
 
-    Returns:
-        The page, and how many runs ask something in all.
-
     Raises:
         BatonError: The namespace lacks Baton's search attributes.
         temporalio.service.RPCError: The server cannot be asked.
     """
-    try:
-        total = await _count(client)
-        runs = (await _list_nearest(client, total, skip + limit))[skip:]
-    except RPCError as error:
-        if error.status is RPCStatusCode.INVALID_ARGUMENT and "Baton" in error.message:
-            raise BatonError(
-                "the namespace lacks Baton's search attributes, so what waits for people cannot be found; `baton "
-                "doctor --fix` adds them for new runs. `baton inbox show RUN` works without them"
-            ) from error
-        raise
-    entries = await _read_questions(client, runs)
-    return InboxPage(sorted(entries, key=_by_deadline), total, skip, len(runs))
+    total, runs = await _list_nearest(client, skip + limit)
+    entries = await _read_questions(client, runs[skip:])
+    return InboxPage(sorted(entries, key=_by_deadline), total, skip, len(runs[skip:]))
 
 
-async def run_inbox(client: Client, workflow_id: str, run_id: str | None = None) -> list[WaitingQuestion]:
-    """Return what one run asks people, whole, read from its history, the nearest deadline first.
+async def _read_all(client: Client, most: int) -> AsyncIterator[WaitingQuestion]:
+    """Yield the questions of all runs, in pages that grow, so that the first ones come soon."""
+    size, read, kept = min(PAGE, most), set[str](), list[WaitingQuestion]()
+    while True:
+        total, nearest = await _list_nearest(client, size)
+        kept += await _read_questions(client, [run for run in nearest if run.run_id not in read])
+        kept.sort(key=_by_deadline)
+        read |= {run.run_id for run in nearest}
+        is_last = len(nearest) < size or len(nearest) >= total
+        bound = None if is_last else _deadline_of(nearest[-1])
+        count = sum(bound is None or (entry.deadline or bound) <= bound for entry in kept)
+        for entry in kept[:count]:  # a later page has no earlier deadline
+            yield entry
+        kept = kept[count:]
+        if is_last:
+            return
+        size *= _PAGE_FACTOR
 
-    Args:
-        client: A connected client.
-        workflow_id: The workflow.
-        run_id: Which of its runs; the newest by default.
 
-    Returns:
-        The questions; none if the run has ended.
-
-    Raises:
-        HistoryError: The workflow is not a pipeline, or its payloads cannot be read.
-        temporalio.service.RPCError: There is no such run, or the server cannot be asked.
-    """
+async def _read_run(client: Client, workflow_id: str, run_id: str | None) -> AsyncIterator[WaitingQuestion]:
+    """Yield the questions of one run."""
     run = await describe(client, workflow_id, run_id)
     if run.close_time is not None:
-        return []
+        return
     has_worker = is_served(await describe_queue(client, run.task_queue), pinned_build(run))
     record = await read_run(client, run.id, run.run_id)
     entries = [_entry(run, question) for question in record.questions]
@@ -198,7 +271,8 @@ async def run_inbox(client: Client, workflow_id: str, run_id: str | None = None)
     )
     if not entries and (asks or record.pending_handoffs):
         entries = [_entry(run, None, "what it asks cannot be read: a newer release of Baton may have written it")]
-    return [replace(entry, has_worker=has_worker) for entry in entries]
+    for entry in entries:
+        yield replace(entry, has_worker=has_worker)
 
 
 async def _count(client: Client, until: datetime | None = None) -> int:
@@ -211,14 +285,23 @@ def _query(*, after: datetime = _SOME_TIME_AGO, until: datetime | None = None) -
     return f"{ATTRIBUTE_UNTIL} > '{after.isoformat()}'{bound} AND ExecutionStatus = 'Running'"
 
 
-async def _list_nearest(client: Client, total: int, most: int) -> list[Execution]:
-    """Return the runs with the nearest deadlines, in order; the server filters and counts, but does not sort."""
-    if total <= most:
-        runs = [run async for run in list_executions(client, _query())]
-    else:
-        until = await _find_bound(client, most)
+async def _list_nearest(client: Client, most: int) -> tuple[int, list[Execution]]:
+    """Return how many runs ask something, and those with the nearest deadlines in order.
+
+    The server filters and counts, but does not sort.
+    """
+    try:
+        total = await _count(client)
+        until = None if total <= most else await _find_bound(client, most)
         runs = [run async for run in list_executions(client, _query(until=until))]
-    return sorted(runs, key=lambda run: (_deadline_of(run) or NOT_WAITING, run.id))[:most]
+    except RPCError as error:
+        if error.status is RPCStatusCode.INVALID_ARGUMENT and "Baton" in error.message:
+            raise BatonError(
+                "the namespace lacks Baton's search attributes, so what waits for people cannot be found; `baton "
+                "doctor --fix` adds them for new runs. `baton inbox show RUN` works without them"
+            ) from error
+        raise
+    return total, sorted(runs, key=lambda run: (_deadline_of(run) or NOT_WAITING, run.id))[:most]
 
 
 async def _find_bound(client: Client, most: int) -> datetime:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,6 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from baton.errors import BatonError
 from baton.runs.client_events import CHILD_ID, is_failure_of_code
 from baton.runs.client_executions import PAUSED, Execution, describe, list_executions
+from baton.wire.json_values import JsonFields
 from baton.wire.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE, ATTRIBUTE_STATUS, ATTRIBUTE_TASK
 
 SUSPENDED = "SUSPENDED"
@@ -91,7 +92,7 @@ class RunFilter:
 
 
 @dataclass(frozen=True)
-class ListedRun:
+class ListedRun(JsonFields):
     """A run in the server's index, which may lag behind by a moment.
 
     Attributes:
@@ -115,27 +116,42 @@ class ListedRun:
     ended: datetime | None
 
 
-async def list_runs(client: Client, run_filter: RunFilter, limit: int) -> list[ListedRun]:
-    """Return the newest run of each workflow, open runs first, then the last to end.
+async def list_runs(
+    client: Client, run_filter: RunFilter | None = None, *, limit: int | None = None
+) -> AsyncIterator[ListedRun]:
+    """Yield the newest run of each workflow, open runs first, then the last to end.
 
     Args:
         client: A connected client.
-        run_filter: What the runs have in common.
-        limit: How many at most.
+        run_filter: What the runs have in common; by default, that they are pipelines and no run started them.
+        limit: How many at most; all by default.
 
     Raises:
         BatonError: The namespace lacks Baton's search attributes, and the filter needs them.
         temporalio.service.RPCError: The server does not answer.
+
+    Example:
+        ```python
+        async for run in list_runs(client, RunFilter(status="WAITING"), limit=20):
+            print(run.workflow_id, run.stage)
+        ```
     """
+    run_filter = run_filter or RunFilter()
+    if limit is not None and limit <= 0:
+        return
     try:
-        return await _list_newest(client, run_filter, run_filter.query(), limit)
+        async for run in _list_newest(client, run_filter, run_filter.query(), limit):
+            yield run
     except RPCError as error:
-        if error.status is not RPCStatusCode.INVALID_ARGUMENT or "Baton" not in error.message:
+        if not _lacks_attributes(error):
             raise
-    return await _list_newest(client, run_filter, run_filter.query(labelled=False), limit)
+    else:
+        return
+    async for run in _list_newest(client, run_filter, run_filter.query(labelled=False), limit):
+        yield run
 
 
-async def count_runs(client: Client, run_filter: RunFilter) -> int:
+async def count_runs(client: Client, run_filter: RunFilter | None = None) -> int:
     """Return how many runs match a filter, in the server's index.
 
     A run that is to be `WAITING`, to have a `PENDING_HANDOFF` or to be `SUSPENDED` counts as the server labels it.
@@ -148,24 +164,33 @@ async def count_runs(client: Client, run_filter: RunFilter) -> int:
         BatonError: The namespace lacks Baton's search attributes, and the filter needs them.
         temporalio.service.RPCError: The server does not answer.
     """
+    run_filter = run_filter or RunFilter()
     try:
         return (await client.count_workflows(run_filter.query())).count
     except RPCError as error:
-        if error.status is not RPCStatusCode.INVALID_ARGUMENT or "Baton" not in error.message:
+        if not _lacks_attributes(error):
             raise
     return (await client.count_workflows(run_filter.query(labelled=False))).count
 
 
-async def _list_newest(client: Client, run_filter: RunFilter, query: str, limit: int) -> list[ListedRun]:
-    runs: dict[str, ListedRun] = {}
-    async for execution in list_executions(client, query, page=min(1000, 2 * limit)):
+def _lacks_attributes(error: RPCError) -> bool:
+    """Return whether the namespace lacks Baton's search attributes."""
+    return error.status is RPCStatusCode.INVALID_ARGUMENT and "Baton" in error.message
+
+
+async def _list_newest(
+    client: Client, run_filter: RunFilter, query: str, limit: int | None
+) -> AsyncIterator[ListedRun]:
+    listed = set[str]()
+    page = 1_000 if limit is None else min(1_000, 2 * limit)
+    async for execution in list_executions(client, query, page=page):
         run = _to_listed_run(execution)
         # The server counts waiting runs as running.
-        if run_filter.status in (None, run.status):
-            runs.setdefault(run.workflow_id, run)
-        if len(runs) == limit:
-            break
-    return list(runs.values())
+        if run_filter.status in (None, run.status) and run.workflow_id not in listed:
+            listed.add(run.workflow_id)
+            yield run
+        if len(listed) == limit:
+            return
 
 
 async def with_details(client: Client, runs: Sequence[ListedRun]) -> list[ListedRun]:

@@ -20,6 +20,7 @@ from baton.runs.client_record import (
     brief_question,
     new_parts,
 )
+from baton.wire.json_values import as_json
 
 
 class NewsKind(StrEnum):
@@ -75,7 +76,7 @@ class News:
         seconds = (step.ended - step.began).total_seconds() if step and step.began and step.ended else None
         members: dict[str, Any] = {
             "what": self.kind.value,
-            "at": self.at.isoformat(),
+            "at": as_json(self.at),
             "text": self.text or None,
             "seq": step.seq if step else None,
             "name": step.name if step else None,
@@ -84,7 +85,7 @@ class News:
             "attempts": step.attempts if step else None,
             "seconds": seconds,
             "approved": step.approved if step else None,
-            "entries": [entry.model_dump(mode="json") for entry in self.entries] or None,
+            "entries": as_json(self.entries) or None,
             "question": brief_question(self.question) if self.question else None,
         }
         return {name: value for name, value in members.items() if value is not None}

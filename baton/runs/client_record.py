@@ -7,7 +7,6 @@ from enum import StrEnum
 from typing import Any
 
 from pydantic import JsonValue
-from pydantic_core import to_jsonable_python
 from temporalio.client import Client
 from temporalio.converter import DataConverter
 
@@ -24,6 +23,7 @@ from baton.errors import HistoryError
 from baton.personal.records import merge_payloads
 from baton.runs.client_events import HandoffDeadline, Timer, pending_handoffs
 from baton.runs.client_executions import describe
+from baton.wire.json_values import JsonFields, as_json
 from baton.wire.store_clock import now_utc
 from baton.wire.text import elapsed
 
@@ -80,7 +80,7 @@ def new_parts(stream: StepStream, heard: Heard) -> Iterator[tuple[bool, str, str
 
 def brief_question(asked: Question) -> dict[str, Any]:
     """Return a question in short, as JSON: its id and title, who decides, how many must, and until when."""
-    who, until = asked.who, asked.until.isoformat()
+    who, until = asked.who, as_json(asked.until)
     return {"id": asked.id, "title": asked.title, "who": who, "needs": asked.needs, "until": until}
 
 
@@ -109,7 +109,7 @@ class StepStatus(StrEnum):
 
 
 @dataclass(frozen=True)
-class Step:
+class Step(JsonFields):
     """One step of a run: a stage, a fan-out, an approval, a child or a sleep.
 
     Attributes:
@@ -151,7 +151,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Note:
+class Note(JsonFields):
     """A fact about a run for its operator, such as a roll-back.
 
     Attributes:
@@ -489,13 +489,13 @@ class RunRecord:
         plain = {name: getattr(self, name) for name in _PLAIN}
         budget = {"micro_usd": self.ceiling_micro_usd, "left_micro_usd": self.left_micro_usd}
         return {
-            **to_jsonable_python(plain),
+            **as_json(plain),
             "task_id": self.task_id,
-            "pending_handoffs": to_jsonable_python(self.pending_handoffs),
+            "pending_handoffs": as_json(self.pending_handoffs),
             "budget": budget if self.start.budget else None,
-            "spend": self.state.spend.model_dump(mode="json"),
-            "steps": to_jsonable_python(self.steps),
-            "baton": self.baton.to_json_object(),
+            "spend": as_json(self.state.spend),
+            "steps": as_json(self.steps),
+            "baton": as_json(self.baton),
         }
 
 

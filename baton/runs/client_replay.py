@@ -12,10 +12,11 @@ from temporalio.workflow import NondeterminismError
 
 from baton.errors import HistoryError
 from baton.runs.client_events import decode_payloads
+from baton.wire.json_values import JsonFields
 
 
 @dataclass(frozen=True)
-class Replayed:
+class Replayed(JsonFields):
     """The result of a replay.
 
     Attributes:

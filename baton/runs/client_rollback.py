@@ -22,6 +22,7 @@ from baton.errors import HistoryError
 from baton.runs.client_executions import describe, history, list_executions
 from baton.runs.client_reader import read_run
 from baton.runs.client_record import Reset, RunRecord, RunStatus, Step
+from baton.wire.json_values import JsonFields
 from baton.wire.money import format_usd
 from baton.wire.names import HANDOFF, HANDOFF_ANSWER, HANDOFF_CHUNK, ROLLED_BACK
 from baton.wire.text import quantity
@@ -30,7 +31,7 @@ _PIPELINE_SIGNALS = (HANDOFF, HANDOFF_ANSWER, HANDOFF_CHUNK)
 
 
 @dataclass(frozen=True)
-class RollbackPoint:
+class RollbackPoint(JsonFields):
     """The target of a roll-back, and what it abandons.
 
     Attributes:
@@ -74,7 +75,7 @@ class RollbackPoint:
 
 
 @dataclass(frozen=True)
-class RolledBackRun:
+class RolledBackRun(JsonFields):
     """The result of a roll-back.
 
     Attributes:

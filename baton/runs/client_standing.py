@@ -16,6 +16,7 @@ from baton.runs.client_executions import PAUSED, unpause
 from baton.runs.client_list import SUSPENDED
 from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus, brief_question
 from baton.runs.client_waiting import Pending, Waits
+from baton.wire.json_values import as_json
 from baton.wire.money import format_usd
 from baton.wire.text import format_duration, format_time, quantity
 
@@ -59,7 +60,7 @@ class Standing:
             "sentence": self.sentence,
             "waits_for": self.waits_for or None,
             "whom": self.whom or None,
-            "until": self.until.isoformat() if self.until else None,
+            "until": as_json(self.until),
             "commands": [*self.commands],
             "needs_you": self.needs_you,
             "question": brief_question(self.asked) if self.asked else None,

@@ -25,6 +25,7 @@ from baton.runs.client_events import failure_reason
 from baton.runs.client_executions import Execution, Pause, describe, unpause
 from baton.runs.client_list import label_of, status_of
 from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus
+from baton.wire.json_values import JsonFields
 from baton.wire.names import WAIT_FOR_WORKER
 
 WORKER_SILENCE = timedelta(seconds=90)
@@ -58,7 +59,7 @@ class Unchosen(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pending:
+class Pending(JsonFields):
     """One thing that a run waits for.
 
     Attributes:
@@ -95,7 +96,7 @@ class Pending:
 
 
 @dataclass(frozen=True)
-class Waits:
+class Waits(JsonFields):
     """What a run waits for, and whether a worker can continue it.
 
     Attributes:

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import rfc8785
 from pydantic import JsonValue
-from pydantic_core import PydanticSerializationError, SchemaValidator, core_schema, from_json, to_json
+from pydantic_core import (
+    PydanticSerializationError,
+    SchemaValidator,
+    core_schema,
+    from_json,
+    to_json,
+    to_jsonable_python,
+)
 
 from baton.errors import MalformedMessageError
 
@@ -277,6 +284,32 @@ def json_kind(value: Any) -> str:
         return KIND_NAMES["boolean"]
     kinds = {str: "string", int: "integer", float: "number", list: "array", dict: "object", type(None): "null"}
     return KIND_NAMES[kinds.get(type(value), "object")]
+
+
+class JsonFields:
+    """A dataclass that other programs read as JSON, by its fields."""
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return its fields as JSON."""
+        names: dict[str, Any] = self.__dataclass_fields__  # type: ignore[attr-defined]
+        return {name: as_json(getattr(self, name)) for name in names}
+
+
+def as_json(value: Any) -> Any:
+    """Return a value as JSON; a record in it as its `to_json_object` says.
+
+    Example:
+        >>> from datetime import UTC, datetime
+        >>> as_json([{"at": datetime(2026, 11, 21, tzinfo=UTC)}])
+        [{'at': '2026-11-21T00:00:00Z'}]
+    """
+    if hasattr(value, "to_json_object"):
+        return value.to_json_object()
+    if isinstance(value, list | tuple):
+        return [as_json(entry) for entry in value]
+    if isinstance(value, dict):
+        return {to_jsonable_python(name): as_json(member) for name, member in value.items()}
+    return to_jsonable_python(value)
 
 
 def digest(value: Any) -> str:

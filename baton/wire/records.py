@@ -139,6 +139,10 @@ class Record(BaseModel):
         _enable_fail_fast(schema)
         return schema
 
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the record as a JSON object."""
+        return self.model_dump(mode="json")
+
 
 class CompactRecord(Record):
     """A record whose JSON omits members at their default, to keep workflow history small."""

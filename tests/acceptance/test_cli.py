@@ -14,7 +14,8 @@ from temporalio.client import Client
 from temporalio.common import VersioningBehavior
 
 from baton import WorkerParts, open_store
-from baton.client import check_routing, read_run, waits
+from baton.client import read_run, waits
+from baton.client.faces import check_routing
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import BatonPlugin

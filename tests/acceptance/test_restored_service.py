@@ -8,7 +8,7 @@ from pathlib import Path
 from temporalio.client import Client
 
 from baton import PipelineInput, PipelineResult
-from baton.client import PendingHandoff, read_run, roll_back, run_inbox
+from baton.client import PendingHandoff, inbox, read_run, roll_back
 from baton.core.verdict import Code
 from baton.devserver import DevServer, DevServerOptions
 from baton.ledger.chain import ChainHead, Verdict
@@ -29,7 +29,7 @@ def copied(source: Path, target: Path) -> None:
 
 async def until_one_waits(client: Client, workflow_id: str) -> PendingHandoff:
     """Wait for a pending handoff and return it; the test's timeout bounds the wait."""
-    while not (waiting := await run_inbox(client, workflow_id)):  # noqa: ASYNC110 - a run gives no event
+    while not (waiting := [entry async for entry in inbox(client, workflow_id)]):  # noqa: ASYNC110 - a run gives no event
         await asyncio.sleep(0.05)
     assert waiting[0].handoff is not None
     return waiting[0].handoff

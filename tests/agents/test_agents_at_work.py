@@ -22,7 +22,8 @@ from baton.agents.chat_completions import chat_agent
 from baton.agents.notes import NOTE_TOOLS
 from baton.agents.pydantic_ai import PydanticAgent
 from baton.agents.subprocess_agent import SubprocessAgent
-from baton.client import RunRecord, StepStatus, explain, read_run
+from baton.client import RunRecord, StepStatus, read_run
+from baton.client.faces import explain_in
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
@@ -111,7 +112,7 @@ class TestPipeline:
         """What a tool found is a sure fact for the next one; all name their handoff (S5-fields-a, S5-fields-i)."""
         with chat_server(LOOKED_UP, FOUND, DECIDED) as models:
             handle, run = await run_stages(client, models, "find", "decide", "code")
-        explanation = explain(run, "decide")
+        explanation = explain_in(run, "decide")
 
         assert run.baton.decision_log[:2] == ["Ask the customer", "Approved"]
         assert "Send the email" in run.baton.decision_log[2]
@@ -119,7 +120,7 @@ class TestPipeline:
         assert [(fact["claim"], fact["confidence"]) for fact in facts] == [("c-1 pays 20 USD", "high")]
         assert "c-1 pays 20 USD" in models.asked[2].body["messages"][-1]["content"]
         named = [request.headers["x-baton-handoff-id"] for request in models.asked]
-        assert named == [explain(run, "find").contract["handoffId"]] * 2 + [explanation.contract["handoffId"]]
+        assert named == [explain_in(run, "find").contract["handoffId"]] * 2 + [explanation.contract["handoffId"]]
         await assert_replays(handle, AGENT_PIPELINES, plugin=_plugin(client))
 
     async def test_the_tools_it_used_are_those_of_its_contract(self, client: Client) -> None:
@@ -127,7 +128,7 @@ class TestPipeline:
         with chat_server(LOOKED_UP, FOUND) as models:
             _, run = await run_stages(client, models, "find")
 
-        assert explain(run, "find").contract["allowedTools"] == ["crm.lookup"]
+        assert explain_in(run, "find").contract["allowedTools"] == ["crm.lookup"]
         tool_names = [tool["function"]["name"] for tool in models.asked[0].body["tools"]]
         assert [name for name in tool_names if name not in NOTE_TOOLS] == ["crm_lookup", "final_result"]
 

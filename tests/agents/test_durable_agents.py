@@ -19,7 +19,8 @@ from baton import ArtifactRef, MemoryArtifactStore, WorkerParts
 from baton.agents.port import HANDOFF_HEADER
 from baton.agents.pydantic_ai_durable import DurableAgent, DurableAgentsPlugin
 from baton.cli.app import make_app
-from baton.client import explain, read_run
+from baton.client import read_run
+from baton.client.faces import explain_in
 from baton.contract.records import TOOL_DENIED
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
@@ -215,7 +216,7 @@ class TestDurableAgent:
         spend = run.state.spend
         assert spend.prompt_tokens > 0
         assert spend.micro_usd == spend.prompt_tokens + 10 * spend.completion_tokens
-        assert explain(run, "looks").contract["allowedTools"] == ["lookup"]
+        assert explain_in(run, "looks").contract["allowedTools"] == ["lookup"]
 
     async def test_each_request_names_the_handoff(self, worker: Worker) -> None:
         """Beside the headers of the agent's own (S5-fields-a)."""
@@ -223,7 +224,7 @@ class TestDurableAgent:
         handle = await start(worker, Thinks.run)
         await handle.result()
         run = await read_run(worker.client, handle.id)
-        contract = explain(run, "looks").contract
+        contract = explain_in(run, "looks").contract
 
         named = {"X-Gateway": "house", HANDOFF_HEADER: contract["handoffId"]}
         assert [named, named] == HEADERS

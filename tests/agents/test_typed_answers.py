@@ -24,7 +24,7 @@ from baton.agents.notes import NOTE_TOOLS
 from baton.agents.openai_agents import OpenAIAgent, provider
 from baton.agents.pydantic_ai import PydanticAgent
 from baton.agents.subprocess_agent import SubprocessAgent
-from baton.client import explain
+from baton.client.faces import explain_in
 from baton.contract.records import EventType
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
@@ -387,6 +387,6 @@ async def test_pipelines_and_the_next_agent_read_the_facts(server: DevServer, sa
     assert NOTED["decided"][0] in PROMPTS[1]
     assert NOTED["rejected"][0] not in PROMPTS[1]
     assert NOTED["thought"][0] not in PROMPTS[1]
-    excluded: Any = explain(run.record, "offer").contract["excludedContext"]
+    excluded: Any = explain_in(run.record, "offer").contract["excludedContext"]
     assert {"type:rejected_assumption", "type:brainstorm"} <= set(excluded)
     await assert_replays(run.handle, [Offers], plugin=plugin)

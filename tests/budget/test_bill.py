@@ -12,7 +12,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import Budget, MemoryArtifactStore, PipelineInput, WorkerParts
-from baton.client import read_run, roll_back
+from baton.client import GroupBy, read_charges, read_run, roll_back, sum_charges
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
@@ -70,6 +70,10 @@ class TestBill:
         }
         assert (await rows(baton, "stage"))["bill_dear"]["completion_tokens"] == 100
         assert not json.loads(await baton("bill", "--since", "2999-01-01", "--json"))["rows"]
+
+        charges = [charge async for charge in read_charges(worker.client)]
+        assert [charge async for charge in read_charges(worker.client, limit=1)] == charges[:1]
+        assert sum_charges(charges, GroupBy.PIPELINE)["bill_parent"].micro_usd == 700_000
 
         export = tmp_path / "usage.csv"
         export.write_text("Model,Input tokens,Cost USD\nbill-large-2026-01-01,1000,$0.70\nbill-small,100,3.00\n")

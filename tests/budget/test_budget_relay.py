@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton import Budget, Spend
-from baton.client import AuditCost, TaskCost
+from baton.client import TaskCost
+from baton.client.faces import AuditCost
 from baton.compression.rules import Compressed
 from baton.core.costs import CostTracking
 from baton.core.verdict import Code, HandoffStatus

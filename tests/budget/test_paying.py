@@ -15,7 +15,17 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import Budget, OnExhaustion, PipelineInput, PipelineStatus, Summariser, WorkerParts
-from baton.client import Answer, HandoffAction, RunRecord, Settled, decide, fork, read_run, roll_back, run_inbox
+from baton.client import (
+    Answer,
+    HandoffAction,
+    RunRecord,
+    Settled,
+    decide,
+    fork,
+    inbox,
+    read_run,
+    roll_back,
+)
 from baton.devserver import DevServer
 from baton.errors import PipelineError
 from baton.handoff.store_safeguards import Safeguards
@@ -132,7 +142,7 @@ async def test_a_worker_without_keys_asks_for_money(server: DevServer, worker: W
     async with pipeline_worker(worker.client, PIPELINES, STAGES, task_queue=sealing.task_queue):
         # The other worker may have told of a task that it had no time to complete: then it comes to that once more.
         await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
-        [waiting] = await run_inbox(worker.client, handle.id)
+        [waiting] = [entry async for entry in inbox(worker.client, handle.id)]
         assert waiting.handoff is not None
         data = {"micro_usd": 5_000}
         top_up = Answer(question=waiting.handoff.handoff_id, choice="top_up", who="ann", data=data)
@@ -156,7 +166,7 @@ async def test_a_childs_top_up_is_credited_to_its_parent(worker: Worker, end: li
     [(id, *_)] = (await read_run(worker.client, handle.id)).children
     child = worker.client.get_workflow_handle(id)
     await until(child, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
-    [waiting] = await run_inbox(worker.client, id)
+    [waiting] = [entry async for entry in inbox(worker.client, id)]
     assert waiting.handoff is not None
 
     top_ups = [
@@ -396,7 +406,7 @@ async def test_roll_backs_do_not_overrun_the_budget(worker: Worker) -> None:
             handle: Any = worker.client.get_workflow_handle(run.workflow_id)
             now = await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
             assert (paid(run), now.billed and now.billed.micro_usd) == (641_000, 641_000)
-            [asked] = [item.handoff for item in await run_inbox(worker.client, run.workflow_id)]
+            [asked] = [item.handoff async for item in inbox(worker.client, run.workflow_id)]
             assert asked is not None
             assert asked.reason == "BUDGET_EXHAUSTED"
     for run in runs:
@@ -442,7 +452,7 @@ async def test_what_people_added_stays_added(worker: Worker) -> None:
         Takes.run, start, id=f"topped-{uuid4()}", task_queue=worker.task_queue, execution_timeout=LIMIT
     )
     await until(handle, lambda now: now.status is PipelineStatus.PENDING_HANDOFF)
-    [asked] = [item.handoff for item in await run_inbox(client, handle.id)]
+    [asked] = [item.handoff async for item in inbox(client, handle.id)]
     assert asked is not None
     data = {"micro_usd": 20_000}
     top_up = Answer(question=asked.handoff_id, choice="top_up", who="ann", why="worth it", data=data)

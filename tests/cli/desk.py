@@ -9,7 +9,7 @@ from pathlib import Path
 from typer.testing import CliRunner, Result
 
 from baton.cli.app import make_app
-from baton.client import AuditCost
+from baton.client.faces import AuditCost
 from baton.core.verdict import HandoffStatus
 from baton.keys.store_keyring import Keyring
 from baton.ledger.chain import ChainHead

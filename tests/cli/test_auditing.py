@@ -11,7 +11,7 @@ from rich.console import Console
 
 from baton.cli.audit import trace_page
 from baton.cli.output import format_time
-from baton.client import parse_anchors
+from baton.client.faces import parse_anchors
 from baton.core.verdict import HandoffStatus
 from baton.errors import UnreadableRunError
 from baton.keys.store_keyring import Keyring

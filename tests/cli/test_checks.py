@@ -13,8 +13,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from baton import open_store
 from baton.cli.doctor import check_protection, check_settings
 from baton.cli.storage_checks import check_store
-from baton.client import CheckMark as Mark
-from baton.client import CheckResult, run_check
+from baton.client.faces import CheckMark as Mark
+from baton.client.faces import CheckResult, run_check
 
 
 class TestProtection:

@@ -14,8 +14,8 @@ from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from baton import Baton, Pipeline, PipelineInput, WorkerParts, pipeline, stage
 from baton.cli.storage_checks import check_ledger_records
-from baton.client import ArtifactStore, CheckResult
-from baton.client import CheckMark as Mark
+from baton.client.faces import ArtifactStore, CheckResult
+from baton.client.faces import CheckMark as Mark
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from baton.cli import storage_checks as guard_checks
-from baton.client import CheckMark as Mark
+from baton.client.faces import CheckMark as Mark
 from baton.keys.store_keyring import Key, KeyFile, Keyring, Purpose, write_file
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_evidence import AnchorFile

@@ -16,7 +16,8 @@ from baton.cli.inbox_pages import handoff_page, inbox_table, reason_label
 from baton.cli.options import GlobalOptions
 from baton.cli.output import format_time
 from baton.cli.session import Session
-from baton.client import PendingHandoff, Question, Settled, WaitingQuestion, select_questions, text_at
+from baton.client import PendingHandoff, Question, Settled, WaitingQuestion
+from baton.client.faces import select_questions, text_at
 from baton.core.questions import handoff_choices, handoff_title
 from baton.core.verdict import Code, Disposition, Finding
 

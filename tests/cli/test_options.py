@@ -3,7 +3,7 @@
 import pytest
 
 from baton.cli.options import GlobalOptions
-from baton.client import DEFAULT_STORE
+from baton.client.faces import DEFAULT_STORE
 
 
 class TestMerge:

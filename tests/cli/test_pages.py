@@ -15,7 +15,17 @@ from baton.cli.options import GlobalOptions
 from baton.cli.session import Session
 from baton.cli.show import waits_card
 from baton.cli.watch import Page, news_lines
-from baton.client import Followed, News, NewsKind, Pending, RunRecord, RunStatus, Step, StepStatus, Waits
+from baton.client import (
+    Followed,
+    News,
+    NewsKind,
+    Pending,
+    RunRecord,
+    RunStatus,
+    Step,
+    StepStatus,
+    Waits,
+)
 from baton.core.messages import PipelineInput
 from baton.core.state import PipelineState
 from baton.runs.client_news import Reading, compare

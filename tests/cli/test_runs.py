@@ -26,7 +26,8 @@ from baton import (
     stage,
 )
 from baton.cli.app import make_app
-from baton.client import LocalArtifactStore, read_run
+from baton.client import read_run
+from baton.client.faces import LocalArtifactStore
 from baton.devserver import DevServer
 from baton.testing import local_server, pipeline_worker
 from tests.support import until_waiting

@@ -9,7 +9,8 @@ from rich.console import Console
 from baton import Baton, Settled, StepKind
 from baton.cli.history import history_as_json, history_table
 from baton.cli.watch import news_lines
-from baton.client import News, NewsKind, RunRecord, Step, StepStatus, explain
+from baton.client import News, NewsKind, RunRecord, Step, StepStatus
+from baton.client.faces import explain_in
 from baton.core.messages import PipelineInput, StageReturn
 from baton.core.state import PipelineState
 from baton.errors import HistoryError
@@ -127,7 +128,7 @@ def test_a_step_without_a_contract_is_not_explained(kind: StepKind, reason: str)
     run = decided_run()
     run.steps.append(Step(3, "pay", kind, StepStatus.DONE, AT, AT))
     with pytest.raises(HistoryError) as raised:
-        explain(run, "pay")
+        explain_in(run, "pay")
     assert str(raised.value).startswith(f"step 3 ('pay') was given no contract and made no prompt: {reason}")
 
 

@@ -8,7 +8,8 @@ from pydantic import JsonValue
 
 from baton import Conflict, HistoryEntry, Outcome, StepKind
 from baton.cli.history import change_lines
-from baton.client import AnyBaton, RunRecord, changes, remarks, with_before
+from baton.client import RunRecord
+from baton.client.faces import AnyBaton, changes, remarks, with_before
 from baton.core.messages import PipelineInput
 from baton.core.state import PipelineState
 from baton.runs.client_changes import difference

@@ -10,7 +10,7 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
 from baton import Baton, StageContext, WorkerParts
-from baton.client import LocalArtifactStore
+from baton.client.faces import LocalArtifactStore
 from baton.codec.secrets import WITHHELD, hold_secret, mask_secrets, mask_values
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards

@@ -12,7 +12,8 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import BatonPlugin, MemoryArtifactStore, PipelineInput, Safeguards, WorkerParts
-from baton.client import ArtifactStore, Ledger, LedgerOptions, Vault
+from baton.client import Ledger, LedgerOptions, Vault
+from baton.client.faces import ArtifactStore
 from baton.console.app import console_app
 from baton.console.security import Access, Links, Role
 from baton.console.sources import Evidence, Places, Sources

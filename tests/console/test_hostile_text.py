@@ -14,7 +14,8 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import BatonPlugin, WorkerParts
-from baton.client import ArtifactStore, read_run
+from baton.client import read_run
+from baton.client.faces import ArtifactStore
 from baton.console.content import make_content, markdown, text_content, value_content, visible
 from baton.console.pages_inbox import approval_path
 from baton.console.report import report

@@ -92,9 +92,9 @@ async def test_a_form_that_cannot_be_sent_says_why(
 ) -> None:
     """No run was started, forked or rolled back."""
     assert fault in await send(browser, path, **fields)
-    runs = await list_runs(client, RunFilter(id_prefix=RUN), 10)
+    runs = [run async for run in list_runs(client, RunFilter(id_prefix=RUN), limit=10)]
     assert [run.workflow_id for run in runs] == [RUN]
-    assert not await list_runs(client, RunFilter(id_prefix="x"), 10)
+    assert not [run async for run in list_runs(client, RunFilter(id_prefix="x"), limit=10)]
 
 
 async def test_a_roll_back_does_what_its_page_showed(browser: Browser, client: Client) -> None:

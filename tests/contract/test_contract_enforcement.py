@@ -12,7 +12,8 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import MemoryArtifactStore, PipelineInput, PipelineStatus, WorkerParts
-from baton.client import explain, read_run
+from baton.client import read_run
+from baton.client.faces import explain_in
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.entries import Trace
@@ -108,7 +109,7 @@ class TestForbiddenTools:
         assert EXECUTED[handle.id, "ask_model"] == 1
         offered = {tool["function"]["name"] for tool in requests.body["tools"]}
         assert offered == {"crm_lookup_customer", "note_decision", "open_question", "consider", "reject"}
-        handoff = explain(await read_run(worker.client, handle.id), "ask_model").contract["handoffId"]
+        handoff = explain_in(await read_run(worker.client, handle.id), "ask_model").contract["handoffId"]
         assert requests.headers["x-baton-handoff-id"] == handoff
 
     async def test_does_not_run_while_a_sender_mends_its_handoff(self, worker: Worker) -> None:
@@ -148,7 +149,7 @@ class TestExpiry:
 
         handle = await start(worker, Waits.run, queue=f"{worker.task_queue}-late")
         await event(handle, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, nth=2)
-        first = explain(await read_run(worker.client, handle.id), "tell_all").contract
+        first = explain_in(await read_run(worker.client, handle.id), "tell_all").contract
         late = await connected(server, safeguards, late_once)
         async with pipeline_worker(late, [], LEAK_STAGES, task_queue=f"{worker.task_queue}-late"):
             await handle.result()

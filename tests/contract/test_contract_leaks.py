@@ -11,7 +11,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from baton import PipelineInput, WorkerParts
-from baton.client import LocalArtifactStore, explain
+from baton.client.faces import LocalArtifactStore, explain_in
 from baton.contract.records import Explanation
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
@@ -96,7 +96,7 @@ async def asked(run: PipelineRun) -> dict[str, str]:
     for name in ("tell_all", "tell_again"):
         explanation: Explanation = await run.handle.query(QUERY_EXPLAIN, name, result_type=Explanation)
         matches[f"query/explain-{name}"] = explanation.model_dump_json() + explanation.to_markdown()
-        matches[f"explain/{name}"] = explain(run.record, name).to_markdown()
+        matches[f"explain/{name}"] = explain_in(run.record, name).to_markdown()
     return matches
 
 
@@ -144,7 +144,7 @@ class TestLeaks:
 
     def test_each_event_left_out_is_labelled(self, searched: Searched) -> None:
         """The record of what was left out has one label for each event, and no content (S5-fields-j, S5-compiler-g)."""
-        explanation = explain(searched.run.record, "tell_again")
+        explanation = explain_in(searched.run.record, "tell_again")
         assert (
             {
                 "type:brainstorm",
@@ -165,7 +165,7 @@ class TestLeaks:
 
     def test_each_fact_tells_where_it_is_from(self, searched: Searched) -> None:
         """Source, method, time and sureness stand with each (S5-compiler-e, S5-compiler-f, S5-fields-i, S5-prob-h)."""
-        facts = explain(searched.run.record, "tell_again").terms.facts
+        facts = explain_in(searched.run.record, "tell_again").terms.facts
         sources = {
             kind: (fact.source.source, fact.source.method, fact.confidence)
             for fact in facts

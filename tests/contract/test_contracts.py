@@ -12,7 +12,8 @@ from typer.testing import CliRunner, Result
 
 from baton import MemoryArtifactStore, PipelineResult, WorkerParts
 from baton.cli.app import make_app
-from baton.client import explain, explain_run, fork, read_run, roll_back
+from baton.client import explain, fork, read_run, roll_back
+from baton.client.faces import explain_in
 from baton.contract.records import Explanation
 from baton.devserver import DevServer
 from baton.errors import HistoryError
@@ -110,7 +111,7 @@ class TestContracts:
         run = await read_run(worker.client, handle.id)
         explanation = await handle.query(QUERY_EXPLAIN, "review", result_type=Explanation)
 
-        assert explain(run, "review") == explanation
+        assert explain_in(run, "review") == explanation
         assert {omission.agent for omission in explanation.left_out} == {"research"}
         assert "xyzzy" not in explanation.to_markdown()
         assert "stale:crm.lookup_pricing" in explanation.to_markdown()
@@ -119,12 +120,12 @@ class TestContracts:
         """Events first left out for an outside agent are also explained for the next stage."""
         handle = await start(worker, Glanced.run)
         await ended(handle)
-        explanation = explain(await read_run(worker.client, handle.id), "noted")
+        explanation = explain_in(await read_run(worker.client, handle.id), "noted")
 
         assert explanation == await handle.query(QUERY_EXPLAIN, "noted", result_type=Explanation)
         assert "type:brainstorm" in [omission.label for omission in explanation.left_out]
         with pytest.raises(HistoryError, match="a handoff to somebody outside"):
-            await explain_run(worker.client, handle.id, None, "3")
+            await explain(worker.client, handle.id, "3")
 
     async def test_a_run_that_continues_names_nothing_again(self, worker: Worker) -> None:
         """What the runs before left out for good is counted in its contracts, and not sent again."""
@@ -138,7 +139,7 @@ class TestContracts:
         assert newest.stage == "noted"
         assert "type:brainstorm" not in [label for sent in run.handed for label in sent.left_out.values()]
         assert counts["type:brainstorm"] == 1
-        assert "earlier event" in explain(run, "noted").to_markdown()
+        assert "earlier event" in explain_in(run, "noted").to_markdown()
 
     async def test_an_output_that_does_not_fit_goes_back_to_the_agent(self, worker: Worker) -> None:
         """So does an unreadable report: each attempt gets the findings and corrects them (S5-fields-l, S4-parse-m)."""
@@ -166,8 +167,8 @@ class TestContracts:
         await ended(handle)
         forked = await fork(worker.client, handle.id, at="review", by="ann", why="to look again")
         await forked.result()
-        first = explain(await read_run(worker.client, handle.id), "review")
-        second = explain(await read_run(worker.client, forked.id), "review")
+        first = explain_in(await read_run(worker.client, handle.id), "review")
+        second = explain_in(await read_run(worker.client, forked.id), "review")
         assert [fact.event_id for fact in second.terms.facts] == [fact.event_id for fact in first.terms.facts]
 
     async def test_what_was_sent_before_a_fork_is_explained_from_there(self, worker: Worker) -> None:
@@ -179,13 +180,13 @@ class TestContracts:
         refork = await fork(worker.client, forked.id, at="write_down", by="ann", why="and again")
         await refork.result()
         for id in (forked.id, refork.id):
-            first = explain(await read_run(worker.client, handle.id), "review")
-            assert await explain_run(worker.client, id, None, "review") == first
-            assert await explain_run(worker.client, id, None, "2") == first
-            own = await explain_run(worker.client, id, None, "write_down")
-            assert own == explain(await read_run(worker.client, id), "write_down")
+            first = explain_in(await read_run(worker.client, handle.id), "review")
+            assert await explain(worker.client, id, "review") == first
+            assert await explain(worker.client, id, "2") == first
+            own = await explain(worker.client, id, "write_down")
+            assert own == explain_in(await read_run(worker.client, id), "write_down")
             with pytest.raises(HistoryError, match=f"run '{id}' has no step 'revue'"):
-                await explain_run(worker.client, id, None, "revue")
+                await explain(worker.client, id, "revue")
 
 
 class TestExplainCommand:

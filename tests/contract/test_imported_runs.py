@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from baton import MemoryArtifactStore, PipelineStatus, WorkerParts
 from baton.cli.app import make_app
-from baton.client import explain_run, fork, read_run
+from baton.client import explain, fork, read_run
 from baton.codec.secrets import WITHHELD
 from baton.contract.importing import import_session
 from baton.core.messages import PipelineInput
@@ -78,7 +78,7 @@ class TestCommand:
         )
         assert started.exit_code == 0, started.stderr
         await worker.client.get_workflow_handle(id).result()
-        explanation = await explain_run(worker.client, id, None, "research")
+        explanation = await explain(worker.client, id, "research")
 
         claims = {fact.claim: fact for fact in explanation.terms.facts}
         assert "1.2 adds OAuth2 login and fixes the refresh of tokens." in claims
@@ -151,8 +151,8 @@ class TestRun:
         forked = await fork(worker.client, handle.id, at="research", by="ann", why="to look again")
         await forked.result()
         run = await read_run(worker.client, handle.id)
-        last = await explain_run(worker.client, handle.id, None, "noted")
-        again = await explain_run(worker.client, forked.id, None, "research")
+        last = await explain(worker.client, handle.id, "noted")
+        again = await explain(worker.client, forked.id, "research")
 
         assert run.start.continued >= 1
         assert [rule.text for rule in last.terms.constraints or ()] == [RULE, "Never name another customer."]

@@ -185,7 +185,9 @@ async def test_an_outside_agent_finds_its_handoff_while_a_person_is_asked(
         agents = OutsideAgents(exchange.client, guarded.gate)
 
         async def find_work() -> HandoffRef | None:
-            return next((ref for ref in await agents.list_open("reviewer") if ref.workflow_id == handle.id), None)
+            return await anext(
+                (ref async for ref in agents.list_open("reviewer") if ref.workflow_id == handle.id), None
+            )
 
         while (work := await find_work()) is None:
             assert (await handle.describe()).close_time is None

@@ -14,7 +14,7 @@ from temporalio.common import RawValue
 from temporalio.worker import Worker
 
 from baton import WorkerParts
-from baton.client import ArtifactStore
+from baton.client.faces import ArtifactStore
 from baton.devserver import DevServer
 from baton.errors import PipelineError
 from baton.exchange.activity import EXCHANGE_ACTIVITIES

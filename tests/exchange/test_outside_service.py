@@ -269,7 +269,7 @@ class TestOutsideAgents:
     async def found(self, agents: OutsideAgents, handle: Handle) -> Any:
         """Return the pipeline's handoff once it is listed."""
         while True:
-            for ref in await agents.list_open("reviewer"):
+            async for ref in agents.list_open("reviewer"):
                 if ref.workflow_id == handle.id:
                     return ref
             await asyncio.sleep(0.02)

@@ -15,7 +15,8 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
 from baton import MemoryArtifactStore, PipelineResult, PipelineStatus, WorkerParts
-from baton.client import AuditHeader, Question, read_run, roll_back
+from baton.client import Question, read_run, roll_back
+from baton.client.faces import AuditHeader
 from baton.core.verdict import Code
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES

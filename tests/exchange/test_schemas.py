@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from baton import HandoffReport
-from baton.client import SCHEMAS, Explanation, schema_of
+from baton.client import Explanation, schema_of
+from baton.client.faces import SCHEMAS
 from baton.contract.records import HandoffContract, LeftOut, SessionEvent
 from baton.core import artifacts as artifacts
 from baton.core import baton, exhibits, history, messages, pending, questions

@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import PipelineStatus
-from baton.client import HandoffTools, WaitingQuestion, handoff_server, inbox, run_inbox, serve_outside
+from baton.client import HandoffTools, WaitingQuestion, handoff_server, inbox, serve_outside
 from baton.devserver import DevServer
 from baton.errors import HistoryError
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
@@ -85,7 +85,7 @@ class TestOutside:
                 async with McpClient(handoff_server(HandoffTools(agents, "reviewer", "ann"))) as model:
                     with pytest.raises(RefusedError, match=r"cannot be read: .*urgent"):
                         await call_tool(model, "list_mine")
-                assert await agents.list_open("reviewer") == []
+                assert [ref async for ref in agents.list_open("reviewer")] == []
 
     async def test_a_run_whose_code_fails_still_has_its_handoff(self, client: Client, agents: OutsideAgents) -> None:
         """Its handoff keeps waiting, so an agent must not be told that there is none."""
@@ -93,7 +93,7 @@ class TestOutside:
         async with pipeline_worker(client, [HandsOutside], EXCHANGE_ACTIVITIES, task_queue=queue) as first:
             handle = await waiting(first, HandsOutside)
             await indexed(client, [handle], PipelineStatus.WAITING)
-            [found] = [ref for ref in await agents.list_open("reviewer") if ref.workflow_id == handle.id]
+            [found] = [ref async for ref in agents.list_open("reviewer") if ref.workflow_id == handle.id]
             await agents.claim(found, "reviewer")
             await agents.accept(found, "reviewer")
 
@@ -114,7 +114,7 @@ class TestInbox:
     async def listed(self, client: Client, handle: Handle) -> list[WaitingQuestion]:
         """Return a run's entries in the inbox, once the server's index has it."""
         await indexed(client, [handle], PipelineStatus.PENDING_HANDOFF)
-        return [entry for entry in (await inbox(client)).entries if entry.workflow_id == handle.id]
+        return [entry async for entry in inbox(client) if entry.workflow_id == handle.id]
 
     async def test_a_question_of_a_later_release_is_listed_as_unreadable(self, worker: Worker) -> None:
         """It says why nothing can be decided from here."""
@@ -123,7 +123,7 @@ class TestInbox:
         assert (entry.question, entry.stage) == (None, "score")
         assert "cannot be decoded" in (entry.trouble or "")
         assert entry.to_json_object()["choices"] == []
-        [own] = await run_inbox(worker.client, handle.id)
+        [own] = [entry async for entry in inbox(worker.client, handle.id)]
         assert (own.question, "newer release" in (own.trouble or "")) == (None, True)
         await handle.terminate()
 
@@ -138,5 +138,5 @@ class TestInbox:
             [entry] = await self.listed(worker.client, unreadable)
             assert (entry.handoff, entry.stage, entry.has_worker) == (None, "score", True)
             with pytest.raises(HistoryError):
-                await run_inbox(worker.client, unreadable.id)
+                [entry async for entry in inbox(worker.client, unreadable.id)]
             await unreadable.terminate()

@@ -73,7 +73,9 @@ async def to_an_outside_agent(worker: Worker, safeguards: Safeguards, *, hostile
         agents = OutsideAgents(worker.client, guarded.gate)
         found = None
         while found is None:  # visibility lags a little
-            found = next((ref for ref in await agents.list_open("reviewer") if ref.workflow_id == sender.id), None)
+            found = await anext(
+                (ref async for ref in agents.list_open("reviewer") if ref.workflow_id == sender.id), None
+            )
         await agents.claim(found, "reviewer")
         receipt = await agents.accept(found, "reviewer")
         assert bool(receipt.verdict) is not hostile

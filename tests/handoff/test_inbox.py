@@ -25,7 +25,6 @@ from baton.client import (
     read_handoffs,
     read_run,
     roll_back,
-    run_inbox,
 )
 from baton.core.verdict import Code
 from baton.devserver import DevServer
@@ -69,7 +68,7 @@ async def asked(handle: Handle, count: int = 1) -> list[Question]:
 async def listed(client: Client, handle: Handle) -> list[WaitingQuestion]:
     """Return a run's entries in the inbox, once the server's index has it."""
     while True:
-        entries = [entry for entry in (await inbox(client)).entries if entry.workflow_id == handle.id]
+        entries = [entry async for entry in inbox(client) if entry.workflow_id == handle.id]
         if entries:
             return entries
         await asyncio.sleep(0.05)  # the index lags behind, and tells nobody when it has caught up
@@ -158,11 +157,11 @@ class TestInbox:
         assert (found.pipeline, found.run_id, found.has_worker) == ("FourAgents", first.result_run_id, True)
         assert found.task_id is not None
         assert later.handoff == other
-        order = [entry.workflow_id for entry in (await inbox(worker.client)).entries]
+        order = [entry.workflow_id async for entry in inbox(worker.client)]
         assert order.index(first.id) < order.index(second.id)
 
         await abandon(worker.client, first, pending)
-        assert first.id not in [entry.workflow_id for entry in (await inbox(worker.client)).entries]
+        assert first.id not in [entry.workflow_id async for entry in inbox(worker.client)]
         await abandon(worker.client, second, other)
 
     async def test_each_branch_of_a_fan_out_waits_separately(self, worker: Worker) -> None:
@@ -170,7 +169,7 @@ class TestInbox:
         handle = await start(worker, TaintedTwice.run)
         pending = await waiting(handle, 2)
 
-        assert [entry.handoff for entry in await run_inbox(worker.client, handle.id)] == pending
+        assert [entry.handoff async for entry in inbox(worker.client, handle.id)] == pending
         assert {handoff.receiver for handoff in pending} == {"score", "summarise"}
         for handoff in pending:
             await decide(worker.client, handle.id, decision(handoff, "release"))
@@ -190,13 +189,13 @@ class TestInbox:
         with monkeypatch.context() as patched:
             patched.setattr(client_waiting, "WORKER_SILENCE", timedelta(0))  # its worker was never there
             [entry] = await listed(client, handle)
-            [whole] = await run_inbox(client, handle.id)
+            [whole] = [entry async for entry in inbox(client, handle.id)]
         assert (whole.handoff, whole.has_worker, entry.has_worker) == (pending, False, False)
         assert (entry.handoff and entry.handoff.details, entry.deadline) == (pending.details, question.until)
         assert entry.to_json_object()["choices"] == [action.value for action in pending.actions]
 
         async with pipeline_worker(client, ALL_PIPELINES, ALL_STAGES, task_queue=short.task_queue):
-            [entry] = await run_inbox(client, handle.id)
+            [entry] = [entry async for entry in inbox(client, handle.id)]
             assert (entry.handoff, entry.has_worker) == (pending, True)
             await abandon(client, handle, pending)
 
@@ -213,7 +212,7 @@ class TestInbox:
         assert (entry.handoff, entry.stage) == (None, "score")
         assert "cannot be decoded" in (entry.trouble or "")
         with pytest.raises(HistoryError, match="cannot be decoded"):
-            await run_inbox(keyless, handle.id)
+            [entry async for entry in inbox(keyless, handle.id)]
         assert (await listed(client, handle))[0].handoff is not None
         await handle.terminate()
 
@@ -223,7 +222,7 @@ class TestInbox:
         await waiting(handle)
         await handle.terminate()
 
-        assert await run_inbox(worker.client, handle.id) == []
+        assert [entry async for entry in inbox(worker.client, handle.id)] == []
 
 
 class TestReadHandoffs:

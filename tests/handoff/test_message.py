@@ -9,7 +9,7 @@ import pytest
 from temporalio.worker import Worker
 
 from baton import ArtifactRef, Budget, Pipeline, PipelineInput, pipeline
-from baton.client import explain_run
+from baton.client import explain
 from baton.core.inputs import encode_inputs
 from baton.core.messages import StageInput
 from baton.core.stages import StageSpec
@@ -123,14 +123,14 @@ class TestNames:
         """Without a worker and by one; the step has several."""
         run = await run_pipeline(worker, paged, PipelineInput(goal="Review the contract"))
         client, id = worker.client, run.handle.id
-        explanation = await explain_run(client, id, None, "page 2")
+        explanation = await explain(client, id, "page 2")
 
         assert (explanation.stage, explanation.seq) == ("page 2", 2)
         assert explanation == await run.handle.query("explain", "page 2", result_type=type(explanation))
-        assert (await explain_run(client, id, None, "weigh")).stage.startswith("page ")
-        assert (await explain_run(client, id, None, "check the pages")).seq == 3
+        assert (await explain(client, id, "weigh")).stage.startswith("page ")
+        assert (await explain(client, id, "check the pages")).seq == 3
         with pytest.raises(HistoryError, match="step 2 has 3 stages: page 1, page 2, page 3; name one of them"):
-            await explain_run(client, id, None, "2")
+            await explain(client, id, "2")
 
 
 class TestPlan:

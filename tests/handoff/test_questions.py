@@ -1,6 +1,7 @@
 """What runs ask people is in their memos and histories: it is read without a worker, and without asking the runs."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,20 +11,26 @@ import pytest
 from temporalio.client import Client, Interceptor, OutboundInterceptor, QueryWorkflowInput
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
-from baton import Answer, Exhibit, Overview, PipelineError, PipelineInput
+from baton import Exhibit, Overview, PipelineError, PipelineInput
 from baton.client import (
-    CheckMark,
+    Answer,
+    Cursor,
     Decide,
     PendingHandoff,
     Question,
+    RunFilter,
     WaitingQuestion,
     decide,
+    follow,
     inbox,
+    list_runs,
+    open_approvals,
+    read_handoffs,
     read_run,
-    run_inbox,
     standing,
     waits,
 )
+from baton.client.faces import CheckMark, inbox_page
 from baton.core.questions import OpenQuestions, approval_choices, handoff_choices, handoff_title, summarize_questions
 from baton.core.verdict import Code, Disposition, Finding
 from baton.devserver import DevServer, DevServerOptions
@@ -87,7 +94,7 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 async def listed(client: Client, handle: Handle) -> list[WaitingQuestion]:
     """Return a run's entries in the inbox, once the server's index has it."""
     while True:
-        entries = [entry for entry in (await inbox(client, limit=10_000)).entries if entry.workflow_id == handle.id]
+        entries = [entry async for entry in inbox(client, limit=10_000) if entry.workflow_id == handle.id]
         if entries:
             return entries
         await asyncio.sleep(0.05)  # the index lags behind, and tells nobody when it has caught up
@@ -95,7 +102,7 @@ async def listed(client: Client, handle: Handle) -> list[WaitingQuestion]:
 
 async def inboxed(client: Client, handle: Handle) -> list[WaitingQuestion]:
     """Return what a run asks people, once it does."""
-    while not (entries := await run_inbox(client, handle.id)):  # noqa: ASYNC110 - as above
+    while not (entries := [entry async for entry in inbox(client, handle.id)]):  # noqa: ASYNC110 - as above
         await asyncio.sleep(0.05)
     return entries
 
@@ -153,6 +160,46 @@ class TestWithoutQuery:
         assert [entry.status for entry in said] == ["WAITING", "PENDING_HANDOFF"]
 
 
+class TestOpenApprovals:
+    async def test_a_service_lists_and_decides_them(self, client: Client) -> None:
+        """Those of all runs, or of one; a handoff that waits is none."""
+        async with served(client) as worker:
+            asks, refers = [await start(worker, pipeline) for pipeline in (asks_one, asks_about_a_handoff)]
+            await until_waiting(asks, "release manager")
+            await inboxed(client, refers)
+            await listed(client, asks)
+
+            assert [asked.workflow_id async for asked in open_approvals(client, refers.id)] == []
+            assert asks.id in [asked.workflow_id async for asked in open_approvals(client)]
+            async for asked in open_approvals(client, asks.id):
+                answer = asked.question.answer("approve", who="ann", why="it is tested")
+                assert (await decide(client, asked.workflow_id, answer)).approved
+            assert (await asks.result()).output == ["ann", "update"]
+            assert [asked async for asked in open_approvals(client, asks.id)] == []
+            await refers.terminate()
+
+    async def test_whatever_is_read_of_a_run_is_json(self, client: Client) -> None:
+        """By the same method, records within records too."""
+        async with served(client) as worker:
+            handle = await start(worker, asks_one)
+            await until_waiting(handle, "release manager")
+            run = await read_run(client, handle.id)
+            waiting, preview = await waits(client, run), await Decide(client, handle.id, "approve").preview()
+            assert waiting is not None
+            [asked] = [asked async for asked in open_approvals(client, handle.id)]
+            handoffs, update = await read_handoffs(client, handle.id), await anext(follow(client, handle.id))
+            while not (runs := [run async for run in list_runs(client, RunFilter(id_prefix=handle.id))]):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            await handle.terminate()
+
+        stands = standing(run, waiting)
+        records: list[Any] = [run, *run.steps, waiting, stands, asked, asked.question, handoffs, update, *runs, preview]
+        read = [json.loads(json.dumps(record.to_json_object())) for record in records]
+        assert read[-2]["workflow_id"] == read[0]["workflow_id"] == read[-4]["run"]["workflow_id"] == handle.id
+        assert read[2]["pending"][0]["asked"]["title"] == asked.to_json_object()["question"]["title"]
+        assert {Cursor.parse(text) for text in read[-3]["cursors"]} == {*update.cursors}
+
+
 class TestWithoutWorker:
     async def test_it_is_listed_and_said_that_no_worker_is_there(self, client: Client, forgotten: None) -> None:
         """Nothing asks the run: it could not answer."""
@@ -162,12 +209,12 @@ class TestWithoutWorker:
         assert entry.approval is not None
         assert (entry.approval.title, entry.approval.asks, entry.has_worker) == ("release manager", "Publish?", False)
         assert entry.deadline == entry.approval.until
-        assert await run_inbox(client, handle.id) == [entry]
+        assert [entry async for entry in inbox(client, handle.id)] == [entry]
         assert len(await memo_bytes(handle)) == 1, "one event for one question"
         await handle.terminate()
-        while handle.id in [entry.workflow_id for entry in (await inbox(client)).entries]:  # noqa: ASYNC110 - as above
+        while handle.id in [entry.workflow_id async for entry in inbox(client)]:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.05)
-        assert await run_inbox(client, handle.id) == []
+        assert [entry async for entry in inbox(client, handle.id)] == []
 
     async def test_two_people_decide_while_the_worker_restarts(self, client: Client, forgotten: None) -> None:
         """The second one sees the first one's vote and answer, and all that is shown, from the history alone."""
@@ -299,7 +346,7 @@ async def crowd() -> AsyncIterator[Client]:
             memo = {MEMO_QUESTIONS: OpenQuestions(questions=[asked])}
             id, queue = f"asks-{number:02}", f"queue-{number % 3}"
             await client.start_workflow("Asks", id=id, task_queue=queue, memo=memo, search_attributes=attributes)
-        while (await inbox(client)).total < len(deadlines):  # noqa: ASYNC110 - as above
+        while (await inbox_page(client)).total < len(deadlines):  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.05)
         yield client
 
@@ -308,7 +355,7 @@ class TestPages:
     @pytest.mark.parametrize("limit", [3, 7, 12, 100])
     async def test_the_nearest_deadline_comes_first_and_none_is_left_out(self, crowd: Client, limit: int) -> None:
         """The server's order is the newest start first, which hid the oldest questions."""
-        pages = [await inbox(crowd, limit=limit, skip=skip) for skip in range(0, 36, limit)]
+        pages = [await inbox_page(crowd, limit=limit, skip=skip) for skip in range(0, 36, limit)]
 
         entries = [entry for page in pages for entry in page.entries]
         deadlines = [entry.deadline for entry in entries]
@@ -316,6 +363,21 @@ class TestPages:
         assert {entry.workflow_id for entry in entries} == {f"asks-{number:02}" for number in range(36)}
         assert {page.total for page in pages} == {36}
         assert (pages[0].remaining, pages[-1].remaining) == (max(0, 36 - limit), 0)
+
+    @pytest.mark.parametrize("page", [3, 100])
+    async def test_a_list_of_all_has_the_same_order(
+        self, crowd: Client, monkeypatch: pytest.MonkeyPatch, page: int
+    ) -> None:
+        """It is read in pages that grow; none is left out, and none comes twice."""
+        monkeypatch.setattr("baton.runs.client_inbox.PAGE", page)
+
+        entries = [entry async for entry in inbox(crowd)]
+        assert [entry.deadline for entry in entries] == sorted(entry.until or NOW for entry in entries)
+        assert sorted(entry.workflow_id for entry in entries) == [f"asks-{number:02}" for number in range(36)]
+        assert [entry async for entry in inbox(crowd, limit=7)] == entries[:7]
+        nearest = [entry async for entry in open_approvals(crowd, limit=5)]
+        assert [vars(entry) for entry in nearest] == [vars(entry) for entry in entries[:5]]
+        assert [entry async for entry in inbox(crowd, limit=0)] == []
 
     async def test_one_that_cannot_be_read_does_not_hide_the_others(self, crowd: Client) -> None:
         """It is listed with its deadline and the trouble."""
@@ -327,6 +389,7 @@ class TestPages:
         )
         [entry] = await listed(crowd, handle)
         assert (entry.question, entry.deadline) == (None, until)
+        assert handle.id not in [asked.workflow_id async for asked in open_approvals(crowd)]
         assert "cannot be decoded" in (entry.trouble or "")
         await handle.terminate()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from baton.client import LocalArtifactStore
+from baton.client.faces import LocalArtifactStore
 from baton.ledger.store import Ledger, LedgerOptions
 from tests.ledger.material import KEY
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import pytest
 
 from baton import MemoryArtifactStore
-from baton.client import ArtifactStore
+from baton.client.faces import ArtifactStore
 from baton.errors import ArtifactError
 from baton.ledger.chain import ChainHead, Flaw, Verdict
 from baton.ledger.records import LedgerError

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from baton.cli import storage_checks as guard_checks
-from baton.client import CheckMark as Mark
+from baton.client.faces import CheckMark as Mark
 from baton.ledger.chain import Verdict
 from baton.ledger.records import LedgerError, LedgerUnavailableError
 from baton.ledger.store import Ledger, LedgerOptions

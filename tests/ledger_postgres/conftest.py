@@ -14,7 +14,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from baton.client import LocalArtifactStore
+from baton.client.faces import LocalArtifactStore
 from baton.ledger.proof import Checkpoint
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_schema import migrate, open_database

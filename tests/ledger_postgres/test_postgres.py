@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from baton.cli import storage_checks as guard_checks
-from baton.client import CheckMark as Mark
+from baton.client.faces import CheckMark as Mark
 from baton.ledger.chain import ChainHead, Verdict
 from baton.ledger.records import (
     LedgerConflictError,

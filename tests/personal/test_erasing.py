@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from baton.client import LocalArtifactStore, verify_bundle
+from baton.client import verify_bundle
+from baton.client.faces import LocalArtifactStore
 from baton.core.verdict import HandoffStatus
 from baton.keys.claims import HeadVerifier
 from baton.keys.store_keyring import Keyring

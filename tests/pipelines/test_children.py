@@ -67,7 +67,7 @@ class TestChild:
         [(child_id, *_)] = (await read_run(client, handle.id)).children
         waiting_runs = RunFilter(status="WAITING", id_prefix=handle.id)
         async with asyncio.timeout(LIMIT.total_seconds()):
-            while not (listed := await list_runs(client, waiting_runs, 10)):  # noqa: ASYNC110
+            while not (listed := [run async for run in list_runs(client, waiting_runs, limit=10)]):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         now = await waits(client, await read_run(client, handle.id))
 

@@ -8,7 +8,8 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import HistoryEntry, Outcome
-from baton.client import RunFilter, RunStatus, StepStatus, list_runs, read_run, with_details
+from baton.client import RunFilter, RunStatus, StepStatus, list_runs, read_run
+from baton.client.faces import with_details
 from baton.core.messages import PipelineInput
 from baton.core.pages import PAGE, write_pages
 from baton.testing import pipeline_worker, run_pipeline
@@ -52,7 +53,9 @@ class TestContinuing:
         assert run.began is not None
         assert run.first_began <= first.began < run.began
         run_filter = RunFilter(id_prefix=handle.id)
-        while not (listed := await with_details(client, await list_runs(client, run_filter, 10))):  # noqa: ASYNC110
+        while not (  # noqa: ASYNC110
+            listed := await with_details(client, [run async for run in list_runs(client, run_filter, limit=10)])
+        ):
             await asyncio.sleep(0.05)
         assert [(each.run_id, each.began) for each in listed] == [(run.run_id, run.first_began)]
         assert run.state.entries[: len(first.state.entries)] == first.state.entries

@@ -14,7 +14,7 @@ from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from baton import Budget
-from baton.client import Answer, PendingHandoff, Question, Settled, WaitingQuestion, decide, run_inbox
+from baton.client import Answer, PendingHandoff, Question, Settled, WaitingQuestion, decide, inbox
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.errors import PipelineError
@@ -58,7 +58,7 @@ async def together(client: Client, queue: str, handle: Handle, *decisions: Answe
 async def inboxed(client: Client, handle: Handle) -> WaitingQuestion:
     """Return the handoff that a run's own code asks about."""
     while True:
-        for pending in await run_inbox(client, handle.id):
+        async for pending in inbox(client, handle.id):
             return pending
         await asyncio.sleep(0.02)
 

@@ -22,17 +22,16 @@ from typer.testing import CliRunner
 from baton import Baton, BatonPatch, ConfigurationError, Overview, PipelineInput, PipelineStatus, Safeguards, stage
 from baton.cli.app import make_app
 from baton.client import (
-    CheckMark,
     RunFilter,
     RunRecord,
     RunStatus,
     StepStatus,
-    describe,
     follow,
     list_runs,
     read_run,
     standing,
 )
+from baton.client.faces import CheckMark, describe
 from baton.devserver import DevServer
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.pipelines.activity_worker import missing_part
@@ -274,7 +273,7 @@ class TestShown:
                 handle = await begun(client, queue, "stage")
                 await asked_again(client, handle, 1)
                 await suspended_now(handle)
-                while not (listed := await list_runs(client, RunFilter(status="SUSPENDED"), 10)):  # noqa: ASYNC110
+                while not (listed := [run async for run in list_runs(client, RunFilter(status="SUSPENDED"), limit=10)]):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
                 doctor, stopped = await check_suspended_runs(client), await check_blocked_runs(client)
                 page = await handle.query("baton_details", result_type=str)

@@ -7,7 +7,7 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
 from baton import BatonPlugin, MemoryArtifactStore, PipelineInput, Safeguards, WorkerParts
-from baton.client import explain_run, read_run
+from baton.client import explain, read_run
 from baton.devserver import DevServer
 from baton.testing import assert_replays, pipeline_worker, run_pipeline
 from tests.pipelines import prompt_pipelines as they
@@ -33,7 +33,7 @@ async def test_a_tools_result_reaches_the_next_agent_in_full(worker: Worker, plu
     """A page of 3,000 characters is a fact; of a longer log, the agent reads the rest itself."""
     READ.clear()
     run = await run_pipeline(worker, they.learns, START)
-    explained = await explain_run(worker.client, run.handle.id, None, "digest")
+    explained = await explain(worker.client, run.handle.id, "digest")
 
     assert FOUND.strip() in PROMPTS["digest"]
     assert "(960 of 40,000 characters) (read the rest with `read_artifact`, id '3.collect.2')" in PROMPTS["inspect"]
@@ -51,7 +51,7 @@ async def test_shortened_parts_are_named_everywhere(worker: Worker, plugin: Bato
     READ.clear()
     run = await run_pipeline(worker, they.shortens, START)
     record = await read_run(worker.client, run.handle.id)
-    explanation = await explain_run(worker.client, run.handle.id, None, "edit")
+    explanation = await explain(worker.client, run.handle.id, "edit")
     notice = next(line for line in PROMPTS["edit"].splitlines() if line.startswith("Input draft: "))[6:]
 
     assert notice.endswith(" of 40,000 characters; read the rest with `read_artifact`")

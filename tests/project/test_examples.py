@@ -116,7 +116,7 @@ async def test_a_coding_agent_accepts_a_task_and_returns_its_work(sealing: Clien
         )
         async with safeguards.shared().open() as guarded:
             agents = OutsideAgents(sealing, guarded.gate)
-            while not (tasks := await agents.list_open("coder")):  # noqa: ASYNC110
+            while not (tasks := [task async for task in agents.list_open("coder")]):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)  # the index of runs lags behind
             assert (await agents.accept(tasks[0], "coder")).verdict.valid
             await agents.return_patch(tasks[0], "coder", {"current_state": ["The total is 0", "A test shows it"]})

@@ -265,7 +265,7 @@ class TestImport:
     def test_a_service_needs_nothing_that_only_the_command_needs(self) -> None:
         """Without typer and rich workers and clients load; the command and `baton.run` say what to install."""
         absent = "import sys; sys.modules['typer'] = sys.modules['rich'] = None\n"
-        names = "[getattr(baton, name) for name in dir(baton) if name != 'run']"
+        names = "[getattr(baton, name) for name in baton.__all__ if name != 'run']"
         loaded_by(f"{absent}import baton, baton.client, baton.worker, baton.plugin\n{names}")
         [command, run] = [
             subprocess.run([sys.executable, "-c", absent + code], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -292,7 +292,7 @@ class TestImport:
             from baton.cli.app import COMMANDS
             with_extras = {"new", "HandoffTools", "handoff_server"}
             for door in (baton, baton.client, baton.testing):
-                for name in {*dir(door)} - with_extras:
+                for name in {*door.__all__} - with_extras:
                     getattr(door, name)
             for module in {listed.module for listed in COMMANDS} - with_extras:
                 importlib.import_module(f"baton.cli.{module}")
@@ -405,6 +405,7 @@ PUBLIC = (
     "baton",
     "baton.agents",
     "baton.client",
+    "baton.client.faces",
     "baton.protocol",
     "baton.testing",
     "baton.errors",

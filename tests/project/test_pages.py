@@ -136,7 +136,7 @@ def public_callables() -> dict[str, Any]:
     """Return the functions and classes of the public modules, and the public methods of the classes, by name."""
     found: dict[str, Any] = {}
     for door in map(import_module, ("baton.testing", "baton.protocol", "baton.client", "baton.agents", "baton")):
-        for name in dir(door):
+        for name in door.__all__:
             value = getattr(door, name)
             found |= {name: value} if callable(value) else {}
             methods = vars(value).items() if isinstance(value, type) else ()

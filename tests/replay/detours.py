@@ -140,7 +140,7 @@ def outside(safeguards: Safeguards) -> Recording:
         await until(handle, lambda now: now.status is PipelineStatus.WAITING)
         async with safeguards.shared().open() as guarded:
             agents = OutsideAgents(worker.client, guarded.gate)
-            while not (open_handoffs := await agents.list_open("reviewer")):  # noqa: ASYNC110 - the index tells nobody
+            while not (open_handoffs := [ref async for ref in agents.list_open("reviewer")]):  # noqa: ASYNC110 - the index tells nobody
                 await asyncio.sleep(0.05)
             await agents.give_back(await agents.claim(open_handoffs[0], "reviewer"), "reviewer")
             await agents.accept(open_handoffs[0], "reviewer")

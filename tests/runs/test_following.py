@@ -9,7 +9,8 @@ from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from baton import Baton, BatonPatch, StepKind, WorkerParts, stage
-from baton.client import ArtifactStore, RunStatus, read_run, roll_back
+from baton.client import RunStatus, read_run, roll_back
+from baton.client.faces import ArtifactStore
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.errors import HistoryError
@@ -177,16 +178,17 @@ class TestListRuns:
 
         async with asyncio.timeout(180):
             while True:  # the index lags behind
-                runs = {run.workflow_id: run for run in await list_runs(client, RunFilter(task=task), 10)}
+                runs = {run.workflow_id: run async for run in list_runs(client, RunFilter(task=task), limit=10)}
                 if [run.status for run in runs.values()] == ["WAITING", "COMPLETED"]:
                     break
                 await asyncio.sleep(0.05)
 
         assert runs[newer.id].run_id == result.run_id
         assert runs[handles[1].id].stage == "release manager"
-        waiting = await list_runs(client, RunFilter(task=task, status="WAITING"), 10)
+        waiting = [run async for run in list_runs(client, RunFilter(task=task, status="WAITING"), limit=10)]
         assert [run.workflow_id for run in waiting] == [handles[1].id]
-        assert len(await list_runs(client, RunFilter(task=task), 1)) == 1
+        for limit, count in ((0, 0), (1, 1), (None, 2)):
+            assert len([run async for run in list_runs(client, RunFilter(task=task), limit=limit)]) == count
         await handles[1].terminate()
 
     async def test_a_workflow_without_labels_is_listed_with_every(
@@ -201,10 +203,10 @@ class TestListRuns:
         )
 
         async with asyncio.timeout(180):
-            while not await list_runs(plain, RunFilter(every=True, id_prefix=handle.id), 10):  # noqa: ASYNC110
+            while not [run async for run in list_runs(plain, RunFilter(every=True, id_prefix=handle.id), limit=10)]:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
-        assert await list_runs(plain, RunFilter(id_prefix=handle.id), 10) == []
+        assert [run async for run in list_runs(plain, RunFilter(id_prefix=handle.id), limit=10)] == []
         await handle.terminate()
 
 

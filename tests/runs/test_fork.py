@@ -10,9 +10,11 @@ from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from baton import Budget, PipelineResult, StepKind
-from baton.client import fork, forked_input, read_run, refused_patch
+from baton.client import fork, read_run
+from baton.client.faces import refused_patch
 from baton.core.messages import PipelineInput
 from baton.errors import HistoryError, PatchError, PipelineError
+from baton.runs.client_fork import forked_input
 from baton.runs.client_record import StepStatus
 from baton.testing import pipeline_worker, run_pipeline
 from tests.pipelines.mishaps import Answers, FallsBack

@@ -15,7 +15,8 @@ from typer.testing import CliRunner, Result
 
 from baton import BatonPlugin, PipelineInput
 from baton.cli.app import make_app
-from baton.client import CheckMark, read_run
+from baton.client import read_run
+from baton.client.faces import CheckMark
 from baton.core.pages import PAGE
 from baton.devserver import DevServer
 from baton.errors import UnreadableRunError

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from baton import Baton, HistoryEntry, Outcome, PipelineInput, StepKind
-from baton.client import PendingHandoff, Question, RunRecord, RunStatus, Step, StepStatus, describe_news
+from baton.client import PendingHandoff, Question, RunRecord, RunStatus, Step, StepStatus
+from baton.client.faces import describe_news
 from baton.core.state import PipelineState
 from baton.runs.client_events import Timer
 from baton.runs.client_news import News, NewsKind, Reading, compare
@@ -152,7 +153,7 @@ class TestCompare:
             "title": "gate",
             "who": ["ann"],
             "needs": 1,
-            "until": at(60).isoformat(),
+            "until": at(60).isoformat().replace("+00:00", "Z"),
         }
         assert (handoff.step, handoff.text, handoff.question) == (None, "no money", asked[1])
         assert describe_news(handoff, current).startswith("2 score: ")
@@ -239,7 +240,7 @@ class TestToJsonObject:
         document = step_done.to_json_object()
         assert {name: document[name] for name in document if name != "entries"} == {
             "what": "step_done",
-            "at": "2026-11-21T12:00:01+00:00",
+            "at": "2026-11-21T12:00:01Z",
             "seq": 1,
             "name": "stage1",
             "kind": "stage",

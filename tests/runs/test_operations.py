@@ -15,7 +15,6 @@ from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from baton import (
-    Answer,
     Baton,
     BatonError,
     Budget,
@@ -30,6 +29,7 @@ from baton import (
     stage,
 )
 from baton.client import (
+    Answer,
     Cancel,
     Decide,
     Fork,

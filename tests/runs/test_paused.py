@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 from baton import MemoryArtifactStore, WorkerParts
 from baton.cli.show import waits_card
-from baton.client import Answer, Pause, Unpause, decide, fork, inbox, read_run, roll_back, run_inbox, standing
+from baton.client import Answer, Pause, Unpause, decide, fork, inbox, read_run, roll_back, standing
 from baton.devserver import DevServer, DevServerOptions
 from baton.errors import OutdatedError, PipelineError
 from baton.handoff.store_safeguards import Safeguards
@@ -37,7 +37,7 @@ async def client() -> AsyncIterator[Client]:
 async def pause(client: Client, handle: Handle) -> None:
     """Pause a run, and wait until the list knows it; the test's timeout bounds the wait."""
     await Pause(client, handle.id).commit(by="ann", why="the service was restored")
-    while not await list_runs(client, RunFilter(status="PAUSED"), 10):
+    while not [run async for run in list_runs(client, RunFilter(status="PAUSED"), limit=10)]:
         pass
 
 
@@ -49,11 +49,11 @@ async def test_a_paused_run_is_read_like_any_other(client: Client, tmp_path: Pat
             await until_waiting(run_handle, "release manager")
         await pause(client, handle)
 
-        statuses = {run.workflow_id: run.status for run in await list_runs(client, RunFilter(), 10)}
+        statuses = {run.workflow_id: run.status async for run in list_runs(client, RunFilter(), limit=10)}
         run = await read_run(client, handle.id)
         run_waits = await waits(client, run)
         update = await anext(follow(client, handle.id))
-        entries = [*(await inbox(client)).entries, *await run_inbox(client, handle.id)]
+        entries = [*[entry async for entry in inbox(client)], *[entry async for entry in inbox(client, handle.id)]]
         handoffs = [entry.handoff for entry in entries if entry.handoff]
         with pytest.raises(PipelineError, match=r"was paused by ann: .*restored; nothing was decided\. .* unpause"):
             await must_be_open(client, handle.id)

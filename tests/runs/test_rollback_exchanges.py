@@ -91,7 +91,7 @@ class TestOutside:
         """Return the open handoff, once there is one."""
         await until(handle, lambda now: now.status in (PipelineStatus.WAITING, PipelineStatus.PENDING_HANDOFF))
         while True:
-            matches = [handoff for handoff in await agents.list_open("reviewer") if handoff.workflow_id == handle.id]
+            matches = [handoff async for handoff in agents.list_open("reviewer") if handoff.workflow_id == handle.id]
             if matches:
                 return matches[0]
 

@@ -26,7 +26,7 @@ from baton import BatonPlugin, Budget, Keyring, PipelineError, PipelineInput, Sa
 from baton.cli.app import make_app
 from baton.cli.decide import LiveView
 from baton.cli.watch import Page
-from baton.client import Followed, OutsideAgents, Pause, decide, follow, fork, roll_back, run_inbox
+from baton.client import Followed, OutsideAgents, Pause, decide, follow, fork, inbox, roll_back
 from baton.console.app import console_app
 from baton.console.security import Access, Links, Role
 from baton.console.sources import Sources
@@ -160,7 +160,7 @@ async def start_all(client: Client) -> None:
 async def settle(client: Client) -> None:
     """Have people do what some situations need, once their runs ask."""
     for id in ("paused", "canceled", "rolled-back", "approval-of-two-of-three"):
-        while not (entries := await run_inbox(client, id)):
+        while not (entries := [entry async for entry in inbox(client, id)]):
             pass
         question = entries[0].question
         assert question is not None
@@ -172,7 +172,7 @@ async def settle(client: Client) -> None:
             await roll_back(client, id, "1", by="ann", why="once more")
         else:
             await decide(client, id, question.answer("approve", who="ann", why="it is tested"))
-    while not (await run_inbox(client, "needs-input")):
+    while not ([entry async for entry in inbox(client, "needs-input")]):
         pass
     address = client.service_client.config.target_host
     stranger = await Client.connect(address, plugins=[BatonPlugin(keyring=Keyring.generate())])
@@ -318,8 +318,8 @@ class Views:
         return said
 
     async def in_client(self, id: str) -> Said:
-        """Return what `run_inbox` says of a run."""
-        entries = await run_inbox(self.client, id)
+        """Return what `inbox` says of a run."""
+        entries = [entry async for entry in inbox(self.client, id)]
         asked = [entry.to_json_object()["question"] for entry in entries]
         return {"questions": sorted(map(short, asked))}
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from baton.client import Choice, Question, decision_commands
+from baton.client import Choice, Question
+from baton.client.faces import decision_commands
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from temporalio.client import Client
 
 from baton import Baton, BatonPatch, HistoryEntry, MemoryArtifactStore, Outcome, WorkerParts, stage
 from baton.cli.show import heading, waits_card
-from baton.client import CheckMark, Decide, RunRecord, RunStatus, read_run
+from baton.client import Decide, RunRecord, RunStatus, read_run
+from baton.client.faces import CheckMark
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer, DevServerOptions
 from baton.plugin import BatonPlugin
@@ -96,7 +97,7 @@ class TestSuspended:
             run, run_waits = await until_suspended(client, handle, tries=2)
             news = await until_news(client, handle)
             async with asyncio.timeout(LIMIT.total_seconds()):
-                while not (runs := await list_runs(client, run_filter, 10)):  # noqa: ASYNC110
+                while not (runs := [run async for run in list_runs(client, run_filter, limit=10)]):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
             doctor = await check_suspended_runs(client)
 
@@ -110,7 +111,7 @@ class TestSuspended:
         async with pipeline_worker(client, [Linear], STAGES, task_queue=queue):
             await handle.result()
         assert (await read_run(client, handle.id)).suspended is None
-        assert await list_runs(client, run_filter, 10) == []
+        assert [run async for run in list_runs(client, run_filter, limit=10)] == []
 
     async def test_a_list_says_so_before_the_server_reports_it(self, client: Client) -> None:
         """The server does after five failures, which takes a while; the history has the first."""
@@ -122,14 +123,14 @@ class TestSuspended:
         run_filter = RunFilter(id_prefix=queue)
         async with pipeline_worker(client, [Gated], STAGES, task_queue=queue):
             await event(handle, EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED)
-            while not (listed := await list_runs(client, run_filter, 1)):
+            while not (listed := [run async for run in list_runs(client, run_filter, limit=1)]):
                 pass
             [run] = await with_details(client, listed)
         async with pipeline_worker(client, [Linear], STAGES, task_queue=queue):
             await handle.result()
 
         assert (run.workflow_id, run.status, run.ended) == (queue, "SUSPENDED", None)
-        [run] = await with_details(client, await list_runs(client, run_filter, 1))
+        [run] = await with_details(client, [listed async for listed in list_runs(client, run_filter, limit=1)])
         assert run.status != "SUSPENDED"
 
     async def test_a_run_waits_for_a_worker_with_its_stage(self, client: Client) -> None:

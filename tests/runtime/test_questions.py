@@ -7,8 +7,8 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from baton import Answer, Exhibit, Settled, StageResult
-from baton.client import PendingHandoff, Question, Vote
+from baton import Exhibit, Settled, StageResult
+from baton.client import Answer, PendingHandoff, Question, Vote
 from baton.core.pending import FORMS
 from baton.core.questions import approval_choices, handoff_choices, summarize_questions
 from baton.core.verdict import Code, Disposition

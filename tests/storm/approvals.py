@@ -15,8 +15,8 @@ from typing import Any
 from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import TemporalError, TerminatedError
 
-from baton import Answer, Settled, StepKind
-from baton.client import Question, RunRecord, Vote, read_run, roll_back
+from baton import Settled, StepKind
+from baton.client import Answer, Question, RunRecord, Vote, read_run, roll_back
 from baton.devserver import DevServer
 from baton.errors import BatonError
 from baton.wire.names import ANSWER, QUERY_QUESTIONS

@@ -273,7 +273,7 @@ class Storm:
             agents = OutsideAgents(self._client, guarded.gate)
             while True:
                 with suppress(TemporalError, BatonError):
-                    for ref in await agents.list_open("reviewer"):
+                    async for ref in agents.list_open("reviewer"):
                         if ref.workflow_id == id:
                             await agents.accept(ref, "reviewer", holder=id)
                             await agents.return_patch(ref, "reviewer", {"decision_log": ["Reviewed"]}, holder=id)

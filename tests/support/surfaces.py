@@ -20,7 +20,8 @@ from temporalio.client import Client
 from temporalio.common import RawValue
 
 from baton import render
-from baton.client import ArtifactStore, describe, read_run
+from baton.client import read_run
+from baton.client.faces import ArtifactStore, describe
 from baton.errors import HistoryError
 from baton.ledger.store import Ledger
 

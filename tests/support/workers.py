@@ -7,7 +7,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import MemoryArtifactStore, WorkerParts
-from baton.client import ArtifactStore
+from baton.client.faces import ArtifactStore
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.handoff.store_safeguards import Safeguards

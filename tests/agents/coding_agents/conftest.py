@@ -11,7 +11,8 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import WorkerParts
-from baton.client import HandoffTools, LocalArtifactStore
+from baton.client import HandoffTools
+from baton.client.faces import LocalArtifactStore
 from baton.devserver import DevServer
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
 from baton.handoff.store_safeguards import Safeguards

@@ -15,7 +15,8 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import WorkerParts
-from baton.client import HandoffTools, LocalArtifactStore, handoff_server, serve_outside
+from baton.client import HandoffTools, handoff_server, serve_outside
+from baton.client.faces import LocalArtifactStore
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.outside.client_external import OutsideAgents

@@ -70,7 +70,7 @@ async def test_a_claim_under_way_is_given_back(
 async def _listed(agents: OutsideAgents, workflow_id: str) -> list[Any]:
     """Return what waits in a pipeline, once the server's index has it."""
     while True:
-        found = [one for one in await agents.list_open("reviewer") if one.workflow_id == workflow_id]
+        found = [one async for one in agents.list_open("reviewer") if one.workflow_id == workflow_id]
         if found:
             return found
         await asyncio.sleep(0.02)

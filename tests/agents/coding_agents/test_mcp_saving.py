@@ -7,7 +7,8 @@ from mcp import Client as McpClient
 from mcp.server.mcpserver.exceptions import ToolError
 from temporalio.worker import Worker
 
-from baton.client import HandoffTools, LocalArtifactStore, handoff_server
+from baton.client import HandoffTools, handoff_server
+from baton.client.faces import LocalArtifactStore
 from baton.report.rendering import render_report
 from tests.agents.coding_agents.calling import REPORT, RefusedError, call, listed, waiting
 

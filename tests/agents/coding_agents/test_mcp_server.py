@@ -7,7 +7,8 @@ import pytest
 from mcp import Client as McpClient
 from temporalio.worker import Worker
 
-from baton.client import Explanation, HandoffTools, LocalArtifactStore, handoff_server
+from baton.client import Explanation, HandoffTools, handoff_server
+from baton.client.faces import LocalArtifactStore
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger
 from baton.outside.client_external import OutsideAgents

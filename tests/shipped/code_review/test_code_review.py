@@ -12,7 +12,8 @@ from temporalio.worker import Worker
 
 from activities.code_review.stages import STAGES
 from baton import PipelineInput, WorkerParts
-from baton.client import ArtifactStore, explain_run, read_run
+from baton.client import explain, read_run
+from baton.client.faces import ArtifactStore
 from baton.plugin import BatonPlugin
 from baton.report.parsing import parse_report
 from baton.report.records import Readiness, Status
@@ -136,7 +137,7 @@ class TestCodeReview:
         assert fact["source"]["method"] == f"tool_call:{fact['source']['source']}"
         assert fact["source"]["timestamp"] < explained["contract"]["createdAt"]
         for stage in "+".join(STEPS).split("+"):
-            assert (await explain_run(reviewer.client, run.handle.id, None, stage)).stage == stage
+            assert (await explain(reviewer.client, run.handle.id, stage)).stage == stage
 
     @pytest.mark.parametrize(
         ("params", "message"),

@@ -14,7 +14,7 @@ from temporalio.worker import Worker
 
 from activities.compliance_review.stages import SCHEMAS, STAGES, Review
 from baton import PipelineInput, WorkerParts
-from baton.client import LocalArtifactStore, explain
+from baton.client.faces import LocalArtifactStore, explain_in
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger, LedgerOptions
@@ -95,7 +95,7 @@ class TestComplianceReview:
         assert [warning for entry, _ in run.record.history for warning in entry.warnings if "bullets" in warning] == []
         assert "**Not judged.**" in (tmp_path / "COMPLIANCE.md").read_text()
         for stage in STEPS:
-            assert explain(run.record, stage).stage == stage
+            assert explain_in(run.record, stage).stage == stage
 
     async def test_holds_back_the_offer_of_the_story(self, reviewer: Worker, tmp_path: Path) -> None:
         """The quote is stale, so nobody knows whether it holds.

@@ -15,7 +15,8 @@ from activities.contract_review.records import ContractBaton, Report
 from activities.contract_review.report import find_untraceable
 from activities.contract_review.stages import STAGES
 from baton import Budget, PipelineInput, WorkerParts
-from baton.client import ArtifactStore, read_run
+from baton.client import read_run
+from baton.client.faces import ArtifactStore
 from baton.plugin import BatonPlugin
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
 from tests.chat_server import Reply, chat_server, completion, configure

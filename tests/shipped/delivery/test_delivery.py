@@ -14,7 +14,8 @@ from temporalio.worker import Worker
 
 from activities.delivery.stages import STAGES
 from baton import PipelineInput, PipelineResult, StepKind, WorkerParts
-from baton.client import ArtifactStore, decide, explain, read_run, roll_back
+from baton.client import decide, read_run, roll_back
+from baton.client.faces import ArtifactStore, explain_in
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
 from tests.chat_server import chat_server, completion, configure
@@ -283,7 +284,7 @@ class TestDelivery:
         stages = [step.name for step in run.steps if step.kind is StepKind.STAGE]
         assert "review-change" in stages
         for stage in stages:
-            assert explain(run, stage).stage == stage
+            assert explain_in(run, stage).stage == stage
 
     @pytest.mark.parametrize(
         ("params", "message"),

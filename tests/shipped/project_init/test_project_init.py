@@ -12,7 +12,7 @@ from activities.project_init.files import KNOWLEDGE_FILE, PAGES
 from activities.project_init.records import TechStack
 from activities.project_init.stages import STAGES
 from baton import BatonPlugin, PipelineInput, WorkerParts
-from baton.client import ArtifactStore, explain
+from baton.client.faces import ArtifactStore, explain_in
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
 from tests.shipped.project_init.conftest import write_files
 from tests.shipped.project_init.projects import PYTHON
@@ -52,7 +52,7 @@ async def test_a_project_is_documented_indexed_and_verified(
     for entry, _ in run.record.history:
         assert 1 <= len(entry.patch["current_state"]) <= 8
     for stage in STEPS:
-        assert explain(run.record, stage).stage == stage
+        assert explain_in(run.record, stage).stage == stage
     await assert_replays(run.handle, [ProjectInit], plugin=BatonPlugin(WorkerParts(artifacts=store)))
 
 

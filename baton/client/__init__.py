@@ -1,4 +1,28 @@
-"""The API for services and operators: connect, read, decide, roll back, fork. Each name is loaded on first use.
+"""The API for services and operators: list, read, decide, operate. Each name is loaded on first use.
+
+One shape for each kind: a list is an async iterator with an optional `limit`, a record has `to_json_object()`, and an
+operation has `preview()` and `commit()`.
+
+| to | names |
+|---|---|
+| connect | `connect`, `Connection`, `ClientPlugin`, `DEFAULT_TASK_QUEUE`, `run_and_leave` |
+| list runs | `list_runs`, `count_runs`, `RunFilter`, `STATUSES`, `ListedRun` |
+| list what people are asked | `inbox`, `WaitingQuestion`, `open_approvals`, `OpenApproval` |
+| list costs | `read_charges`, `Charged`, `sum_charges`, `GroupBy` |
+| read a run | `read_run`, `rebuild`, `RunRecord`, `RunStatus`, `Step`, `StepStatus`, `Note`, `schema_of` |
+| read its handoffs | `read_handoffs`, `RunHandoffs`, `explain`, `Explanation` |
+| read what it waits for | `waits`, `Waits`, `Pending`, `standing`, `Standing` |
+| follow it | `follow`, `Followed`, `Cursor`, `News`, `NewsKind` |
+| answer a question | `decide`, `Answer`, `Settled`, `Question`, `Choice`, `Vote`, `HandoffAction`, `PendingHandoff` |
+| operate | `Operation`, `Preview`, `Fact`, `Start`, `StartPreview`, `Decide`, `DecidePreview` |
+| stop and go on | `Cancel`, `CancelPreview`, `Pause`, `Unpause`, `PausePreview` |
+| roll back | `RollBack`, `RollbackPreview`, `RollbackPoint`, `roll_back`, `RolledBackRun` |
+| fork | `Fork`, `ForkPreview`, `fork` |
+| audit | `Ledger`, `LedgerOptions`, `LedgerError`, `Trace`, `AuditRecord`, `TaskCost`, `ChainHead` |
+| verify | `verify_bundle`, `Report`, `Checkpoint` |
+| keep personal data | `Vault`, `VaultOptions`, `open_personal_data`, `PersonalData`, `Erased` |
+| erase it | `Erase`, `ErasePreview`, `Erasure` |
+| serve agents outside | `OutsideAgents`, `serve_outside`, `HandoffTools`, `handoff_server`, `hand_off_to` |
 
 To start a pipeline, use `Start`, or call `client.start_workflow(Delivery.run, PipelineInput(...))` on an ordinary
 Temporal client that has `BatonPlugin` among its plugins.
@@ -7,46 +31,27 @@ Temporal client that has `BatonPlugin` among its plugins.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from baton.artifacts.store import ArtifactStore as ArtifactStore
-    from baton.artifacts.store import LocalArtifactStore as LocalArtifactStore
     from baton.contract.records import Explanation as Explanation
-    from baton.core.baton import AnyBaton as AnyBaton
-    from baton.core.messages import StageInput as StageInput
-    from baton.core.messages import StageReturn as StageReturn
     from baton.core.operations import Fact as Fact
     from baton.core.operations import Operation as Operation
     from baton.core.operations import Preview as Preview
     from baton.core.pending import HandoffAction as HandoffAction
     from baton.core.pending import PendingHandoff as PendingHandoff
-    from baton.core.people import name_refusal as name_refusal
-    from baton.core.questions import APPROVE as APPROVE
-    from baton.core.questions import DENY as DENY
     from baton.core.questions import Answer as Answer
     from baton.core.questions import Choice as Choice
     from baton.core.questions import Question as Question
     from baton.core.questions import Settled as Settled
     from baton.core.questions import Vote as Vote
     from baton.ledger.chain import ChainHead as ChainHead
-    from baton.ledger.chain import Finding as Finding
-    from baton.ledger.chain import Verdict as Verdict
     from baton.ledger.entries import TaskCost as TaskCost
     from baton.ledger.entries import Trace as Trace
     from baton.ledger.proof import Checkpoint as Checkpoint
     from baton.ledger.proof import Report as Report
-    from baton.ledger.records import AuditCost as AuditCost
-    from baton.ledger.records import AuditHeader as AuditHeader
     from baton.ledger.records import AuditRecord as AuditRecord
-    from baton.ledger.records import LedgerContinuityError as LedgerContinuityError
     from baton.ledger.records import LedgerError as LedgerError
-    from baton.ledger.records import LedgerKeysError as LedgerKeysError
     from baton.ledger.store import Ledger as Ledger
     from baton.ledger.store import LedgerOptions as LedgerOptions
-    from baton.ledger.store_evidence import AnchorFile as AnchorFile
     from baton.ledger.store_evidence import verify_bundle as verify_bundle
-    from baton.ledger.store_reader import FlawedRecordsError as FlawedRecordsError
-    from baton.ledger.store_reader import Segment as Segment
-    from baton.ledger.store_schema import is_ledger_url as is_ledger_url
-    from baton.ledger.store_schema import migrate_ledger as migrate_ledger
     from baton.outside.client_external import OutsideAgents as OutsideAgents
     from baton.outside.client_external import hand_off_to as hand_off_to
     from baton.outside.client_http import serve_outside as serve_outside
@@ -59,29 +64,10 @@ if TYPE_CHECKING:
     from baton.personal.store_erasure import Erase as Erase
     from baton.personal.store_erasure import ErasePreview as ErasePreview
     from baton.personal.store_subjects import Erasure as Erasure
-    from baton.personal.store_subjects import Place as Place
     from baton.runs.client_bill import Charged as Charged
     from baton.runs.client_bill import GroupBy as GroupBy
-    from baton.runs.client_bill import PairedSum as PairedSum
-    from baton.runs.client_bill import pair_sums as pair_sums
     from baton.runs.client_bill import read_charges as read_charges
-    from baton.runs.client_bill import read_export as read_export
     from baton.runs.client_bill import sum_charges as sum_charges
-    from baton.runs.client_changes import Before as Before
-    from baton.runs.client_changes import Change as Change
-    from baton.runs.client_changes import FieldChange as FieldChange
-    from baton.runs.client_changes import changes as changes
-    from baton.runs.client_changes import compare as compare
-    from baton.runs.client_changes import for_display as for_display
-    from baton.runs.client_changes import remarks as remarks
-    from baton.runs.client_changes import with_before as with_before
-    from baton.runs.client_checks import CheckMark as CheckMark
-    from baton.runs.client_checks import CheckResult as CheckResult
-    from baton.runs.client_checks import check_artifacts as check_artifacts
-    from baton.runs.client_checks import check_routing as check_routing
-    from baton.runs.client_checks import check_server as check_server
-    from baton.runs.client_checks import run_check as run_check
-    from baton.runs.client_clock import server_now as server_now
     from baton.runs.client_connection import DEFAULT_TASK_QUEUE as DEFAULT_TASK_QUEUE
     from baton.runs.client_connection import Connection as Connection
     from baton.runs.client_connection import connect as connect
@@ -94,44 +80,28 @@ if TYPE_CHECKING:
     from baton.runs.client_decide import Decide as Decide
     from baton.runs.client_decide import DecidePreview as DecidePreview
     from baton.runs.client_decide import decide as decide
-    from baton.runs.client_decide import name_questions as name_questions
-    from baton.runs.client_decide import select_questions as select_questions
-    from baton.runs.client_description import describe_news as describe_news
-    from baton.runs.client_executions import describe as describe
     from baton.runs.client_explanation import explain as explain
-    from baton.runs.client_explanation import explain_run as explain_run
     from baton.runs.client_follow import Cursor as Cursor
     from baton.runs.client_follow import Followed as Followed
     from baton.runs.client_follow import follow as follow
-    from baton.runs.client_follow import wait_for_first_answer as wait_for_first_answer
     from baton.runs.client_fork import Fork as Fork
     from baton.runs.client_fork import ForkPreview as ForkPreview
     from baton.runs.client_fork import fork as fork
-    from baton.runs.client_fork import forked_input as forked_input
-    from baton.runs.client_fork import refused_patch as refused_patch
     from baton.runs.client_handoffs import RunHandoffs as RunHandoffs
     from baton.runs.client_handoffs import read_handoffs as read_handoffs
-    from baton.runs.client_handoffs import text_at as text_at
-    from baton.runs.client_handoffs import without_envelope as without_envelope
-    from baton.runs.client_heads import RecordedHeads as RecordedHeads
-    from baton.runs.client_heads import parse_anchors as parse_anchors
-    from baton.runs.client_heads import read_heads as read_heads
-    from baton.runs.client_inbox import InboxPage as InboxPage
+    from baton.runs.client_inbox import OpenApproval as OpenApproval
     from baton.runs.client_inbox import WaitingQuestion as WaitingQuestion
     from baton.runs.client_inbox import inbox as inbox
-    from baton.runs.client_inbox import run_inbox as run_inbox
+    from baton.runs.client_inbox import open_approvals as open_approvals
     from baton.runs.client_list import STATUSES as STATUSES
-    from baton.runs.client_list import SUSPENDED as SUSPENDED
     from baton.runs.client_list import ListedRun as ListedRun
     from baton.runs.client_list import RunFilter as RunFilter
     from baton.runs.client_list import count_runs as count_runs
     from baton.runs.client_list import list_runs as list_runs
-    from baton.runs.client_list import with_details as with_details
     from baton.runs.client_news import News as News
     from baton.runs.client_news import NewsKind as NewsKind
     from baton.runs.client_personal import open_personal_data as open_personal_data
     from baton.runs.client_plugin import ClientPlugin as ClientPlugin
-    from baton.runs.client_reader import find_task_id as find_task_id
     from baton.runs.client_reader import read_run as read_run
     from baton.runs.client_reader import rebuild as rebuild
     from baton.runs.client_record import Note as Note
@@ -139,31 +109,19 @@ if TYPE_CHECKING:
     from baton.runs.client_record import RunStatus as RunStatus
     from baton.runs.client_record import Step as Step
     from baton.runs.client_record import StepStatus as StepStatus
-    from baton.runs.client_replay import Replayed as Replayed
-    from baton.runs.client_replay import replay_history as replay_history
     from baton.runs.client_rollback import RollBack as RollBack
     from baton.runs.client_rollback import RollbackPoint as RollbackPoint
     from baton.runs.client_rollback import RollbackPreview as RollbackPreview
     from baton.runs.client_rollback import RolledBackRun as RolledBackRun
     from baton.runs.client_rollback import roll_back as roll_back
-    from baton.runs.client_schemas import MESSAGES as MESSAGES
-    from baton.runs.client_schemas import SCHEMAS as SCHEMAS
     from baton.runs.client_schemas import schema_of as schema_of
     from baton.runs.client_standing import Standing as Standing
-    from baton.runs.client_standing import decision_commands as decision_commands
-    from baton.runs.client_standing import identity_option as identity_option
     from baton.runs.client_standing import standing as standing
-    from baton.runs.client_standing import standings as standings
     from baton.runs.client_start import Start as Start
     from baton.runs.client_start import StartPreview as StartPreview
-    from baton.runs.client_waiting import NoAnswerError as NoAnswerError
     from baton.runs.client_waiting import Pending as Pending
     from baton.runs.client_waiting import Waits as Waits
-    from baton.runs.client_waiting import answer_of as answer_of
-    from baton.runs.client_waiting import lacking as lacking
     from baton.runs.client_waiting import waits as waits
-    from baton.sdk import leave as leave
-    from baton.wire.names import DEFAULT_STORE as DEFAULT_STORE
 else:
     from baton.lazy import lazy_exports
 
