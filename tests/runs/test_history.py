@@ -11,7 +11,8 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import Baton, Pipeline, Retries, StageContext, StageResult, pipeline, snapshots, stage
-from baton.client import NewsKind, RunStatus, describe_news, follow, read_run
+from baton.client import NewsKind, RunStatus, follow, read_run
+from baton.client.faces import describe_news
 from baton.core.messages import PipelineInput
 from baton.errors import HistoryError
 from baton.testing import pipeline_worker, run_pipeline
