@@ -14,7 +14,7 @@ from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.tools import StructuredTool
 from langchain_core.tracers.context import register_configure_hook
 from langgraph.types import Command
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from baton.agents.billing import UsageMeter
 from baton.agents.notes import Notes, note_tools
@@ -179,7 +179,7 @@ class GuardCallback(BaseCallbackHandler):
         """Record a tool call."""
         self._parents[run_id] = parent_run_id
         name = str((serialized or {}).get("name") or kwargs.get("name") or "unnamed")
-        arguments = {key: repr(value) for key, value in (inputs or {"input": input_str}).items()}
+        arguments = inputs or {"input": input_str}
         if _NOTES not in (kwargs.get("tags") or ()):
             self._run_in_loop(self._record_call, run_id, name, arguments)
         self._tool_names[run_id] = name
@@ -229,7 +229,7 @@ class GuardCallback(BaseCallbackHandler):
         self.record_texts()
         self._meter.count_request()
 
-    def _record_call(self, run_id: UUID, name: str, arguments: dict[str, JsonValue]) -> None:
+    def _record_call(self, run_id: UUID, name: str, arguments: dict[str, Any]) -> None:
         self._check_running()
         self._meter.check_limits()
         self.record_texts()

@@ -8,7 +8,7 @@ may help.
 import json
 import logging
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import lru_cache
@@ -292,10 +292,9 @@ def agent_stage(
     own_tools = build_tools(tools)
     framework_tools = agent.tool_names if isinstance(agent, BringsTools) else frozenset[str]()
     _check_tool_names(own_tools, framework_tools, agent.name)
-    writes = terms.get("writes")
     form, kind = resolve_answers(answers, agent)
-    if form is AnswerForm.REPORT or (writes is not None and not writes):
-        notes = False
+    tool_names = framework_tools | {tool.name for tool in own_tools}
+    notes = possible_notes(notes, form, kind, tools=tool_names, writes=terms.get("writes"))
     window, limits = None if "window" in terms else agent, limits or AgentLimits()
     runner = _AgentRunner(
         agent, instructions, own_tools, framework_tools, form, kind, limits, shows_params, window, notes
@@ -334,6 +333,34 @@ def resolve_answers(answers: AnswerForm | type[Any] | None, agent: Agent) -> tup
     return answers, None
 
 
+def possible_notes(
+    notes: bool | Literal["required"],
+    form: AnswerForm,
+    kind: TypeAdapter[Any] | None,
+    *,
+    tools: Collection[str],
+    writes: Iterable[str] | None,
+) -> bool | Literal["required"]:
+    """Return whether a stage takes notes: a report says all itself, and a stage that writes nothing has no patch.
+
+    Raises:
+        ValueError: Notes are required of an answer that has no room for them.
+    """
+    if form is AnswerForm.REPORT or (writes is not None and not writes):
+        return False
+    if notes == "required" and form is AnswerForm.TYPED and kind is None and not tools:
+        raise ValueError("notes='required': the agent's own output_type has no room for notes; pass it as answers=")
+    return notes
+
+
+def require_notes(answer: AgentAnswer, noted: Notes, charge: Callable[[Spend], None] | None = None) -> None:
+    """Raise PatchError if an answer has no notes and none were made by tools; its cost is charged before."""
+    if not noted.joined(answer.notes):
+        if charge is not None:
+            charge(answer.spend)
+        raise PatchError(["the answer has no notes; add them in the form that you were asked for"])
+
+
 @dataclass(frozen=True)
 class _AgentRunner:
     """Runs an agent as a stage; see `agent_stage` for the attributes.
@@ -352,12 +379,6 @@ class _AgentRunner:
     shows_params: bool
     window_agent: Agent | None
     notes: bool | Literal["required"]
-
-    def __post_init__(self) -> None:
-        """Refuse to require notes of an answer that has no room for them."""
-        is_own = self.form is AnswerForm.TYPED and self.kind is None
-        if self.notes == "required" and is_own and not self.tool_names:
-            raise ValueError("notes='required': the agent's own output_type has no room for notes; pass it as answers=")
 
     @property
     def tool_names(self) -> frozenset[str]:
@@ -378,9 +399,8 @@ class _AgentRunner:
         try:
             work = await self._prepare_work(context, spec, schema)
             answer = normalize_answer(await _run_agent(self.agent, work), work, self.agent.name)
-            if self.notes == "required" and not work.noted.joined(answer.notes):
-                work.charge(answer.spend)
-                raise PatchError(["the answer has no notes; add them in the form that you were asked for"])
+            if self.notes == "required":
+                require_notes(answer, work.noted, charge=work.charge)
         except AgentError as error:
             if error.waits:
                 _log.warning("stage %r waits: %s", spec.name, text_of(error))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 from baton.lazy import needs_extra
 
@@ -16,7 +16,16 @@ with needs_extra("agents", __name__):
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.durable_exec.temporal import PydanticAIPlugin, TemporalDurability
     from pydantic_ai.exceptions import ModelRetry
-    from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
+    from pydantic_ai.messages import (
+        ModelMessage,
+        ModelResponse,
+        NativeToolCallPart,
+        NativeToolReturnPart,
+        TextPart,
+        ThinkingPart,
+        ToolCallPart,
+        ToolReturnPart,
+    )
     from pydantic_ai.models import ModelRequestContext
     from pydantic_ai.tools import Tool, ToolDefinition
     from pydantic_ai.toolsets import FunctionToolset
@@ -30,9 +39,17 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from baton.agents.answers import AgentAnswer, read_form, to_json_value, typed_output
+from baton.agents.answers import AgentAnswer, AnswerForm, read_form, to_json_value, typed_output
 from baton.agents.notes import NOTE_TOOLS, Notes, note_tools
-from baton.agents.port import READ_TOOL, AgentLimits, AgentWork, agent_stage, resolve_answers
+from baton.agents.port import (
+    READ_TOOL,
+    AgentLimits,
+    AgentWork,
+    agent_stage,
+    possible_notes,
+    require_notes,
+    resolve_answers,
+)
 from baton.agents.pydantic_ai_run import (
     OUTPUT_TOOL,
     check_finished,
@@ -57,6 +74,8 @@ from baton.pipelines.activity_context import StageContext, current_parts
 from baton.pipelines.activity_stage import AgentTerms, Stage, stage
 from baton.pipelines.prompt import MAX_READ, READ_ARTIFACT, page_note, read_page, shown_text, unknown_id
 from baton.pipelines.workflow import Pipeline
+from baton.report.parsing import parse_report
+from baton.report.records import ReportError
 from baton.wire.json_values import Json
 from baton.wire.money import Price, to_micro_usd, to_usd
 from baton.wire.text import describe_faults
@@ -122,14 +141,14 @@ class UnderContract(AbstractCapability[Any]):
             response = with_unique_calls(response, ids)
         return response
 
-    async def after_output_validate(self, ctx: RunContext[Any], *, output_context: Any, output: Any) -> Any:
-        """Return an answer that does not fit the stage's schema to the model, in the same conversation."""
+    async def after_output_process(self, ctx: RunContext[Any], *, output_context: Any, output: Any) -> Any:
+        """Return an answer in the wrong form to the model, in the same conversation."""
         read = _read_answer.get()
         if read is not None and not ctx.partial_output:
             try:
                 read(output)
-            except PatchError as error:
-                raise ModelRetry("; ".join(error.findings)) from None
+            except (PatchError, ReportError) as error:
+                raise ModelRetry("; ".join(map(str, error.findings))) from None
         return output
 
 
@@ -148,8 +167,7 @@ class DurableAgent:
         instructions: The stage author's instructions; they must not contain text from a handoff.
         limits: The limits of one run.
         price: The model's price, if the price list does not know it.
-        answers: The type of the output, as for `agent_stage`; by default the agent's own `output_type`, otherwise the
-            agent answers with a patch.
+        answers: What the agent answers with, as for `agent_stage`; by default its own `output_type`, otherwise a patch.
         notes: Whether answers carry notes, as for `agent_stage`.
         **terms: Options of the stage that accepts the handoff; `writes` and `output` apply to the answer.
 
@@ -192,8 +210,8 @@ class DurableAgent:
         instructions: str = "",
         limits: AgentLimits | None = None,
         price: Price | None = None,
-        answers: type[Any] | None = None,
-        notes: bool = True,
+        answers: AnswerForm | type[Any] | None = None,
+        notes: bool | Literal["required"] = True,
         **terms: Unpack[AgentTerms],
     ) -> None:
         capabilities: list[AbstractCapability[Any]] = []
@@ -207,9 +225,11 @@ class DurableAgent:
         self._instructions = instructions
         accept_terms: Any = {key: value for key, value in terms.items() if key != "output"}
         accepts = _AcceptHandoff(self.name, agent)
-        self._accept_stage = agent_stage(accepts, limits=limits, answers=answers, notes=notes, **accept_terms)
+        self._accept_stage = agent_stage(accepts, limits=limits, answers=answers, notes=bool(notes), **accept_terms)
         self._form, self._kind = resolve_answers(answers, accepts)
-        self._notes = notes
+        self._notes = possible_notes(
+            notes, self._form, self._kind, tools=accepts.tool_names, writes=terms.get("writes")
+        )
         self._unrecorded = {OUTPUT_TOOL, READ_ARTIFACT, *NOTE_TOOLS} - tool_names_of(agent)
         self._price = price
         self._seconds = None if limits is None else limits.seconds
@@ -279,19 +299,28 @@ class DurableAgent:
             _charge_and_record(context)
             params: Any = context.params
             noted = Notes(**params["noted"])
-            answer = read_form(params["answer"], self._form, kind=self._kind)
+            answer = read_form(params["answer"], self._form, kind=self._kind, notes=bool(self._notes))
             if self._kind is not None:
                 answer = replace(answer, output=typed_output(self._kind, answer.output))
             writes = self._answer_stage.spec.writes
-            return stage_result(answer, context, form=self._form, notes=self._notes, noted=noted, writes=writes)
+            return stage_result(answer, context, form=self._form, notes=bool(self._notes), noted=noted, writes=writes)
 
         return record_answer
+
+    def _check_answer(self, output: Any, *, schema: dict[str, Any] | None, noted: Notes) -> AgentAnswer:
+        """Return what an output says, or raise what its agent has to correct."""
+        answer = read_form(output, self._form, schema, self._kind, notes=bool(self._notes))
+        if answer.report is not None:
+            parse_report(answer.report)
+        if self._notes == "required":
+            require_notes(answer, noted)
+        return answer
 
     async def _run_agent(
         self, accepted: dict[str, Any], usage: RunUsage, inputs: Mapping[str, Any], noted: Notes
     ) -> AgentRunResult[Any]:
         schema = accepted["schema"]
-        _read_answer.set(partial(read_form, form=self._form, schema=schema, kind=self._kind))
+        _read_answer.set(partial(self._check_answer, schema=schema, noted=noted))
         answer_type: Any = ToolOutput(StructuredDict(schema, name="answer"), name=OUTPUT_TOOL) if schema else None
         tools = [_workflow_tool(tool) for tool in note_tools(noted) if tool.name in accepted["note_tools"]]
         if accepted["readable"]:
@@ -413,18 +442,21 @@ async def _record_failure(context: StageContext[Baton]) -> StageResult:
 def _charge_and_record(context: StageContext[Baton]) -> None:
     params: Any = context.params
     context.charge(Spend.model_validate(params["spend"]))
+    call_ids: dict[str, str] = {}
     for event in params["events"]:
-        _record_event(context, event)
+        _record_event(context, event, call_ids)
 
 
-def _record_event(context: StageContext[Baton], event: dict[str, Any]) -> None:
+def _record_event(context: StageContext[Baton], event: dict[str, Any], call_ids: dict[str, str]) -> None:
     session = context.session
+    at = datetime.fromisoformat(event["at"]) if "at" in event else None
     match event["kind"]:
         case "call":
-            session.tool_call(event["tool"], event["text"])
+            call_ids[event["id"]] = session.tool_call(event["tool"], event["arguments"], called_at=at)
         case "result":
-            retrieved_at = datetime.fromisoformat(event["at"])
-            session.tool_result(event["tool"], event["text"], success=event["success"], retrieved_at=retrieved_at)
+            call_id = call_ids.get(event["id"])
+            success = event["success"]
+            session.tool_result(event["tool"], event["text"], call_id=call_id, success=success, retrieved_at=at)
         case "thought":
             session.internal_note(event["text"])
         case _:
@@ -435,22 +467,31 @@ def _list_events(messages: Sequence[ModelMessage], unrecorded: Set[str]) -> list
     """Return the events of a conversation, shortened."""
     events: list[Any] = []
     for message in messages:
+        at = message.timestamp.isoformat() if isinstance(message, ModelResponse) else ""
+        is_last = isinstance(message, ModelResponse) and not message.tool_calls
         for part in message.parts:
             match part:
-                case ToolCallPart(tool_name=tool) if tool not in unrecorded:
-                    events.append({"kind": "call", "tool": tool, "text": shorten_claim(part.args_as_json_str())})
-                case ToolReturnPart(tool_name=tool) if tool not in unrecorded:
+                case ToolCallPart() | NativeToolCallPart() if part.tool_name not in unrecorded:
+                    call = {"kind": "call", "tool": part.tool_name, "id": part.tool_call_id, "at": at}
+                    events.append({**call, "arguments": _list_arguments(part)})
+                case ToolReturnPart() | NativeToolReturnPart() if part.tool_name not in unrecorded:
                     text = shorten_claim(part.model_response_str(), _MAX_RECORDED)
-                    result = {"kind": "result", "tool": tool, "text": text, "at": part.timestamp.isoformat()}
-                    events.append({**result, "success": part.outcome == "success"})
+                    result = {"kind": "result", "tool": part.tool_name, "id": part.tool_call_id, "text": text}
+                    success = part.outcome == "success"
+                    events.append({**result, "at": part.timestamp.isoformat(), "success": success})
                 case ToolReturnPart(tool_name=tool, content=dict(page)) if tool == READ_ARTIFACT:
                     if (note := page_note(page)) is not None:  # only a note: later stages get no fact from it
                         events.append({"kind": "thought", "text": note})
                 case ThinkingPart(content=text) if text.strip():
                     events.append({"kind": "thought", "text": shorten_claim(text)})
-                case TextPart(content=text) if text.strip():
+                case TextPart(content=text) if text.strip() and not is_last:  # the last text is the answer
                     events.append({"kind": "said", "text": shorten_claim(text, _MAX_RECORDED)})
     return events
+
+
+def _list_arguments(call: ToolCallPart | NativeToolCallPart) -> Any:
+    text = call.args_as_json_str()
+    return call.args_as_dict() if len(text) <= _MAX_RECORDED else shorten_claim(text, _MAX_RECORDED)
 
 
 def _denied_call(error: Exception) -> dict[str, str] | None:

@@ -6,10 +6,12 @@ import inspect
 import json
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from pydantic_core import to_jsonable_python
 
 from baton.artifacts.activity import put_when_possible
 from baton.artifacts.store import ArtifactStore
@@ -25,7 +27,7 @@ from baton.contract.records import (
 from baton.contract.registry import tool_key, tool_keys
 from baton.core.messages import ToolLimits
 from baton.core.stages import Calls, step
-from baton.wire.json_values import Json, format_digest, repair_text, sha256
+from baton.wire.json_values import Json, canonical_json, format_digest, repair, repair_text, sha256
 from baton.wire.store_clock import now_utc
 from baton.wire.text import TokenEstimator, estimate_tokens
 
@@ -58,13 +60,12 @@ class SessionLog:
         self._lock = threading.Lock()  # synchronous tools run in threads, possibly several at once
         self.events: list[SessionEvent] = []
 
-    def tool_call(self, name: str, arguments: Json = None, *, exclude: bool = False) -> str:
-        """Record a tool call and return its id."""
-        text = ""
-        if arguments is not None:  # masked before they are JSON, which stays readable so
-            masked, rest = self._mask(arguments), lambda value: self._mask(str(value))
-            text = json.dumps(masked, ensure_ascii=False, default=rest)
-        return self._add(EventType.TOOL_CALL, text, exclude, tool_name=name).id
+    def tool_call(
+        self, name: str, arguments: Json = None, *, called_at: datetime | None = None, exclude: bool = False
+    ) -> str:
+        """Record a tool call and return its id; handoffs name the digest of its arguments, as canonical JSON."""
+        text = "" if arguments is None else _canonical_text(arguments, self._mask)
+        return self._add(EventType.TOOL_CALL, text, exclude, timestamp=called_at, tool_name=name).id
 
     def tool_result(
         self,
@@ -229,6 +230,29 @@ def _digest(text: str) -> str:
     return format_digest(sha256(text.encode()))
 
 
+def _canonical_text(arguments: Any, mask: Callable[[Any], Any]) -> str:
+    """Return arguments as canonical JSON; they are masked before, so that the JSON stays readable."""
+    try:
+        plain = to_jsonable_python(arguments, fallback=repr, bytes_mode="base64")
+    except ValueError:  # an object that contains itself, or a lone surrogate in a name
+        plain = repr(arguments)
+    masked = repair(mask(plain))
+    try:
+        return canonical_json(masked).decode()
+    except ValueError:  # a number that only Python can write
+        return json.dumps(masked, ensure_ascii=False, sort_keys=True)
+
+
+def _name_arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call by name."""
+    if not args:
+        return dict(kwargs)
+    try:
+        return {**inspect.signature(function).bind_partial(*args).arguments, **kwargs}
+    except (TypeError, ValueError):  # no signature, or arguments that do not fit
+        return {"args": list(args), **kwargs}
+
+
 _log = logging.getLogger(__name__)
 
 
@@ -345,14 +369,14 @@ class Toolbox:
 
             @functools.wraps(function)
             async def guarded(*args: Any, **kwargs: Any) -> Any:
-                call_id = self._record_call(tool, args, kwargs)
+                call_id = self._record_call(tool, _name_arguments(function, args, kwargs))
                 return await self._record_awaited(tool, call_id, function(*args, **kwargs))
 
             return guarded
 
         @functools.wraps(function)
         def guarded_sync(*args: Any, **kwargs: Any) -> Any:
-            call_id = self._record_call(tool, args, kwargs)
+            call_id = self._record_call(tool, _name_arguments(function, args, kwargs))
             try:
                 result = function(*args, **kwargs)
             except (StopIteration, SystemExit) as error:
@@ -383,11 +407,10 @@ class Toolbox:
         _log.warning("%s: %r was called under handoff %s and did not run", TOOL_DENIED, tool, handoff_id)
         self._session.tool_result(tool, TOOL_DENIED, success=False)
 
-    def _record_call(self, tool: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    def _record_call(self, tool: str, arguments: dict[str, Any]) -> str:
         """Record a call, or deny it."""
         self.check(tool)
-        arguments = {"args": [repr(value) for value in args], **{name: repr(value) for name, value in kwargs.items()}}
-        call = tool, _digest(json.dumps(arguments, sort_keys=True, default=str))
+        call = tool, _digest(_canonical_text(arguments, lambda value: value))
         with self._lock:
             failures = self._failures.get(call, 0)
         if failures >= MAX_EQUAL_FAILURES:

@@ -18,12 +18,13 @@ with workflow.unsafe.imports_passed_through():
     from pydantic_ai.models.function import AgentInfo, FunctionModel
     from pydantic_ai.settings import ModelSettings
 
-    from baton.agents import AgentLimits
+    from baton.agents import AgentLimits, AnswerForm, Notes
     from baton.agents.pydantic_ai_durable import DurableAgent, UnderContract
 
 from baton import Baton, ContinueAfter, ContractTerms, HandoffReport, Pipeline, PipelineResult, StageContext, stage
 from baton.core.messages import PipelineInput
 from baton.report.records import Readiness, Status
+from baton.report.rendering import render_report
 from baton.wire.money import Price
 
 ANSWER = {"baton_patch": {"current_state": ["Found out"], "decision_log": ["Ask the customer"]}}
@@ -67,6 +68,8 @@ TYPED: dict[str, Any] = {
     "thought": ["A bot?"],
 }
 """The answer of the model whose output has a type."""
+NOTED = Notes(decided=["Say batons, because runners do"], thoughts=["Perhaps a poem?"])
+"""What the model notes below its text, once it is asked."""
 
 
 class Facts(BaseModel):
@@ -75,6 +78,18 @@ class Facts(BaseModel):
     customer: str
     pays: int
     owes: int = 0
+
+
+REPORT = HandoffReport(
+    sender="reports",
+    receiver="studies",
+    task="Look",
+    status=Status.COMPLETED,
+    confidence=85,
+    summary="It is old.",
+    readiness=Readiness.YES,
+)
+"""What a stage answers with, and a durable agent too."""
 
 
 async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -99,6 +114,11 @@ async def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelRespons
     if "typed" in wishes:
         wrong = {"output": {"customer": "c-1", "pays": "much"}}
         return ModelResponse(parts=[ToolCallPart("final_result", wrong if len(messages) == 1 else TYPED)])
+    if "writes" in wishes:
+        bare = "Batons travel."
+        return ModelResponse(parts=[TextPart(bare if len(messages) == 1 else f"{bare}\n\n{NOTED.render()}")])
+    if "reporting" in wishes:
+        return ModelResponse(parts=[TextPart("Done." if len(messages) == 1 else render_report(REPORT))])
     if "owns" in wishes:
         return ModelResponse(parts=[ToolCallPart("final_result", TYPED["output"])])
     if len(messages) == 1:
@@ -173,25 +193,35 @@ STUDIES = make_agent("studies", "You plan: studies.")
 MAY_NOT_READ = make_agent("may_not_read", "You plan: reads.", window=8_000, forbids=["read_artifact"])
 TYPES = make_agent("typed", "You plan: typed.", answers=Facts)
 OWNS = make_agent("owns", "You plan: owns.", output_type=Facts)
+WRITES = make_agent("writing", "You plan: writes.", answers=AnswerForm.TEXT, notes="required")
+REPORTS = make_agent("reporting", "You plan: reporting.", answers=AnswerForm.REPORT)
 NOTES = make_agent("notes", "You plan: noted.")
+ANSWERING = (TYPES, OWNS, NOTES, WRITES, REPORTS)
 AGENTS = {
     agent.name: agent
-    for agent in (*ALL, TWINS, STOPPED, PONDERS, HURRIES, LASTS, READS, MAY_NOT_READ, STUDIES, TYPES, OWNS, NOTES)
+    for agent in (
+        *ALL,
+        TWINS,
+        STOPPED,
+        PONDERS,
+        HURRIES,
+        LASTS,
+        READS,
+        MAY_NOT_READ,
+        STUDIES,
+        TYPES,
+        OWNS,
+        NOTES,
+        WRITES,
+        REPORTS,
+    )
 }
 
 
 @stage
 async def reports(context: StageContext[Baton]) -> HandoffReport:
     """Answer with a report."""
-    return HandoffReport(
-        sender="reports",
-        receiver="studies",
-        task="Look",
-        status=Status.COMPLETED,
-        confidence=85,
-        summary="It is old.",
-        readiness=Readiness.YES,
-    )
+    return REPORT
 
 
 @workflow.defn

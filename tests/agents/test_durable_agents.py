@@ -29,11 +29,13 @@ from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.report.rendering import render_for_agent
 from baton.testing import assert_replays, assert_replays_folder, pipeline_worker, run_pipeline
+from baton.wire.json_values import digest
 from tests.agents.durable_agents import (
     DURABLE_PIPELINES,
     DURABLE_STAGES,
     HEADERS,
     KEY,
+    NOTED,
     REQUESTS,
     TYPED,
     Delegates,
@@ -142,6 +144,24 @@ class TestDurableAgent:
         assert [event["type"] for event in step.events] == kinds
         await assert_replays(run.handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])
 
+    async def test_it_writes_a_text_and_is_asked_again_for_notes_that_are_required(self, worker: Worker) -> None:
+        """The block of notes is no part of the output, and no thought crosses."""
+        REQUESTS.clear()
+        result = await (await start(worker, Thinks.run, agent="writing")).result()
+
+        assert result.output == "Batons travel."
+        assert result.baton["decision_log"] == NOTED.decided
+        assert "Perhaps a poem?" not in str(result.baton)
+        assert len(REQUESTS) == 2
+
+    async def test_its_report_becomes_a_patch_once_it_is_one(self, worker: Worker) -> None:
+        """A text that is no report goes back to the model in the same conversation."""
+        REQUESTS.clear()
+        result = await (await start(worker, Thinks.run, agent="reporting")).result()
+
+        assert "It is old." in str(result.baton["current_state"])
+        assert len(REQUESTS) == 2
+
     async def test_its_inputs_stand_in_its_prompt(self, worker: Worker) -> None:
         """Whole, under their names, as those of any stage (issue 33)."""
         REQUESTS.clear()
@@ -212,6 +232,8 @@ class TestDurableAgent:
         events = [event for outcome in run.state.outcomes for event in outcome.events]
 
         assert [event["type"] for event in events] == ["llm_response", "tool_call", "tool_result"]
+        assert (events[1]["ref"], events[2]["callId"]) == (digest({"customer": "c-1"}), events[1]["id"])
+        assert events[1]["timestamp"] <= events[2]["timestamp"]
         assert events[2]["content"] == "c-1 pays 20 USD"
         spend = run.state.spend
         assert spend.prompt_tokens > 0

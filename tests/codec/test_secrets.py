@@ -123,5 +123,5 @@ async def test_a_stage_gets_what_its_tool_returned() -> None:
 
     call, result = context.session.events
     assert answer == {"password": "pa55-word", "text": '"'}
-    assert json.loads(call.content) == {"args": [], "password": f"'{WITHHELD}'", "text": repr('"')}
+    assert json.loads(call.content) == {"password": WITHHELD, "text": '"'}
     assert result.content == f"{{'password': '{WITHHELD}', 'text': '\"'}}"
