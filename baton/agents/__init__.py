@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from baton.agents.pydantic_ai_durable import DurableAgent as DurableAgent
     from baton.agents.pydantic_ai_durable import DurableAgentsPlugin as DurableAgentsPlugin
     from baton.agents.pydantic_ai_durable import UnderContract as UnderContract
+    from baton.agents.sub_agents import agent_tool as agent_tool
     from baton.agents.subprocess_agent import SubprocessAgent as SubprocessAgent
     from baton.agents.tools import AgentTool as AgentTool
     from baton.errors import AgentError as AgentError

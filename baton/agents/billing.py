@@ -26,21 +26,21 @@ class UsageMeter:
         self._work = work
         self._agent = agent
         self._price = price
-        self._requests = 0
         self.used = Usage()
         self.spent = Spend()
 
     def count_request(self) -> None:
         """Count a request before it is made."""
         self.check_limits()
-        limit = self._work.limits.requests
-        if limit is not None and self._requests >= limit:
+        limit, bill = self._work.limits.requests, self._work.bill
+        if limit is not None and bill.requests >= limit:
             raise self._limit_error(f"{limit:,} requests")
-        self._requests += 1
+        bill.requests += 1
 
     def check_limits(self) -> None:
         """Raise if the run has used up its tokens or its money."""
-        limits, used, money = self._work.limits, self.used.total, self.spent.micro_usd
+        limits, bill = self._work.limits, self._work.bill
+        used, money = bill.usage.total, bill.spend.micro_usd
         if limits.tokens is not None and used >= limits.tokens:
             raise self._limit_error(f"{used:,} of {limits.tokens:,} tokens")
         if limits.micro_usd is not None and money >= max(1, limits.micro_usd):
@@ -53,7 +53,9 @@ class UsageMeter:
         if self._price is not None or cost is None:
             cost = compute_cost(model, usage, price=self._price, url=url)
         spend = Spend(micro_usd=cost or 0, prompt_tokens=usage.input, completion_tokens=usage.output)
+        bill = self._work.bill
         self.used, self.spent = self.used + usage, self.spent + spend
+        bill.usage, bill.spend = bill.usage + usage, bill.spend + spend
         self._work.charge(spend, model)
         if (span := current_stage.get()) is not None:
             span.record_usage(model, self.used)
@@ -65,10 +67,18 @@ class UsageMeter:
         *tokens, output = map(counter, texts)
         return Usage(input=sum(tokens), output=output)
 
-    def settle(self, total: Usage, model: str, *, cost: int | None = None) -> None:
-        """Charge usage beyond the charged requests, such as answers that the framework rejected."""
-        remainder = None if cost is None else max(0, cost - self.spent.micro_usd)
-        self.charge(total.beyond(self.used), model, cost=remainder)
+    def settle(self, total: Usage, model: str, *, cost: int | None = None, nested: "UsageMeter | None" = None) -> None:
+        """Charge usage beyond the charged requests, such as answers that the framework rejected.
+
+        Args:
+            total: The usage that the framework counted; it may have counted that of nested runs as well.
+            model: The model.
+            cost: The cost that the framework counted.
+            nested: The meter of the agents that ran inside tools.
+        """
+        used, spent = (nested.used, nested.spent) if nested else (Usage(), Spend())
+        remainder = None if cost is None else max(0, cost - self.spent.micro_usd - spent.micro_usd)
+        self.charge(total.beyond(self.used).beyond(used), model, cost=remainder)
 
     def _limit_error(self, limit: str) -> AgentError:
         return AgentError(f"agent {self._agent!r} reached a limit of its run: {limit}", permanent=True)

@@ -45,6 +45,7 @@ class GuardCallback(BaseCallbackHandler):
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._calls: dict[UUID, tuple[str, str]] = {}
+        self._graphs: dict[UUID, str | None] = {}  # the subgraphs of models and tools that run
         self._call_ids = CallIds()
         self._tool_names: dict[UUID, str] = {}
         self._parents: dict[UUID, UUID | None] = {}
@@ -55,7 +56,7 @@ class GuardCallback(BaseCallbackHandler):
         self._note_tools = {tool.name: tool for tool in note_tools(work.noted)} if work.notes else {}
         self._error: AgentError | ToolDeniedError | None = None
         self._closed = False
-        self._texts: list[str] = []
+        self._texts: list[tuple[str, str | None]] = []  # with their subgraphs
         self.message: BaseMessage | None = None
 
     @contextmanager
@@ -70,9 +71,11 @@ class GuardCallback(BaseCallbackHandler):
 
     def record_texts(self, *, except_for: str | None = None) -> None:
         """Record the models' latest texts."""
-        for text in self._texts:
+        session = self._work.context.session
+        for text, graph in self._texts:
             if text != except_for:
-                record_text(self._work.context.session, text)
+                with session.acting_as(graph):
+                    record_text(session, text)
         self._texts.clear()
 
     async def settle(self) -> None:
@@ -111,6 +114,7 @@ class GuardCallback(BaseCallbackHandler):
     ) -> None:
         """Count a request to a chat model."""
         self._run_in_loop(self._count_request, parent_run_id)
+        self._graphs[run_id] = _subgraph(kwargs)
         self._prompts[run_id] = [message.content for turn in messages for message in turn]
 
     def on_llm_start(
@@ -124,6 +128,7 @@ class GuardCallback(BaseCallbackHandler):
     ) -> None:
         """Count a request to a completion model."""
         self._run_in_loop(self._count_request, parent_run_id)
+        self._graphs[run_id] = _subgraph(kwargs)
         self._prompts[run_id] = [*prompts]
 
     def on_llm_new_token(self, token: Any, *, chunk: Any = None, run_id: UUID, **kwargs: Any) -> None:
@@ -146,9 +151,10 @@ class GuardCallback(BaseCallbackHandler):
                 choice.message = _with_unique_calls(choice.message, self._call_ids)
             self.message = getattr(choice, "message", None) or self.message
             if choice.text.strip():
-                self._run_in_loop(self._texts.append, choice.text)
+                self._run_in_loop(self._texts.append, (choice.text, self._graphs.get(run_id)))
                 if run_id not in self._streaming:
                     self._work.context.stream.text(choice.text)
+        self._graphs.pop(run_id, None)
         model, usage = _read_usage(response)
         prompts = self._prompts.pop(run_id, [])
         if usage is None:  # many servers do not measure
@@ -163,6 +169,7 @@ class GuardCallback(BaseCallbackHandler):
         report = getattr(answer, "usage", None)
         report = report.model_dump() if isinstance(report, BaseModel) else getattr(report, "__dict__", report)
         streamed = self._streamed.pop(run_id, None)
+        self._graphs.pop(run_id, None)
         if usage := (Usage.read(report) if isinstance(report, Mapping) else None) or streamed:
             self._run_in_loop(self._charge, str(getattr(answer, "model", "")), usage)
 
@@ -181,6 +188,7 @@ class GuardCallback(BaseCallbackHandler):
         name = str((serialized or {}).get("name") or kwargs.get("name") or "unnamed")
         arguments = inputs or {"input": input_str}
         if _NOTES not in (kwargs.get("tags") or ()):
+            self._graphs[run_id] = _subgraph(kwargs)
             self._run_in_loop(self._record_call, run_id, name, arguments)
         self._tool_names[run_id] = name
         self._work.context.stream.tool_called(name, inputs or input_str)
@@ -235,16 +243,20 @@ class GuardCallback(BaseCallbackHandler):
         self.record_texts()
         if name == READ_ARTIFACT and self._reader is not None:
             return  # it records its own note, which is not a fact for the next stages
-        self._work.context.tools.check(name)
-        self._calls[run_id] = name, self._work.context.session.tool_call(name, arguments)
+        session = self._work.context.session
+        with session.acting_as(self._graphs[run_id]):
+            self._work.context.tools.check(name)
+            self._calls[run_id] = name, session.tool_call(name, arguments)
 
     def _record_result(self, run_id: UUID, text: str, success: bool) -> None:
         self._work.context.stream.tool_answered(self._tool_names.pop(run_id, ""), text)
+        graph = self._graphs.pop(run_id, None)
         if run_id in self._calls:
             name, call_id = self._calls.pop(run_id)
             session = self._work.context.session
             by_model = run_id in self._asked_models
-            session.tool_result(name, text, call_id=call_id, success=success, by_model=by_model)
+            with session.acting_as(graph):
+                session.tool_result(name, text, call_id=call_id, success=success, by_model=by_model)
 
     def _charge(self, model: str, usage: Usage) -> None:
         if not self._closed:
@@ -283,6 +295,12 @@ def _read(id: str, offset: int = 0, limit: int = MAX_READ) -> Any:
 async def _aread(id: str, offset: int = 0, limit: int = MAX_READ) -> Any:
     """Do the same in the event loop."""
     return await _active_run().read({"id": id, "offset": offset, "limit": limit})
+
+
+def _subgraph(started: Mapping[str, Any]) -> str | None:
+    """Return the node of the outermost graph whose subgraph calls a model or tool; None outside a subgraph."""
+    path = str((started.get("metadata") or {}).get("langgraph_checkpoint_ns", ""))
+    return path.partition(":")[0] if "|" in path else None
 
 
 def _active_run() -> GuardCallback:

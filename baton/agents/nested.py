@@ -1,10 +1,13 @@
-"""Agents that run inside a tool of another: their own tools are not checked, so a contract refuses them."""
+"""Agents that run inside a function of another's tool: a contract refuses those whose tools nobody can check.
+
+An agent that is a tool by `agent_tool` is checked, charged and recorded like the stage's own.
+"""
 
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, Protocol
 
 from baton.errors import AgentError
 from baton.pipelines.activity_context import StageContext
@@ -19,28 +22,41 @@ def is_limited(context: StageContext[Any]) -> bool:
     return context.contract is not None or bool(context.forbidden_tools or context.given.tool_limits)
 
 
-def refuse_nested_agents(context: StageContext[Any], agent: str, functions: Mapping[str, Callable[..., Any]]) -> None:
+class WatchesNested(Protocol):
+    """An adapter that charges and records agents of its framework that run inside tools."""
+
+    def nested_tools(self, agent: Any) -> frozenset[str] | None:
+        """Return the tools of such an agent; None if they are not known before it runs."""
+        ...
+
+
+def refuse_nested_agents(context: StageContext[Any], agent: Any, functions: Mapping[str, Callable[..., Any]]) -> None:
     """Refuse tools whose functions refer to agents, by their globals, closures or objects, before anything runs.
 
+    An adapter that watches such agents may have them, if the contract allows all their tools.
+
     Raises:
-        AgentError: A tool refers to an agent, and the stage's tools are limited.
+        AgentError: A tool refers to an agent that may not run, and the stage's tools are limited.
     """
     if not is_limited(context):
         return
+    tools_of = getattr(agent, "nested_tools", lambda nested: None)
     for name, function in functions.items():
-        if nested := next(_find_agents(function), None):
-            raise nested_error(agent, name, nested)
+        for nested in find_agents(function):
+            tools = tools_of(nested)
+            if tools is None or not all(map(context.tools.allows, tools)):
+                raise nested_error(agent.name, name, str(getattr(nested, "name", None) or "agent"))
 
 
 def nested_error(agent: str, tool: str, nested: str = "") -> AgentError:
     """Return the error for a tool that runs another agent."""
     other = f"the agent {nested!r}" if nested else "another agent"
     message = f"agent {agent!r}: the tool {tool!r} runs {other}, whose own tools no contract guards"
-    return AgentError(f"{message}; make a stage or a child pipeline of it", permanent=True)
+    return AgentError(f"{message}; make a tool of the agent with `agent_tool`, or a stage", permanent=True)
 
 
-def _find_agents(function: Callable[..., Any]) -> Iterator[str]:
-    """Yield the names of the agents that a function refers to, also by functions that it calls."""
+def find_agents(function: Callable[..., Any]) -> Iterator[Any]:
+    """Yield the agents that a function refers to, also by functions that it calls."""
     pending: list[Any] = [function]
     seen: set[int] = set()
     while pending and len(seen) < _MAX_FUNCTIONS:
@@ -49,7 +65,7 @@ def _find_agents(function: Callable[..., Any]) -> Iterator[str]:
             continue
         seen.add(id(value))
         if _is_agent(value):
-            yield str(getattr(value, "name", None) or "agent")
+            yield value
         elif isinstance(value, functools.partial):
             pending += [value.func, *value.args, *value.keywords.values()]
         elif inspect.ismethod(value):

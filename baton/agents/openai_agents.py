@@ -135,7 +135,7 @@ class OpenAIAgent:
             PatchError: The model gave no usable answer.
             ToolDeniedError: An agent called a forbidden tool.
         """
-        refuse_nested_agents(work.context, self.name, self._graph.functions)
+        refuse_nested_agents(work.context, self, self._graph.functions)
         keeps_type = self._of_output is not None or work.own_output
         structured = self._native and not keeps_type and work.schema is not None
         turn = partial(work.user_turn, with_schema=not structured and not keeps_type)

@@ -5,7 +5,6 @@ import copy
 import json
 import secrets
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 from agents import (
@@ -33,6 +32,8 @@ from agents.models import get_default_model
 from agents.stream_events import RawResponsesStreamEvent, RunItemStreamEvent
 from agents.tool import (
     FunctionTool,
+    ToolOriginType,
+    get_function_tool_origin,
     maybe_invoke_function_tool_failure_error_function,
     set_function_tool_failure_error_function,
 )
@@ -43,20 +44,22 @@ from openai.types.responses import (
     ResponseReasoningItem,
     ResponseTextDeltaEvent,
 )
+from openai.types.responses.response_output_item import McpCall
 from pydantic import ValidationError
 
 from baton.agents.billing import UsageMeter
 from baton.agents.failures import finish_error
+from baton.agents.nested import find_agents
 from baton.agents.openai_agents_wire import AnswerWatch
 from baton.agents.port import HANDOFF_HEADER, AgentWork
 from baton.agents.results import record_text
+from baton.agents.sub_agents import sub_contract
 from baton.agents.tools import AgentTool, render_result, wire_name
-from baton.contract.compiler import compile_contract
-from baton.contract.draft import ContractRequest, render_contract
-from baton.contract.records import MAX_TASK_LENGTH, ToolDeniedError
+from baton.contract.activity import SessionLog
+from baton.contract.draft import render_contract
+from baton.contract.records import ToolDeniedError
 from baton.contract.registry import tool_key
-from baton.contract.validation import validate_contract
-from baton.errors import AgentError, PatchError
+from baton.errors import PatchError
 from baton.pipelines.activity_stream import StageStream
 from baton.wire.money import Price, Usage
 from baton.wire.text import describe_faults, fence
@@ -80,10 +83,10 @@ class AgentGraph:
         self.agents = tuple(_reachable_agents(first))
         for agent in self.agents:
             for tool in agent.tools:
-                if getattr(tool, "_is_agent_tool", False):
+                if isinstance(tool, FunctionTool) and _asks_agent(tool):
                     raise ValueError(
                         f"agent {agent.name!r} has the agent {tool.name!r} as a tool, whose own tools are not checked; "
-                        "hand off to it, or make it a separate stage"
+                        "hand off to it, or give the stage the tool agent_tool(OpenAIAgent(…), …)"
                     )
 
     @property
@@ -128,6 +131,10 @@ class GuardedCopies:
             copied.handoffs = [await self._copy_handoff(handoff, context) for handoff in agent.handoffs]
         return self._copies[id(agent)]
 
+    def acting(self, agent: Agent[Any]) -> str | None:
+        """Return the name under which an agent is recorded; None for the first, which is the stage."""
+        return None if agent.name == self._graph.first.name else agent.name
+
     def tool_names_of(self, name: str) -> frozenset[str]:
         """Return the tools that an agent of the run may call."""
         names = {tool.wire_name: tool.name for tool in self._work.tools}
@@ -158,7 +165,7 @@ class GuardedCopies:
             fetched = await agent.get_mcp_tools(RunContextWrapper(context))
             tools += [tool for tool in fetched if tool.name in self._mcp_tools]
         guarded: list[Tool] = [
-            _guard_tool(tool, self._work) if isinstance(tool, FunctionTool) else tool
+            _guard_tool(tool, self._work, self.acting(agent)) if isinstance(tool, FunctionTool) else tool
             for tool in tools
             if allows(tool.name)
         ]
@@ -223,16 +230,27 @@ class RecordingHooks(RunHooks[Any]):
         self._prompt = [system_prompt, *input_items]
         self._meter.count_request()
 
+    async def on_handoff(self, context: RunContextWrapper[Any], from_agent: Agent[Any], to_agent: Agent[Any]) -> None:
+        """Record a handoff inside the run: it is a call of the tool by which a model hands off."""
+        handoffs = (handoff for handoff in from_agent.handoffs if isinstance(handoff, Handoff))
+        names = (handoff.tool_name for handoff in handoffs if handoff.agent_name == to_agent.name)
+        session = self._work.context.session
+        with session.acting_as(self._copies.acting(from_agent)):
+            session.tool_call(next(names, Handoff.default_tool_name(to_agent)), {"to": to_agent.name})
+
     async def on_llm_end(self, context: RunContextWrapper[Any], agent: Agent[Any], response: ModelResponse) -> None:
         """Charge and record a response."""
         session = self._work.context.session
         calls = [item.name for item in response.output if isinstance(item, ResponseFunctionToolCall)]
-        for item in response.output:
-            if isinstance(item, ResponseOutputMessage) and calls:
-                record_text(session, _message_text(item))
-            elif isinstance(item, ResponseReasoningItem):
-                for part in item.summary:
-                    session.internal_note(part.text)
+        with session.acting_as(self._copies.acting(agent)):
+            for item in response.output:
+                if isinstance(item, ResponseOutputMessage) and calls:
+                    record_text(session, _message_text(item))
+                elif isinstance(item, ResponseReasoningItem):
+                    for part in item.summary:
+                        session.internal_note(part.text)
+                else:
+                    _record_provider_call(session, item)
         usage = Usage.read(response.raw_usage or {}) or _convert_usage(response.usage)
         if not usage and not response.raw_usage:  # many servers do not measure
             usage = self._meter.estimate_usage(self._prompt, response.output)
@@ -296,34 +314,12 @@ def contract_input_filter(
         receiver = next(
             (item.target_agent.name for item in data.new_items if isinstance(item, HandoffOutputItem)), "agent"
         )
-        contract = _render_run_contract(work, receiver, tool_names_of(receiver) if tool_names_of else frozenset())
+        tools = tool_names_of(receiver) if tool_names_of else frozenset[str]()
+        contract = render_contract(sub_contract(work, receiver, tools))
         text = f"{fence(contract, secrets.token_hex(8))}\n{(turn or work.user_turn)()}"
         return data.clone(input_history=text, pre_handoff_items=(), input_items=())
 
     return filter_input
-
-
-def _render_run_contract(work: AgentWork, receiver: str, tools: frozenset[str]) -> str:
-    """Compile the session so far into a contract for the next agent of the run."""
-    context = work.context
-    contract = context.contract
-    allowed = frozenset(filter(context.tools.allows, tools))
-    request = ContractRequest(
-        handoff_id=f"{work.handoff_id or context.given.stage}:{receiver}",
-        receiving_agent=receiver,
-        task=contract.task if contract else context.baton.goal[:MAX_TASK_LENGTH],
-        trace_id=contract.trace_id if contract else context.given.task_id,
-        created_at=datetime.now(UTC),
-        capability=allowed,
-        granted=allowed,
-        forbidden=work.context.forbidden_tools,
-    )
-    compiled = compile_contract(context.session.events, request, estimator=context.parts.counter)
-    events = context.session.events
-    verdict = validate_contract(compiled.contract, now=request.created_at, report=compiled.report, events=events)
-    if not verdict:
-        raise AgentError(f"the contract for agent {receiver!r} does not hold: {verdict}", permanent=True)
-    return render_contract(compiled.contract)
 
 
 def _reachable_agents(first: Agent[Any]) -> Iterator[Agent[Any]]:
@@ -336,14 +332,20 @@ def _reachable_agents(first: Agent[Any]) -> Iterator[Agent[Any]]:
             seen[id(agent)] = agent
             yield agent
             for handoff in agent.handoffs:
-                ref = None if isinstance(handoff, Agent) else handoff._agent_ref
-                target = ref() if ref else handoff
-                if isinstance(target, Agent):
-                    pending.append(target)
+                if isinstance(handoff, Agent):
+                    pending.append(handoff)
+                else:
+                    targets = find_agents(handoff.on_invoke_handoff)
+                    pending += [target for target in targets if target.name == handoff.agent_name]
 
 
-def _guard_tool(tool: FunctionTool, work: AgentWork) -> FunctionTool:
-    """Return a tool that is checked and recorded at every call; errors reach the model as the tool wants it."""
+def _asks_agent(tool: FunctionTool) -> bool:
+    origin = get_function_tool_origin(tool)
+    return origin is not None and origin.type is ToolOriginType.AGENT_AS_TOOL
+
+
+def _guard_tool(tool: FunctionTool, work: AgentWork, acting: str | None) -> FunctionTool:
+    """Return an agent's tool that is checked and recorded at every call; errors reach the model as the tool wants."""
     raising = set_function_tool_failure_error_function(copy.copy(tool), None)  # so that the guard sees errors
 
     async def invoke(context: ToolContext[Any], raw: str) -> Any:
@@ -351,7 +353,8 @@ def _guard_tool(tool: FunctionTool, work: AgentWork) -> FunctionTool:
             return await raising.on_invoke_tool(context, raw)
 
         try:
-            return await work.context.tools.guard(call, tool.name)(**_parse_arguments(raw))
+            with work.context.session.acting_as(acting):
+                return await work.context.tools.guard(call, tool.name)(**_parse_arguments(raw))
         except ToolDeniedError:
             raise
         except Exception as error:
@@ -408,6 +411,29 @@ def _parse_arguments(raw: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return {str(name): value for name, value in arguments.items()} if isinstance(arguments, dict) else {}
+
+
+_PROVIDER_TOOLS = {
+    "web_search_call": "web_search",
+    "file_search_call": "file_search",
+    "code_interpreter_call": "code_interpreter",
+    "image_generation_call": "image_generation",
+}
+"""The tools that the provider runs, by the type of their calls."""
+
+
+def _record_provider_call(session: SessionLog, item: Any) -> None:
+    """Record the call of a tool that the provider ran, and its result where the response has it."""
+    if isinstance(item, McpCall):
+        call_id = session.tool_call(item.name, _parse_arguments(item.arguments))
+        session.tool_result(item.name, item.output or "", call_id=call_id, success=item.error is None)
+    elif tool := _PROVIDER_TOOLS.get(str(getattr(item, "type", ""))):
+        members = item.model_dump(mode="json", exclude_none=True)
+        asked = {name: members[name] for name in ("action", "queries", "code") if name in members}
+        call_id = session.tool_call(tool, asked)
+        if found := members.get("results") or members.get("outputs"):
+            success = members.get("status") == "completed"
+            session.tool_result(tool, render_result(found), call_id=call_id, success=success)
 
 
 def _convert_usage(usage: SdkUsage) -> Usage:

@@ -9,6 +9,7 @@ import json
 import logging
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import lru_cache
@@ -46,6 +47,7 @@ from baton.pipelines.activity_context import StageContext
 from baton.pipelines.activity_stage import AgentTerms, Stage, stage
 from baton.pipelines.prompt import MAX_READ, READ_ARTIFACT, Reads
 from baton.wire.json_values import Json
+from baton.wire.money import Usage
 
 HANDOFF_HEADER = "X-Baton-Handoff-Id"
 """The HTTP header of every provider request that carries the handoff id."""
@@ -79,6 +81,21 @@ class AgentLimits:
     seconds: float | None = None
 
 
+@dataclass
+class Bill:
+    """What a run has used so far, with the agents that it asked: `AgentLimits` apply to all of it.
+
+    Attributes:
+        requests: The requests to models.
+        usage: The tokens.
+        spend: The cost.
+    """
+
+    requests: int = 0
+    usage: Usage = field(default_factory=Usage)
+    spend: Spend = field(default_factory=Spend)
+
+
 @dataclass(frozen=True)
 class AgentWork:
     """The work of an agent in one run of its stage.
@@ -98,6 +115,7 @@ class AgentWork:
         notes: Whether the answer is asked for notes, and they are taken from it.
         answer_type: The type of a typed output, unless it is the agent's own.
         noted: What the agent noted by tools so far.
+        bill: What the run has used so far.
     """
 
     prompt: str
@@ -112,6 +130,7 @@ class AgentWork:
     notes: bool = False
     answer_type: TypeAdapter[Any] | None = None
     noted: Notes = field(default_factory=Notes)
+    bill: Bill = field(default_factory=Bill)
 
     @property
     def own_output(self) -> bool:
@@ -383,7 +402,8 @@ class _AgentRunner:
     @property
     def tool_names(self) -> frozenset[str]:
         """The names of all tools that the agent may call."""
-        return self.framework_tools | {tool.name for tool in self.own_tools}
+        asked = (tool.agent_tools or frozenset() for tool in self.own_tools)
+        return self.framework_tools.union({tool.name for tool in self.own_tools}, *asked)
 
     def schema(self, schemas: OutputSchemas | None, spec: StageSpec, baton_type: type[Baton]) -> dict[str, Any] | None:
         """Return the schema of the answers, if they are in JSON that Baton asks for."""
@@ -412,7 +432,8 @@ class _AgentRunner:
         self, context: StageContext[Any], spec: StageSpec, schema: dict[str, Any] | None
     ) -> AgentWork:
         allowed = [tool for tool in self.own_tools if context.tools.allows(tool.name)]
-        refuse_nested_agents(context, self.agent.name, {tool.name: tool.function for tool in allowed})
+        functions = {tool.name: tool.function for tool in allowed if tool.agent_tools is None}
+        refuse_nested_agents(context, self.agent, functions)
         tools = tuple(tool.guarded(context) for tool in allowed)
         reads = _find_read_mode(context, self.agent, self.tool_names)
         if reads == "tool":
@@ -449,9 +470,14 @@ class _AgentRunner:
         )
 
 
+current_work: ContextVar[AgentWork | None] = ContextVar("baton_agent_work", default=None)
+"""The work of the agent that runs, for tools that ask other agents."""
+
+
 async def _run_agent(agent: Agent, work: AgentWork) -> AgentAnswer:
     """Run an agent; a server of tools that cannot be reached before the first request is waited for like a model."""
     charged = work.context.charged
+    current_work.set(work)  # each stage runs in a context of its own
     try:
         return await agent.run(work)
     except Exception as error:

@@ -107,6 +107,12 @@ class PydanticAgent:
         name = model if isinstance(model, str) else getattr(model, "model_name", "")
         return find_window(name.rpartition(":")[2])
 
+    def nested_tools(self, agent: Any) -> frozenset[str] | None:
+        """Return the tools of an agent that runs inside one; None if they are not known before it runs."""
+        if not isinstance(agent, Agent) or not all(isinstance(toolset, FunctionToolset) for toolset in agent.toolsets):
+            return None
+        return tool_names_of(agent)
+
     async def run(self, work: AgentWork) -> AgentAnswer:
         """Run the agent once inside the stage's activity.
 
@@ -115,7 +121,7 @@ class PydanticAgent:
             PatchError: The model gave no usable answer within the agent's own retries.
             ToolDeniedError: The agent called a forbidden tool.
         """
-        refuse_nested_agents(work.context, self.name, functions_of(self.agent))
+        refuse_nested_agents(work.context, self, functions_of(self.agent))
         usage = RunUsage()
         keeps_type = self.of_output is not None or work.own_output
         capability = RecordingCapability(work, self.name, self.price, schema=not keeps_type and work.schema is not None)

@@ -1,10 +1,10 @@
 """Fine-grained durable agents of Pydantic AI: each model request and each tool call is an activity."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from functools import partial
 from typing import Any, Literal, Unpack
@@ -16,16 +16,7 @@ with needs_extra("agents", __name__):
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.durable_exec.temporal import PydanticAIPlugin, TemporalDurability
     from pydantic_ai.exceptions import ModelRetry
-    from pydantic_ai.messages import (
-        ModelMessage,
-        ModelResponse,
-        NativeToolCallPart,
-        NativeToolReturnPart,
-        TextPart,
-        ThinkingPart,
-        ToolCallPart,
-        ToolReturnPart,
-    )
+    from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
     from pydantic_ai.models import ModelRequestContext
     from pydantic_ai.tools import Tool, ToolDefinition
     from pydantic_ai.toolsets import FunctionToolset
@@ -61,10 +52,11 @@ from baton.agents.pydantic_ai_run import (
     translate_error,
     with_unique_calls,
 )
+from baton.agents.pydantic_ai_session import list_events, record_events
 from baton.agents.results import stage_result
 from baton.agents.tools import AgentTool, CallIds
 from baton.artifacts.activity import ArtifactAccess
-from baton.contract.records import ToolDeniedError, shorten_claim
+from baton.contract.records import ToolDeniedError
 from baton.core.baton import Baton
 from baton.core.history import Spend
 from baton.core.inputs import decode_inputs, encode_inputs
@@ -72,7 +64,7 @@ from baton.core.messages import StageResult
 from baton.errors import AgentError, PatchError, StageFailedError
 from baton.pipelines.activity_context import StageContext, current_parts
 from baton.pipelines.activity_stage import AgentTerms, Stage, stage
-from baton.pipelines.prompt import MAX_READ, READ_ARTIFACT, page_note, read_page, shown_text, unknown_id
+from baton.pipelines.prompt import MAX_READ, READ_ARTIFACT, read_page, shown_text, unknown_id
 from baton.pipelines.workflow import Pipeline
 from baton.report.parsing import parse_report
 from baton.report.records import ReportError
@@ -80,7 +72,6 @@ from baton.wire.json_values import Json
 from baton.wire.money import Price, to_micro_usd, to_usd
 from baton.wire.text import describe_faults
 
-_MAX_RECORDED = 16_000  # characters of an answer or a result, which passes through the history to be recorded
 _READ_TIMEOUT = timedelta(minutes=1)
 
 _TOOLS, _WITHHELD = "tools", "withheld"
@@ -365,7 +356,7 @@ class DurableAgent:
         tokens = convert_usage(usage)
         cost = to_micro_usd(usage.cost or Decimal(0)) if self._price is None else self._price.micro_usd(tokens)
         spend = Spend(micro_usd=cost, prompt_tokens=tokens.input, completion_tokens=tokens.output)
-        return {"spend": spend.model_dump(mode="json"), "events": _list_events(messages, self._unrecorded)}
+        return {"spend": spend.model_dump(mode="json"), "events": list_events(messages, self._unrecorded)}
 
     def _translate_error(self, error: Exception) -> Exception:
         if isinstance(error, TimeoutError):
@@ -442,56 +433,7 @@ async def _record_failure(context: StageContext[Baton]) -> StageResult:
 def _charge_and_record(context: StageContext[Baton]) -> None:
     params: Any = context.params
     context.charge(Spend.model_validate(params["spend"]))
-    call_ids: dict[str, str] = {}
-    for event in params["events"]:
-        _record_event(context, event, call_ids)
-
-
-def _record_event(context: StageContext[Baton], event: dict[str, Any], call_ids: dict[str, str]) -> None:
-    session = context.session
-    at = datetime.fromisoformat(event["at"]) if "at" in event else None
-    match event["kind"]:
-        case "call":
-            call_ids[event["id"]] = session.tool_call(event["tool"], event["arguments"], called_at=at)
-        case "result":
-            call_id = call_ids.get(event["id"])
-            success = event["success"]
-            session.tool_result(event["tool"], event["text"], call_id=call_id, success=success, retrieved_at=at)
-        case "thought":
-            session.internal_note(event["text"])
-        case _:
-            session.model_response(event["text"])
-
-
-def _list_events(messages: Sequence[ModelMessage], unrecorded: Set[str]) -> list[Any]:
-    """Return the events of a conversation, shortened."""
-    events: list[Any] = []
-    for message in messages:
-        at = message.timestamp.isoformat() if isinstance(message, ModelResponse) else ""
-        is_last = isinstance(message, ModelResponse) and not message.tool_calls
-        for part in message.parts:
-            match part:
-                case ToolCallPart() | NativeToolCallPart() if part.tool_name not in unrecorded:
-                    call = {"kind": "call", "tool": part.tool_name, "id": part.tool_call_id, "at": at}
-                    events.append({**call, "arguments": _list_arguments(part)})
-                case ToolReturnPart() | NativeToolReturnPart() if part.tool_name not in unrecorded:
-                    text = shorten_claim(part.model_response_str(), _MAX_RECORDED)
-                    result = {"kind": "result", "tool": part.tool_name, "id": part.tool_call_id, "text": text}
-                    success = part.outcome == "success"
-                    events.append({**result, "at": part.timestamp.isoformat(), "success": success})
-                case ToolReturnPart(tool_name=tool, content=dict(page)) if tool == READ_ARTIFACT:
-                    if (note := page_note(page)) is not None:  # only a note: later stages get no fact from it
-                        events.append({"kind": "thought", "text": note})
-                case ThinkingPart(content=text) if text.strip():
-                    events.append({"kind": "thought", "text": shorten_claim(text)})
-                case TextPart(content=text) if text.strip() and not is_last:  # the last text is the answer
-                    events.append({"kind": "said", "text": shorten_claim(text, _MAX_RECORDED)})
-    return events
-
-
-def _list_arguments(call: ToolCallPart | NativeToolCallPart) -> Any:
-    text = call.args_as_json_str()
-    return call.args_as_dict() if len(text) <= _MAX_RECORDED else shorten_claim(text, _MAX_RECORDED)
+    record_events(context.session, params["events"])
 
 
 def _denied_call(error: Exception) -> dict[str, str] | None:

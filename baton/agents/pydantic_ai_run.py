@@ -55,8 +55,9 @@ from baton.agents.failures import (
     stopped_error,
     unreadable_error,
 )
-from baton.agents.nested import is_limited, nested_error
+from baton.agents.nested import find_agents, is_limited, nested_error
 from baton.agents.port import HANDOFF_HEADER, AgentWork
+from baton.agents.pydantic_ai_session import list_events, record_events
 from baton.agents.tools import CallIds, render_result
 from baton.contract.activity import ToolAnswer
 from baton.errors import AgentError, ConfigurationError, PatchError
@@ -77,6 +78,8 @@ class RecordingCapability(AbstractCapability[Any]):
         self._work = work
         self._agent = agent
         self._meter = UsageMeter(work, agent, price)
+        self._nested_meter = UsageMeter(work, agent, price)
+        self._asking = {tool.wire_name for tool in work.tools if tool.agent_tools is not None}
         self._schema = schema
         self._stage_tools = {tool.wire_name: tool.name for tool in work.tools}
         self._model = ""
@@ -124,24 +127,46 @@ class RecordingCapability(AbstractCapability[Any]):
     ) -> Any:
         """Guard the agent's own tools; those of the stage are guarded already."""
         if call.tool_name in self._stage_tools:
-            return await self._refusing_nested_runs(call.tool_name, handler, args)
+            if call.tool_name in self._asking:  # they do all that by themselves
+                return await handler(args)
+            return (await self._watch_nested_run(ctx, call.tool_name, handler, args))[0]
 
         async def run(**arguments: Any) -> Any:
-            value = await self._refusing_nested_runs(call.tool_name, handler, arguments)
-            if not isinstance(value, ToolReturn):
+            value, has_nested = await self._watch_nested_run(ctx, call.tool_name, handler, arguments)
+            if not isinstance(value, ToolReturn) and not has_nested:
                 return value
             # A ToolReturn's metadata is neither for models nor for later stages.
-            return ToolAnswer(value, render_result(value.return_value))
+            claim = render_result(value.return_value if isinstance(value, ToolReturn) else value)
+            return ToolAnswer(value, claim, by_model=has_nested)
 
         return await self._work.context.tools.guard(run, call.tool_name)(**args)
 
-    async def _refusing_nested_runs(self, tool: str, handler: Any, arguments: dict[str, Any]) -> Any:
-        """Call a tool; under a contract, withhold its result if another agent ran in it."""
-        with capture_run_messages() as nested:
-            value = await handler(arguments)
-        if nested and is_limited(self._work.context):
+    async def _watch_nested_run(
+        self, ctx: RunContext[Any], tool: str, handler: Any, arguments: dict[str, Any]
+    ) -> tuple[Any, bool]:
+        """Call a tool, and return whether another agent ran in it, which is charged and recorded.
+
+        Under a contract the result is withheld, if nobody could check that agent's tools before.
+        """
+        with capture_run_messages() as messages:
+            try:
+                value = await handler(arguments)
+            finally:
+                responses = [message for message in messages if isinstance(message, ModelResponse)]
+                for response in responses:
+                    self._charge_response(self._nested_meter, response)
+                with self._work.context.session.acting_as(tool):
+                    record_events(self._work.context.session, list_events(messages, {OUTPUT_TOOL}))
+        if responses and is_limited(self._work.context) and not self._is_checked(ctx, tool):
             raise nested_error(self._agent, tool)
-        return value
+        return value, bool(responses)
+
+    def _is_checked(self, ctx: RunContext[Any], tool: str) -> bool:
+        """Return whether the agents that a tool refers to were found before the run, and so checked."""
+        functions = {own.wire_name: own.function for own in self._work.tools}
+        if isinstance(ctx.agent, Agent):
+            functions |= functions_of(ctx.agent)
+        return tool in functions and any(True for _ in find_agents(functions[tool]))
 
     async def after_output_validate(self, ctx: RunContext[Any], *, output_context: Any, output: Any) -> Any:
         """Return an answer that does not fit the stage's schema to the model, in the same conversation."""
@@ -173,7 +198,8 @@ class RecordingCapability(AbstractCapability[Any]):
 
     def settle(self, usage: RunUsage) -> None:
         """Charge usage beyond the seen responses: attempts of fallback models, continuations."""
-        self._meter.settle(convert_usage(usage), self._model, cost=_convert_cost(usage))
+        cost = _convert_cost(usage)
+        self._meter.settle(convert_usage(usage), self._model, cost=cost, nested=self._nested_meter)
 
     def _charge(self, response: ModelResponse, messages: list[ModelMessage]) -> None:
         """Charge a response; estimate usage that its provider did not measure."""
@@ -181,10 +207,14 @@ class RecordingCapability(AbstractCapability[Any]):
         if response.usage.unmeasured_requests:
             usage = self._meter.estimate_usage((part for message in messages for part in message.parts), response.parts)
         self._model = response.model_name or ""
+        self._charge_response(self._meter, response, usage)
+
+    def _charge_response(self, meter: UsageMeter, response: ModelResponse, usage: Usage | None = None) -> None:
         # The framework misprices usage with more cached tokens than input tokens.
         is_priced = response.usage.cache_read_tokens <= response.usage.input_tokens
         cost = _convert_cost(response.usage) if is_priced else None
-        self._meter.charge(usage, self._model, cost=cost, url=response.provider_url)
+        usage = usage or convert_usage(response.usage)
+        meter.charge(usage, response.model_name or "", cost=cost, url=response.provider_url)
 
     def _record(self, response: ModelResponse) -> None:
         """Record the model's texts and thoughts, and the results of its provider's tools."""

@@ -37,6 +37,7 @@ class AgentTool:
         function: The function, async or not; one that is not async runs in a thread.
         description: Its purpose, for the model.
         parameters: The JSON Schema of its arguments.
+        agent_tools: For a tool that asks another agent (`agent_tool`), the tools of that agent.
 
     Example:
         >>> def lookup(customer: str, limit: int = 5) -> str:
@@ -53,6 +54,7 @@ class AgentTool:
     function: Callable[..., Any]
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    agent_tools: frozenset[str] | None = None
 
     @classmethod
     def of(cls, function: Callable[..., Any], *, name: str | None = None, description: str | None = None) -> Self:

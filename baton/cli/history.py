@@ -191,6 +191,7 @@ def history_as_json(record: RunRecord) -> dict[str, Any]:
                 "warnings": entry.warnings,
                 "removed_constraints": entry.removed_constraints,
                 "failure": entry.failure,
+                "agents": entry.agents,
                 "conflicts": entry.conflicts,
                 "report": entry.report,
                 "spend": dict(entry.spend),

@@ -6,7 +6,9 @@ import inspect
 import json
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -37,6 +39,9 @@ MAX_EQUAL_FAILURES = 5
 _PRIVATE_TYPES = {EventType.BRAINSTORM, EventType.INTERNAL_NOTE, EventType.REJECTED_ASSUMPTION, EventType.TOOL_CALL}
 
 
+_acting: ContextVar[str | None] = ContextVar("baton_acting_agent", default=None)
+
+
 class SessionLog:
     """Records the events of one run of a stage."""
 
@@ -59,6 +64,15 @@ class SessionLog:
         self._full_texts: dict[str, str] = {}
         self._lock = threading.Lock()  # synchronous tools run in threads, possibly several at once
         self.events: list[SessionEvent] = []
+
+    @contextmanager
+    def acting_as(self, agent: str | None) -> Iterator[None]:
+        """Record what happens in the `with` block as done by another agent in the stage; None changes nothing."""
+        token = _acting.set(agent or _acting.get())
+        try:
+            yield
+        finally:
+            _acting.reset(token)
 
     def tool_call(
         self, name: str, arguments: Json = None, *, called_at: datetime | None = None, exclude: bool = False
@@ -184,7 +198,7 @@ class SessionLog:
                 content=text,
                 tokens=tokens,
                 exclude_from_handoff=exclude,
-                agent=self._stage,
+                agent=_acting.get() or self._stage,
                 handoff_id=self._handoff_id,
                 **{name: value for name, value in members.items() if value is not None},
             )

@@ -169,6 +169,7 @@ class HistoryEntry(CompactRecord):
         spend: The cost of the step.
         stage: The stage, if the step has another name.
         failure: Why an item of a map failed; it changes nothing.
+        agents: The agents that acted in the stage beside its own, and the tools that each called.
     """
 
     seq: Integer = Field(ge=1)
@@ -187,6 +188,7 @@ class HistoryEntry(CompactRecord):
     spend: Spend = Spend()
     stage: Name | None = None
     failure: str | None = None
+    agents: dict[str, list[str]] = Field(default_factory=dict)
 
     @property
     def effective(self) -> dict[str, Json]:

@@ -391,7 +391,7 @@ def _branch_entry(seq: int, at: datetime, result: StageReturn | FailedItem) -> H
         further |= {"failure": result.failure}
     else:
         further |= {"patch": result.baton_patch, "attempt": result.attempt, "warnings": _stage_warnings(result)}
-        further |= {"report": result.report, "spend": result.spend}
+        further |= {"report": result.report, "spend": result.spend, "agents": _other_agents(result)}
     return HistoryEntry(seq=seq, stage_id=result.title, kind=StepKind.BRANCH, timestamp=at, **further)
 
 
@@ -400,8 +400,21 @@ def _stage_entry(
 ) -> HistoryEntry:
     further |= {"attempt": returned.attempt, "spend": returned.spend, "report": returned.report}
     further |= {"stage": None if returned.stage == returned.title else returned.stage}
+    further |= {"agents": _other_agents(returned)}
     all_warnings = [*effect.warnings, *warnings, *_stage_warnings(returned)]
     return _entry(returned.seq, returned.title, at, returned.baton_patch, effect, warnings=all_warnings, **further)
+
+
+def _other_agents(returned: StageReturn) -> dict[str, list[str]]:
+    """Return the agents other than the stage's own that its session names, and the tools that each called."""
+    agents: dict[str, list[str]] = {}
+    for event in returned.events:
+        name, tool = event.get("agent"), event.get("toolName")
+        if isinstance(name, str) and name != returned.stage:
+            called = agents.setdefault(name, [])
+            if event.get("type") == "tool_call" and isinstance(tool, str) and tool not in called:
+                called.append(tool)
+    return agents
 
 
 def _stage_warnings(returned: StageReturn) -> list[str]:

@@ -174,6 +174,10 @@ def remarks(entry: HistoryEntry) -> list[Change]:
         lines.append(Change("!", f"failed: {entry.failure}"))
     if entry.report is not None:
         lines.append(Change("=" if entry.report.may_proceed else "!", f"its report says {entry.report}"))
+    lines += [
+        Change("=", f"the agent {name} acted in it" + (f"; it called {', '.join(tools)}" if tools else ""))
+        for name, tools in entry.agents.items()
+    ]
     if entry.removed_constraints:
         lines.append(Change("!", f"took away {quantity(len(entry.removed_constraints), 'constraint')}"))
     for conflict in entry.conflicts:

@@ -44,4 +44,22 @@ class ByAgents:
         return self.pipeline.result(outputs)
 
 
+OFFER = Named(StageSpec("offer", retries=SOON, tools=frozenset({"clerk", "lookup"})))
+
+
+@workflow.defn
+class Asks:
+    """One agent asks another, and then one writes down what came of it."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, contracts=ContractTerms())
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        for stage in (OFFER, CODE):
+            await self.pipeline.stage(stage)
+        return self.pipeline.result()
+
+
 AGENT_PIPELINES = [ByAgents]
