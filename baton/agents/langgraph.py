@@ -7,6 +7,7 @@ requests are counted and charged, and a forbidden tool does not run.
 
 import dataclasses
 import inspect
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -22,7 +23,7 @@ with needs_extra("langgraph", __name__):
     from langgraph.errors import GraphRecursionError, ParentCommand
     from langgraph.graph import StateGraph
     from langgraph.pregel import Pregel
-    from langgraph.types import Command, Send
+    from langgraph.types import Command, Send, interrupt
 
 from pydantic import BaseModel, JsonValue
 from pydantic_core import to_jsonable_python
@@ -52,7 +53,6 @@ StateOut = Mapping[str, str] | Callable[[Mapping[str, Any]], AgentAnswer | Mappi
 """Reads the state: a mapping from targets, such as fields of the baton, to members, or a function."""
 
 _INTERRUPT = "__interrupt__"
-_OUTSIDE_A_GRAPH = "__pregel_scratchpad"  # the key that `interrupt` looks up, which only graphs set
 _GOTO = "goto"
 _STRUCTURED_OUTPUT = "StructuredOutputError"  # of `langchain.agents`, which may not be installed
 
@@ -137,7 +137,7 @@ class LangGraphAgent:
             raise AgentError(message, permanent=True) from None
         except Exception as error:
             watch.raise_pending()
-            if isinstance(error, KeyError) and error.args == (_OUTSIDE_A_GRAPH,):
+            if isinstance(error, KeyError) and _is_from_interrupt(error):  # outside a graph
                 raise self._interrupt_error() from None
             if (translated := provider_error(error, self.name)) is not None:
                 raise translated from None
@@ -328,6 +328,10 @@ def _split_result(returned: Any, name: str) -> tuple[dict[str, Any], JsonValue]:
     if dataclasses.is_dataclass(returned) and not isinstance(returned, type):
         return {field.name: getattr(returned, field.name) for field in dataclasses.fields(returned)}, None
     raise AgentError(f"the node {name!r} returned a {type(returned).__name__}; return a state", permanent=True)
+
+
+def _is_from_interrupt(error: Exception) -> bool:
+    return any(frame.f_code is interrupt.__code__ for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _is_malformed(error: Exception) -> bool:

@@ -76,7 +76,7 @@ def find_agents(function: Callable[..., Any]) -> Iterator[Any]:
             names = set(_names(value.__code__))
             pending += [value.__globals__[name] for name in names if name in value.__globals__]
             pending += [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
-            pending += value.__defaults__ or ()
+            pending += [*(value.__defaults__ or ()), *vars(value).values()]  # also what it wraps
 
 
 def _is_agent(value: object) -> bool:

@@ -403,7 +403,8 @@ def with_usage_reader(model: Model) -> Model:
     """Return Pydantic AI's chat model with Baton's usage reader; return other models unchanged.
 
     A server may restate the usage of the whole request in each chunk of a stream, or report reasoning beside the
-    output. The framework would add up the restated usage and ignore the reasoning.
+    output. The framework would add up the restated usage and ignore the reasoning, and has no public hook for either:
+    only the methods that `CountedChatModel` overrides see what the server said.
     """
     if type(model) is not OpenAIChatModel:
         return model

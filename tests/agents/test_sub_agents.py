@@ -186,6 +186,20 @@ class TestPydanticAgent:
         ]
         assert given.session.events[-1].by_model
 
+    async def test_may_run_in_a_tool_of_the_stage(self) -> None:
+        """If the contract allows all its tools."""
+        clerk = pydantic_agent("clerk", ("lookup", {"customer": "c-1"}), "They pay 20 USD.", tools=[lookup]).agent
+
+        async def ask(question: str) -> str:
+            return str((await clerk.run(question)).output)
+
+        given = context(contract(["ask", "lookup"]), stage="offer")
+        lead = pydantic_agent("lead", ("ask", {"question": "What?"}), PATCH)
+        await agent_stage(lead, tools=[AgentTool.of(ask, name="ask")])(given)
+
+        assert ("result", "lookup", "ask") in happened(given)
+        assert given.charged.prompt_tokens == 400
+
     async def test_is_refused_with_a_tool_that_the_contract_withholds(self) -> None:
         """Before anything runs."""
         clerk = pydantic_agent("clerk", "Sent.", tools=[send]).agent
