@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from baton.agents.notes import INSTRUCTIONS, Notes
+from baton.agents.notes import INSTRUCTIONS
+from baton.core.notes import Notes
 from benchmarks.prose import GOAL
 from benchmarks.sessions import make_thought, tool_calls
 

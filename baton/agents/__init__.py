@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from baton.agents.langchain_watch import notes_tools as notes_tools
     from baton.agents.langchain_watch import read_artifact as read_artifact
     from baton.agents.langgraph import LangGraphAgent as LangGraphAgent
-    from baton.agents.notes import Notes as Notes
     from baton.agents.openai_agents import OpenAIAgent as OpenAIAgent
     from baton.agents.openai_agents import contract_input_filter as contract_input_filter
     from baton.agents.openai_agents import provider as provider
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from baton.agents.sub_agents import agent_tool as agent_tool
     from baton.agents.subprocess_agent import SubprocessAgent as SubprocessAgent
     from baton.agents.tools import AgentTool as AgentTool
+    from baton.core.notes import Notes as Notes
     from baton.errors import AgentError as AgentError
     from baton.errors import PatchError as PatchError
     from baton.pipelines.activity_stage import AgentTerms as AgentTerms

@@ -17,18 +17,11 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic_core import to_json, to_jsonable_python
 
-from baton.agents.notes import (
-    INSTRUCTIONS,
-    MEMBER_INSTRUCTIONS,
-    NOTE_MEMBERS,
-    PATCH_INSTRUCTIONS,
-    Notes,
-    notes_in,
-    split_notes,
-)
+from baton.agents.notes import INSTRUCTIONS, MEMBER_INSTRUCTIONS, PATCH_INSTRUCTIONS
 from baton.agents.schema_embedding import inline_refs
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
+from baton.core.notes import NOTE_MEMBERS, Notes, notes_in, split_notes
 from baton.core.patching import shorten_findings
 from baton.core.store_schemas import SchemaGate
 from baton.errors import MalformedMessageError, PatchError

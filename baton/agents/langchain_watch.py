@@ -17,11 +17,12 @@ from langgraph.types import Command
 from pydantic import BaseModel, ValidationError
 
 from baton.agents.billing import UsageMeter
-from baton.agents.notes import Notes, note_tools
+from baton.agents.notes import note_tools
 from baton.agents.port import AgentWork
 from baton.agents.results import record_text
 from baton.agents.tools import AgentTool, CallIds
 from baton.contract.records import ToolDeniedError
+from baton.core.notes import Notes
 from baton.errors import AgentError
 from baton.pipelines.prompt import MAX_READ, READ_ARTIFACT
 from baton.wire.money import Price, Usage

@@ -32,7 +32,7 @@ from baton.agents.answers import (
 )
 from baton.agents.failures import unreachable_kind
 from baton.agents.nested import refuse_nested_agents
-from baton.agents.notes import OPENING, Notes, note_tools
+from baton.agents.notes import note_tools
 from baton.agents.results import stage_result
 from baton.agents.tools import AgentTool, build_tools, wire_name
 from baton.codec.failures import causes, leaf_errors, text_of
@@ -41,6 +41,7 @@ from baton.contract.registry import OutputSchemas, tool_key, tool_keys
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
 from baton.core.messages import StageResult
+from baton.core.notes import OPENING, Notes
 from baton.core.stages import AGENT_DECISIONS, DEFAULT_WINDOW, Retries, StageSpec
 from baton.errors import AgentError, PatchError
 from baton.pipelines.activity_context import StageContext

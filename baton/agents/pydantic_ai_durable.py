@@ -31,7 +31,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from baton.agents.answers import AgentAnswer, AnswerForm, read_form, to_json_value, typed_output
-from baton.agents.notes import NOTE_TOOLS, Notes, note_tools
+from baton.agents.notes import NOTE_TOOLS, note_tools
 from baton.agents.port import (
     READ_TOOL,
     AgentLimits,
@@ -61,6 +61,7 @@ from baton.core.baton import Baton
 from baton.core.history import Spend
 from baton.core.inputs import decode_inputs, encode_inputs
 from baton.core.messages import StageResult
+from baton.core.notes import Notes
 from baton.errors import AgentError, PatchError, StageFailedError
 from baton.pipelines.activity_context import StageContext, current_parts
 from baton.pipelines.activity_stage import AgentTerms, Stage, stage

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from baton.agents.answers import AgentAnswer, AnswerForm, split_thinking
-from baton.agents.notes import Notes
 from baton.contract.activity import SessionLog
 from baton.core.baton import BatonPatch
 from baton.core.messages import StageResult
+from baton.core.notes import Notes
 from baton.core.patching import without_echo
 from baton.pipelines.activity_context import StageContext
 
@@ -20,6 +20,16 @@ def record_text(session: SessionLog, text: str) -> None:
         session.internal_note(thought)
     if said.strip():
         session.model_response(said)
+
+
+def _record_notes(session: SessionLog, notes: Notes) -> None:
+    """Record decisions, and what must not pass for a fact, for the contracts of later stages."""
+    for text in notes.decided:
+        session.decision(text)
+    for text in notes.rejected:
+        session.rejected_assumption(text)
+    for text in notes.thoughts:
+        session.brainstorm(text)
 
 
 def stage_result(
@@ -49,7 +59,7 @@ def stage_result(
     if context.contract is not None:
         if answer.output is not None and answer.claimed:  # a claim for later contracts
             context.session.model_response(json.dumps(answer.output, ensure_ascii=False))
-        everything.record(context.session)
+        _record_notes(context.session, everything)
     own = answer.patch.to_json_object() if isinstance(answer.patch, BatonPatch) else dict(answer.patch or {})
     patch = everything.patch(context.baton, writes, own)
     warnings = []

@@ -14,7 +14,6 @@ from pydantic import Field
 
 from baton.agents.answers import AnswerForm
 from baton.agents.nested import refuse_nested_agents
-from baton.agents.notes import Notes
 from baton.agents.port import Agent, AgentWork, BringsTools, current_work, normalize_answer, resolve_answers
 from baton.agents.results import record_text
 from baton.agents.tools import AgentTool, build_tools, render_result
@@ -23,6 +22,7 @@ from baton.contract.compiler import compile_contract
 from baton.contract.draft import ContractRequest, render_contract
 from baton.contract.records import MAX_TASK_LENGTH, HandoffContract
 from baton.contract.validation import validate_contract
+from baton.core.notes import Notes
 from baton.errors import AgentError
 from baton.wire.text import fence, single_line
 

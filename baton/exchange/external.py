@@ -75,7 +75,8 @@ class AgentAction(OpenRecord):
         unmet: What is missing.
         patch: The patch for the baton.
         report: The report, any JSON.
-        work: The digest of patch and report, if these were removed.
+        notes: What the agent noted beside its patch, lists of sentences by their keys (`Notes`).
+        work: The digest of patch, report and notes, if these were removed.
         at: When; on the wire it is `timestamp`, as in every sealed message.
     """
 
@@ -93,15 +94,16 @@ class AgentAction(OpenRecord):
     unmet: list[str] = Field(default_factory=list)
     patch: dict[str, JsonValue] = Field(default_factory=dict)
     report: JsonValue = None
+    notes: dict[str, list[str]] = Field(default_factory=dict)
     work: Digest | None = None
     at: Instant = Field(alias="timestamp")
 
     def without_work(self) -> Self:
-        """Return the move with the digest of patch and report in their place."""
-        return self.model_copy(update={"work": _work_digest(self), "patch": {}, "report": None})
+        """Return the move with the digest of the work in its place."""
+        return self.model_copy(update={"work": _work_digest(self), "patch": {}, "report": None, "notes": {}})
 
     def has_same_work(self, other: "AgentAction") -> bool:
-        """Return whether another move has the same patch and report."""
+        """Return whether another move has the same work."""
         return _work_digest(self) == _work_digest(other)
 
 
@@ -281,4 +283,4 @@ def _parse(records: Iterable[Mapping[str, Any]]) -> list[OutsideHandoff]:
 
 
 def _work_digest(move: AgentAction) -> str:
-    return move.work or digest({"patch": move.patch, "report": move.report})
+    return move.work or digest({"patch": move.patch, "report": move.report, "notes": move.notes})

@@ -311,7 +311,7 @@ class Exchange:
                 outcome = pipeline.state.record_stage(returned, workflow.now())
             except PatchError as error:
                 raise StageFailedError(f"{name}: the returned patch is refused: {error}") from error
-        pipeline._run.publish(outcome)
+        pipeline._run.publish(outcome, with_events=True)
         await pipeline._ask_about_report(outcome)
         return outcome.value
 

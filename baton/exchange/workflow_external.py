@@ -13,8 +13,10 @@ from pydantic import JsonValue, ValidationError
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
+from baton.contract.records import EventType, SessionEvent
 from baton.contract.validation import expiry_findings
 from baton.core.messages import PipelineStatus, StageInput, StageReturn
+from baton.core.notes import MAX_NOTE_LENGTH, MAX_NOTES, NOTE_MEMBERS, Notes, notes_in
 from baton.core.patching import patch_effect, without_echo
 from baton.core.stages import OnReport, StageSpec, step
 from baton.core.verdict import HandoffStatus
@@ -40,7 +42,8 @@ from baton.handoff.records import Handoff
 from baton.handoff.sealed import SealedAction
 from baton.report.records import find_report, report_faults
 from baton.telemetry.metrics import LATENCY, Transport, slo_breach
-from baton.wire.json_values import Json, loads_strict
+from baton.wire.json_values import Json, format_digest, loads_strict, sha256
+from baton.wire.text import estimate_tokens
 
 _NO_KEYS = "the worker has no keys to verify moves; start it with BatonPlugin(safeguards=…)"
 
@@ -97,9 +100,9 @@ class Outside:
     ) -> OutsideResult:
         """Hand the task to an outside agent, and wait for its result.
 
-        A returned patch is checked against this pipeline's rules at once, so that the agent can correct it, and is
-        applied like a stage's. In a pipeline with contracts the agent gets one, as stages do; if it expires before
-        the handoff is accepted, it is compiled again when an agent claims the handoff.
+        A returned patch is checked with its notes against this pipeline's rules at once, so that the agent can correct
+        it, and is applied like a stage's. In a pipeline with contracts the agent gets one, as stages do; if it expires
+        before the handoff is accepted, it is compiled again when an agent claims the handoff.
 
         Args:
             agent: The agent's name, to which its token belongs.
@@ -131,15 +134,23 @@ class Outside:
                     receiver, description, constraints, state, remaining, identity=(handoff_id, attempt), step=step
                 )
 
-            result = await self._wait(_OpenHandoff(make(1), make), agent, within, name)
+            end = await self._wait(_OpenHandoff(make(1), make), agent, within, name)
+            result, notes = OutsideResult.of(end), notes_in(end.notes) or Notes()
             report = find_report(result.report)
             stops = report is not None and not report.status.delivers
             if report is not None and stops and self._exchange.pipeline._reports.on_report is OnReport.STOP:
                 raise StageFailedError(f"{agent!r} outside: {report.stop_reason}")
-            output = result.model_dump(mode="json")
-            patch = without_echo(self._exchange.pipeline.state.baton.decision_log, result.patch)
-            reported = None if report is None else report.reported
-            return StageReturn(stage=name, seq=seq, baton_patch=patch, output=output, report=reported)
+            baton = self._exchange.pipeline.state.baton
+            is_bare = end.kind is ActionKind.PATCH and not (notes or end.patch or report)
+            return StageReturn(
+                stage=name,
+                seq=seq,
+                baton_patch=without_echo(baton.decision_log, notes.patch(baton, None, result.patch)),
+                output=result.model_dump(mode="json"),
+                report=None if report is None else report.reported,
+                events=_noted_events(notes, end, seq),
+                warnings=["left no reasons"] if is_bare else [],
+            )
 
         return OutsideResult.model_validate(await self._exchange.step(name, act), strict=False)
 
@@ -151,7 +162,7 @@ class Outside:
         contract = pipeline._handoffs.contracted(spec, stage_input, handoff_id, kept=False).contract
         return {} if contract is None else {"contract": contract}
 
-    async def _wait(self, waiting: _OpenHandoff, agent: str, within: timedelta, name: str) -> OutsideResult:
+    async def _wait(self, waiting: _OpenHandoff, agent: str, within: timedelta, name: str) -> AgentAction:
         handoff_id, visibility = waiting.message.handoff_id, self._exchange.pipeline._run.visibility
         self._waiting[handoff_id] = waiting
         self._open.add(OutsideHandoff.of(waiting.message, within))
@@ -173,7 +184,7 @@ class Outside:
         await workflow.wait_condition(lambda: not self._active_moves)  # a run must not end during an update
         visibility.resume()
         assert end is not None  # noqa: S101 - the condition above
-        return OutsideResult.of(end)
+        return end
 
     def _end(self, handoff_id: str) -> AgentAction | None:
         waiting = self._open.get(handoff_id)
@@ -250,8 +261,14 @@ class Outside:
         if move.kind is not ActionKind.PATCH:
             return None
         state = self._exchange.pipeline.state
+        notes = notes_in(move.notes) if move.notes else Notes()
+        if notes is None or move.notes.keys() - NOTE_MEMBERS.keys():
+            return (
+                f"the notes are refused: expected lists under {', '.join(NOTE_MEMBERS)}, together at most {MAX_NOTES} "
+                f"sentences of at most {MAX_NOTE_LENGTH:,} characters"
+            )
         try:
-            patch_effect(state.baton, move.patch, state.stage_rules())
+            patch_effect(state.baton, notes.patch(state.baton, None, move.patch), state.stage_rules())
         except PatchError as error:
             return f"the patch is refused: {error}"
         known_hashes = {ref.hash for ref in state.baton.artifacts}
@@ -300,6 +317,29 @@ class Outside:
 
 def _refusal_error(text: str) -> ApplicationError:
     return ApplicationError(text, type="MoveRefused", non_retryable=True)
+
+
+def _noted_events(notes: Notes, end: AgentAction, seq: int) -> list[dict[str, JsonValue]]:
+    """Return what an agent decided and what must not pass for a fact, for the contracts of later stages."""
+    noted = [(EventType.DECISION, text) for text in notes.decided]
+    noted += [(EventType.REJECTED_ASSUMPTION, text) for text in notes.rejected]
+    noted += [(EventType.BRAINSTORM, text) for text in notes.thoughts]
+    events = []
+    for number, (kind, text) in enumerate(noted, 1):
+        is_decision = kind is EventType.DECISION
+        event = SessionEvent(
+            id=f"{seq}.{end.agent}.{number}",
+            type=kind,
+            timestamp=end.at,
+            content=text if is_decision else "",
+            ref=None if is_decision else format_digest(sha256(text.encode())),
+            tokens=estimate_tokens(text),
+            accepted=True if is_decision else None,
+            agent=end.agent,
+            handoff_id=end.handoff_id,
+        )
+        events.append(event.to_json_object())
+    return events
 
 
 def _report_refusal(move: AgentAction) -> str | None:

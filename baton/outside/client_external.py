@@ -22,6 +22,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from baton.codec.conversion import CLIENTS_ABOVE_BYTES
 from baton.contract.validation import is_expired_contract
 from baton.core.messages import PipelineInput, PipelineStatus
+from baton.core.notes import Notes
 from baton.core.patching import MAX_BYTES
 from baton.core.people import MAX_REASON_LENGTH
 from baton.core.receivers import ReceiverRequirements
@@ -247,13 +248,18 @@ class OutsideAgents:
         *,
         holder: str | None = None,
         report: Any = None,
+        notes: Notes | Mapping[str, list[str]] | None = None,
     ) -> HandoffRef:
-        """Return a patch for the baton, with an optional report; the handoff is done.
+        """Return a patch for the baton, with an optional report and notes; the handoff is done.
+
+        The notes, or lists of sentences by their keys (`decided`, `fact`, …), become a part of the patch; what the
+        agent rejected or only thought never passes for a fact.
 
         Raises:
             PipelineError: The patch breaks a rule of the pipeline; correct it and try again.
         """
-        return await self._move(ref, agent, holder, ActionKind.PATCH, patch=dict(patch), report=report)
+        noted = notes.members() if isinstance(notes, Notes) else dict(notes or {})
+        return await self._move(ref, agent, holder, ActionKind.PATCH, patch=dict(patch), report=report, notes=noted)
 
     async def return_report(
         self, ref: HandoffRef, agent: str, report: Json, *, holder: str | None = None

@@ -54,6 +54,7 @@ class MoveBody(OpenRecord):
     unmet: list[Statement] = Field(default_factory=list)
     patch: dict[str, JsonValue] = Field(default_factory=dict)
     report: JsonValue = None
+    notes: dict[str, list[str]] = Field(default_factory=dict)
 
 
 _MEMBERS = tuple(field.alias or name for name, field in MoveBody.model_fields.items())
@@ -187,7 +188,8 @@ async def _make_move(agents: OutsideAgents, verb: str, ref: HandoffRef, agent: s
         case "needs-input":
             return _handoff_json(await agents.needs_input(ref, agent, body.unmet, holder=holder))
         case "patch":
-            return _handoff_json(await agents.return_patch(ref, agent, body.patch, holder=holder, report=body.report))
+            work: Any = {"report": body.report, "notes": body.notes}
+            return _handoff_json(await agents.return_patch(ref, agent, body.patch, holder=holder, **work))
         case _:
             return _handoff_json(await agents.return_report(ref, agent, body.report, holder=holder))
 

@@ -170,9 +170,10 @@ class Run:
         ]
         return sorted([*self.under_way.values(), *approvals], key=lambda waiting: waiting.seq)
 
-    def publish(self, outcome: Outcome) -> None:
-        """Publish an outcome in the memo, for readers without a worker; the history has its events elsewhere."""
-        upsert_memo({MEMO_OUTCOME: outcome.model_copy(update={"events": []}) if outcome.events else outcome})
+    def publish(self, outcome: Outcome, *, with_events: bool = False) -> None:
+        """Publish an outcome in the memo, for readers without a worker; the history has a stage's events elsewhere."""
+        bare = outcome.model_copy(update={"events": []}) if outcome.events and not with_events else outcome
+        upsert_memo({MEMO_OUTCOME: bare})
 
     def note(self, text: str) -> None:
         """Add a note for operators and log it."""

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from pydantic import JsonValue
 
 from baton.agents.answers import AgentAnswer
-from baton.agents.notes import Notes
 from baton.agents.port import (
     Agent,
     AgentWork,
@@ -31,6 +30,7 @@ from baton.agents.port import (
 from baton.contract.records import EventType, SessionEvent
 from baton.core.baton import BatonPatch
 from baton.core.history import Spend
+from baton.core.notes import Notes
 from baton.pipelines.prompt import Reads
 from baton.testing.scripts import non_retryable
 from baton.wire.json_values import Json, json_spellings

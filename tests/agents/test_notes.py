@@ -4,8 +4,9 @@ import pytest
 
 from baton import Baton, PatchError, StageContext, StageResult, apply_patch, estimate_tokens
 from baton.agents import AgentAnswer, AgentWork, AnswerForm, agent_stage
-from baton.agents.notes import INSTRUCTIONS, OPENING, Notes, split_notes
+from baton.agents.notes import INSTRUCTIONS
 from baton.contract.records import EventType
+from baton.core.notes import OPENING, Notes, split_notes
 from baton.pipelines.activity_stream import StageStream
 from tests.agents.material import contract
 

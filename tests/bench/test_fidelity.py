@@ -1,7 +1,8 @@
 """Fidelity: what the first agent of a chain decides, finds and forbids is in the prompt of the fifth."""
 
-from baton.agents.notes import INSTRUCTIONS, split_notes
+from baton.agents.notes import INSTRUCTIONS
 from baton.compression.store_tokens import exact_counter
+from baton.core.notes import split_notes
 from benchmarks.chains import ADAPTERS
 from benchmarks.fidelity import figures, run_chains, transcript
 from benchmarks.planted import ROLES, find_planted, script

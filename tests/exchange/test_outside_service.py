@@ -117,6 +117,41 @@ class TestService:
         assert (result.output["answer"]["answer"], result.output["report"]) == ("accepted", {"pages": 3})
         await assert_replays(handle, [HandsOutside], plugin=BatonPlugin(safeguards=safeguards))
 
+    async def test_its_notes_become_a_part_of_the_patch(self, exchange: Worker, url: str) -> None:
+        """What it rejected or only thought is in the session by its type, without its text, and in no baton."""
+        handle = await waiting(exchange)
+        row = await listed(url, handle)
+        await call(at(url, row, "accept"), {"holder": "ann"})
+        work: dict[str, Any] = {"holder": "ann", "patch": {"open_questions": ["Who signs?"]}}
+        status, answer = await call(at(url, row, "patch"), {**work, "notes": {"said": ["Fine"]}})
+        assert (status, "the notes are refused" in answer["error"]) == (409, True)
+        notes = {"decided": ["Clause 4.2 is fine, it is the law's"], "open": ["When?"], "rejected": ["No cap"]}
+        assert (await call(at(url, row, "patch"), {**work, "notes": {**notes, "thought": ["A fax?"]}}))[0] == 200
+
+        result = await handle.result()
+        assert result.baton["decision_log"] == notes["decided"]
+        assert result.baton["open_questions"] == ["Who signs?", "When?"]
+        run = await read_run(exchange.client, handle.id)
+        [outcome] = run.state.outcomes
+        noted = [(event["type"], event.get("content"), event["agent"]) for event in outcome.events]
+        assert noted == [
+            ("decision", notes["decided"][0], "reviewer"),
+            ("rejected_assumption", None, "reviewer"),
+            ("brainstorm", None, "reviewer"),
+        ]
+        assert outcome.entries[0].warnings == []
+
+    async def test_work_without_reasons_is_kept_and_told(self, exchange: Worker, url: str) -> None:
+        """An empty patch is legal."""
+        handle = await waiting(exchange)
+        row = await listed(url, handle)
+        await call(at(url, row, "accept"), {"holder": "ann"})
+        await call(at(url, row, "patch"), {"holder": "ann", "patch": {}})
+        await handle.result()
+
+        [outcome] = (await read_run(exchange.client, handle.id)).state.outcomes
+        assert outcome.entries[0].warnings == ["left no reasons"]
+
     async def test_a_late_acceptance_raises_an_alert(self, exchange: Worker, url: str) -> None:
         """From dispatch to acceptance, as for a durable queue: two seconds at most (S3-6.5-a, S3-6.5-c, S3-6.5-e)."""
         handle = await waiting(exchange)
@@ -208,7 +243,7 @@ class TestService:
         """The answer names the member `patch`."""
         _, answer = await call(f"{url}/handoffs/x/patch?workflow=y", {"decision_log": ["Reviewed"]})
 
-        assert answer["error"].endswith("; a body has holder, leaseSeconds, version, reason, unmet, patch, report")
+        assert answer["error"].endswith("; a body has holder, leaseSeconds, version, reason, unmet, patch, report, notes")
 
     @pytest.mark.parametrize("verb", ["reject", "needs-input", "patch", "report"])
     async def test_a_body_without_its_member_is_refused(self, url: str, verb: str) -> None:

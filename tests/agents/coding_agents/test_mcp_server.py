@@ -60,9 +60,14 @@ class TestWholeWay:
             await call(client, "accept", handoff_id=handoff_id)
             with pytest.raises(RefusedError, match="goal: is protected"):
                 await call(client, "propose_patch", handoff_id=handoff_id, patch={"goal": "Something else"})
-            await call(client, "propose_patch", handoff_id=handoff_id, patch={"decision_log": ["Fine"]})
+            with pytest.raises(RefusedError, match=r"notes\.said"):
+                await call(client, "propose_patch", handoff_id=handoff_id, patch={}, notes={"said": ["Fine"]})
+            notes = {"decided": ["Fine, because it is usual"], "thought": ["A fax?"]}
+            await call(client, "propose_patch", handoff_id=handoff_id, patch={"work_scope": ["a.md"]}, notes=notes)
 
-        assert (await handle.result()).baton["decision_log"] == ["Fine"]
+        result = await handle.result()
+        assert (result.baton["decision_log"], result.baton["work_scope"]) == (notes["decided"], ["a.md"])
+        assert "A fax?" not in str(result)
 
     async def test_a_report_that_is_refused_is_corrected(self, exchange: Worker, ann: HandoffTools) -> None:
         """Every fault is told with its line (part 6.5); a report in another's name is none."""
