@@ -8,7 +8,7 @@ may help.
 import json
 import logging
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -33,7 +33,7 @@ from baton.agents.answers import (
 from baton.agents.failures import unreachable_kind
 from baton.agents.nested import refuse_nested_agents
 from baton.agents.notes import note_tools
-from baton.agents.results import stage_result
+from baton.agents.results import possible_notes, require_notes, stage_result, with_turns
 from baton.agents.tools import AgentTool, build_tools, wire_name
 from baton.codec.failures import causes, leaf_errors, text_of
 from baton.contract.records import OutputSchemaRef
@@ -270,6 +270,7 @@ def agent_stage(
     limits: AgentLimits | None = None,
     shows_params: bool = False,
     notes: bool | Literal["required"] = True,
+    turns: bool = False,
     **terms: Unpack[AgentTerms],
 ) -> Stage[StageContext[Any], StageResult]:
     """Make a stage of an agent.
@@ -287,6 +288,8 @@ def agent_stage(
         shows_params: Whether the prompt contains the pipeline's parameters.
         notes: Whether answers carry notes (`Notes`), which become the patch. Where a text or a typed output has none,
             the history says "left no reasons"; with `"required"` the agent is asked again.
+        turns: Whether what its tools returned and what it answered travels on as turns of the conversation, which is
+            compressed when it grows too long. Under a contract the next agents do not read it.
         **terms: Options of the stage: `reads`, `writes`, `timeout`, `retries`, `output`, `window`, … By default there
             are up to seven attempts, which covers half an hour of provider overload or rate limits, and `window` is
             that of the agent's model if known.
@@ -317,7 +320,7 @@ def agent_stage(
     notes = possible_notes(notes, form, kind, tools=tool_names, writes=terms.get("writes"))
     window, limits = None if "window" in terms else agent, limits or AgentLimits()
     runner = _AgentRunner(
-        agent, instructions, own_tools, framework_tools, form, kind, limits, shows_params, window, notes
+        agent, instructions, own_tools, framework_tools, form, kind, limits, shows_params, window, notes, turns
     )
 
     @lru_cache(maxsize=1)  # a worker has one registry of schemas
@@ -353,34 +356,6 @@ def resolve_answers(answers: AnswerForm | type[Any] | None, agent: Agent) -> tup
     return answers, None
 
 
-def possible_notes(
-    notes: bool | Literal["required"],
-    form: AnswerForm,
-    kind: TypeAdapter[Any] | None,
-    *,
-    tools: Collection[str],
-    writes: Iterable[str] | None,
-) -> bool | Literal["required"]:
-    """Return whether a stage takes notes: a report says all itself, and a stage that writes nothing has no patch.
-
-    Raises:
-        ValueError: Notes are required of an answer that has no room for them.
-    """
-    if form is AnswerForm.REPORT or (writes is not None and not writes):
-        return False
-    if notes == "required" and form is AnswerForm.TYPED and kind is None and not tools:
-        raise ValueError("notes='required': the agent's own output_type has no room for notes; pass it as answers=")
-    return notes
-
-
-def require_notes(answer: AgentAnswer, noted: Notes, charge: Callable[[Spend], None] | None = None) -> None:
-    """Raise PatchError if an answer has no notes and none were made by tools; its cost is charged before."""
-    if not noted.joined(answer.notes):
-        if charge is not None:
-            charge(answer.spend)
-        raise PatchError(["the answer has no notes; add them in the form that you were asked for"])
-
-
 @dataclass(frozen=True)
 class _AgentRunner:
     """Runs an agent as a stage; see `agent_stage` for the attributes.
@@ -399,6 +374,7 @@ class _AgentRunner:
     shows_params: bool
     window_agent: Agent | None
     notes: bool | Literal["required"]
+    turns: bool
 
     @property
     def tool_names(self) -> frozenset[str]:
@@ -427,7 +403,8 @@ class _AgentRunner:
                 _log.warning("stage %r waits: %s", spec.name, text_of(error))
             # The exception chain would carry the provider's own text into the history.
             raise _application_error(error, context, spec.retries) from None
-        return stage_result(answer, context, form=work.form, notes=work.notes, noted=work.noted, writes=spec.writes)
+        result = stage_result(answer, context, form=work.form, notes=work.notes, noted=work.noted, writes=spec.writes)
+        return with_turns(result, context.session, spec.name) if self.turns else result
 
     async def _prepare_work(
         self, context: StageContext[Any], spec: StageSpec, schema: dict[str, Any] | None

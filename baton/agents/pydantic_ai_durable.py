@@ -37,8 +37,6 @@ from baton.agents.port import (
     AgentLimits,
     AgentWork,
     agent_stage,
-    possible_notes,
-    require_notes,
     resolve_answers,
 )
 from baton.agents.pydantic_ai_run import (
@@ -53,7 +51,7 @@ from baton.agents.pydantic_ai_run import (
     with_unique_calls,
 )
 from baton.agents.pydantic_ai_session import list_events, record_events
-from baton.agents.results import stage_result
+from baton.agents.results import possible_notes, require_notes, stage_result, with_turns
 from baton.agents.tools import AgentTool, CallIds
 from baton.artifacts.activity import ArtifactAccess
 from baton.contract.records import ToolDeniedError
@@ -161,6 +159,7 @@ class DurableAgent:
         price: The model's price, if the price list does not know it.
         answers: What the agent answers with, as for `agent_stage`; by default its own `output_type`, otherwise a patch.
         notes: Whether answers carry notes, as for `agent_stage`.
+        turns: Whether its turns travel on, as for `agent_stage`.
         **terms: Options of the stage that accepts the handoff; `writes` and `output` apply to the answer.
 
     Attributes:
@@ -204,6 +203,7 @@ class DurableAgent:
         price: Price | None = None,
         answers: AnswerForm | type[Any] | None = None,
         notes: bool | Literal["required"] = True,
+        turns: bool = False,
         **terms: Unpack[AgentTerms],
     ) -> None:
         capabilities: list[AbstractCapability[Any]] = []
@@ -223,6 +223,7 @@ class DurableAgent:
             notes, self._form, self._kind, tools=accepts.tool_names, writes=terms.get("writes")
         )
         self._unrecorded = {OUTPUT_TOOL, READ_ARTIFACT, *NOTE_TOOLS} - tool_names_of(agent)
+        self._turns = turns
         self._price = price
         self._seconds = None if limits is None else limits.seconds
         answer_terms: Any = {
@@ -295,7 +296,9 @@ class DurableAgent:
             if self._kind is not None:
                 answer = replace(answer, output=typed_output(self._kind, answer.output))
             writes = self._answer_stage.spec.writes
-            return stage_result(answer, context, form=self._form, notes=bool(self._notes), noted=noted, writes=writes)
+            notes = bool(self._notes)
+            result = stage_result(answer, context, form=self._form, notes=notes, noted=noted, writes=writes)
+            return with_turns(result, context.session, self.name) if self._turns else result
 
         return record_answer
 

@@ -307,7 +307,7 @@ async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Wor
     clerk = pydantic_agent("clerk", ("lookup", {"customer": "c-1"}), "They pay 20 USD.", tools=[lookup])
     lead = sdk_agent("lead", ASKED, PATCH)
     stages = [
-        agent_stage(lead, tools=[agent_tool(clerk, "Knows customers.")], name="offer"),
+        agent_stage(lead, tools=[agent_tool(clerk, "Knows customers.")], name="offer", turns=True),
         agent_stage(pydantic_agent("code", PATCH)),
     ]
     async with pipeline_worker(client, [Asks], stages) as worker:
@@ -330,5 +330,7 @@ async def test_history_and_the_next_handoff_say_who_did_what(
     assert entry.agents == {"clerk": ["lookup"]}
     assert entry.spend.prompt_tokens == 400
     assert "the agent clerk acted in it; it called lookup" in " ".join(shown.output.split())
+    turns = last["conversationHistoryVerbatim"]
+    assert {"role": "clerk: lookup", "content": "c-1 pays 20 USD"} in turns
     calls = [(call["tool"], call["inputHash"], call["outputTokens"] > 0) for call in last["toolCallHistory"]]
     assert ("lookup", digest({"customer": "c-1"}), True) in calls

@@ -1,6 +1,7 @@
 """Agents behind a command line, with real processes."""
 
 import asyncio
+import json
 import os
 import select
 import sys
@@ -12,7 +13,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 
 from baton import Spend
-from baton.agents import AgentAnswer, AgentLimits, AnswerForm, agent_stage
+from baton.agents import AgentAnswer, AgentLimits, AnswerForm, Notes, agent_stage
 from baton.agents.subprocess_agent import SubprocessAgent
 from baton.errors import ConfigurationError, PatchError
 from tests.agents.material import PATCH, context
@@ -152,6 +153,19 @@ class TestAnswer:
         """The findings tell the agent what is expected."""
         with pytest.raises(PatchError, match="not a JSON object"):
             await run(program("print('Done!')"))
+
+    @pytest.mark.parametrize("form", [AnswerForm.TEXT, AnswerForm.PATCH, dict])
+    async def test_its_notes_become_the_patch(self, form: Any) -> None:
+        """As of any agent: in a block after its text, or as members of its JSON; thoughts never cross."""
+        noted = {"decided": ["Keep it, it is fast"], "thought": ["A fax?"]}
+        block = Notes(decided=noted["decided"], thoughts=noted["thought"]).render()
+        patch = {"baton_patch": {"decision_log": noted["decided"]}, "thought": noted["thought"]}
+        typed = {"output": {"fast": True}, **noted}
+        text = {AnswerForm.TEXT: f"It is fast.\n\n{block}", AnswerForm.PATCH: json.dumps(patch)}
+        result = await run(program(f"print({text.get(form, json.dumps(typed))!r})"), answers=form)
+
+        assert (result.baton_patch["decision_log"], result.warnings) == (noted["decided"], [])
+        assert "A fax?" not in f"{result.baton_patch}{result.output}"
 
     @pytest.mark.parametrize("form", [AnswerForm.PATCH, AnswerForm.REPORT, AnswerForm.TEXT, dict])
     async def test_empty_stdout_is_reported_with_the_last_line_of_stderr(self, form: Any) -> None:

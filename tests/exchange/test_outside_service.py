@@ -243,7 +243,9 @@ class TestService:
         """The answer names the member `patch`."""
         _, answer = await call(f"{url}/handoffs/x/patch?workflow=y", {"decision_log": ["Reviewed"]})
 
-        assert answer["error"].endswith("; a body has holder, leaseSeconds, version, reason, unmet, patch, report, notes")
+        assert answer["error"].endswith(
+            "; a body has holder, leaseSeconds, version, reason, unmet, patch, report, notes"
+        )
 
     @pytest.mark.parametrize("verb", ["reject", "needs-input", "patch", "report"])
     async def test_a_body_without_its_member_is_refused(self, url: str, verb: str) -> None:
