@@ -31,6 +31,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from baton.agents.answers import AgentAnswer, AnswerForm, read_form, to_json_value, typed_output
+from baton.agents.nested import refuse_nested_agents
 from baton.agents.notes import NOTE_TOOLS, note_tools
 from baton.agents.port import (
     READ_TOOL,
@@ -44,6 +45,7 @@ from baton.agents.pydantic_ai_run import (
     check_finished,
     convert_usage,
     filter_native_tools,
+    functions_of,
     handoff_settings,
     has_own_type,
     tool_names_of,
@@ -394,9 +396,11 @@ class _AcceptHandoff:
     def __init__(self, name: str, agent: Agent[Any, Any]) -> None:
         self.name = name
         self.tool_names = tool_names_of(agent)
+        self._functions = functions_of(agent)
         self.own_output = has_own_type(agent)
 
     async def run(self, work: AgentWork) -> AgentAnswer:
+        refuse_nested_agents(work.context, self, self._functions)
         allows = work.context.tools.allows
         readable = work.context.readable()
         own_tools = self.tool_names | ({READ_ARTIFACT} if readable else set())

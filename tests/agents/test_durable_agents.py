@@ -233,7 +233,7 @@ class TestDurableAgent:
 
         assert [event["type"] for event in events] == ["llm_response", "tool_call", "tool_result"]
         assert (events[1]["ref"], events[2]["callId"]) == (digest({"customer": "c-1"}), events[1]["id"])
-        assert events[1]["timestamp"] <= events[2]["timestamp"]
+        assert str(events[1]["timestamp"]) <= str(events[2]["timestamp"])
         assert events[2]["content"] == "c-1 pays 20 USD"
         spend = run.state.spend
         assert spend.prompt_tokens > 0

@@ -11,12 +11,13 @@ from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 from pydantic_ai import Agent
+from pydantic_ai.durable_exec.temporal import TemporalDurability
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from temporalio.exceptions import ApplicationError
 
 from baton import Baton, StageContext
-from baton.agents import AgentTool, agent_stage
+from baton.agents import AgentTool, DurableAgent, UnderContract, agent_stage
 from baton.agents.langgraph import LangGraphAgent
 from baton.agents.openai_agents import OpenAIAgent
 from baton.agents.pydantic_ai import PydanticAgent
@@ -116,6 +117,15 @@ class TestPydanticAgent:
         SENT.clear()
         await make(ask)(StageContext.for_test(BATON))
         assert SENT == ["jane"]
+
+
+async def test_a_durable_agent_that_runs_one_is_refused_when_it_is_handed_the_task() -> None:
+    """The framework shows nobody what runs in the activity of a tool."""
+    capabilities: list[Any] = [UnderContract(), TemporalDurability()]
+    durable = DurableAgent(Agent(asking(), name="plan", tools=[ask], capabilities=capabilities))
+
+    with pytest.raises(ApplicationError, match="'ask' runs the agent 'helper'"):
+        await durable.stages[0](context(contract(["ask"])))
 
 
 async def test_a_function_of_the_sdk_that_runs_an_agent_is_refused() -> None:

@@ -3,13 +3,14 @@
 import pytest
 
 from baton import Baton, PatchError, StageContext, StageResult, apply_patch, estimate_tokens
-from baton.agents import AgentAnswer, AgentWork, AnswerForm, agent_stage
+from baton.agents import AgentAnswer, AgentWork, AnswerForm, Notes, agent_stage
 from baton.agents.notes import INSTRUCTIONS
 from baton.contract.records import EventType
-from baton.core.notes import OPENING, Notes, split_notes
+from baton.core.notes import split_notes
 from baton.pipelines.activity_stream import StageStream
 from tests.agents.material import contract
 
+OPENING = "```baton"
 TEXT = "Handoffs are where batons fall."
 BLOCK = """```baton
 decided: Be brief, because it is a note (rejected: a long essay)

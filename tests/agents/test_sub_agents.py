@@ -112,7 +112,7 @@ class TestAgentTool:
         result = await stage(given)
 
         assert stage.spec.tools == {"clerk", "lookup"}
-        assert result.baton_patch["decision_log"] == ["Offer 10 %, because they pay late"]
+        assert result.baton_patch == {"decision_log": ["Offer 10 %, because they pay late"]}
         assert happened(given) == [
             ("call", "clerk", "offer"),
             ("call", "lookup", "clerk"),
@@ -317,7 +317,7 @@ async def worker(server: DevServer, safeguards: Safeguards) -> AsyncIterator[Wor
 async def test_history_and_the_next_handoff_say_who_did_what(
     worker: Worker, server: DevServer, safeguards: Safeguards
 ) -> None:
-    """The stage's cost has that of both agents (S3-5.2-w)."""
+    """The cost of the stage has that of both agents."""
     handle = await start(worker, Asks.run)
     task_id = (await handle.result()).task_id
     run = await read_run(worker.client, handle.id)
