@@ -13,7 +13,7 @@ from baton.core.baton import BatonPatch
 from baton.core.history import Spend
 from baton.core.inputs import readable_text
 from baton.core.messages import StageResult
-from baton.core.notes import Notes
+from baton.core.notes import NO_REASONS, Notes
 from baton.core.patching import without_echo
 from baton.core.turns import Turn
 from baton.errors import PatchError
@@ -99,9 +99,8 @@ def stage_result(
     patch = everything.patch(context.baton, writes, own)
     warnings = []
     if notes and answer.claimed and form is not AnswerForm.PATCH and not (everything or patch or answer.report):
-        warnings.append("left no reasons")
-    if left := everything.count_left(context.baton):
-        warnings.append(f"current_state: the {left:,} oldest entries left the baton; the history has them")
+        warnings.append(NO_REASONS)
+    warnings += everything.warnings(context.baton)
     return StageResult(
         baton_patch=without_echo(context.baton.decision_log, patch),
         output=answer.output,

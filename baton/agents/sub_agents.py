@@ -43,7 +43,7 @@ def agent_tool(
     answer is a text, or of its own `output_type`; later agents get it as a fact of medium confidence.
 
     Args:
-        agent: The other agent.
+        agent: The other agent; a graph needs `into={"messages": "messages"}`, so that it reads its task.
         description: What it can do, for the model that may ask it.
         name: The tool's name; by default the agent's.
         instructions: Your instructions, which become its system prompt.

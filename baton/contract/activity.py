@@ -246,6 +246,8 @@ def _digest(text: str) -> str:
 
 def _canonical_text(arguments: Any, mask: Callable[[Any], Any]) -> str:
     """Return arguments as canonical JSON; they are masked before, so that the JSON stays readable."""
+    if isinstance(arguments, Mapping):  # an iterator can be read only once
+        arguments = {name: repr(value) if isinstance(value, Iterator) else value for name, value in arguments.items()}
     try:
         plain = to_jsonable_python(arguments, fallback=repr, bytes_mode="base64")
     except ValueError:  # an object that contains itself, or a lone surrogate in a name

@@ -23,6 +23,8 @@ MAX_NOTE_LENGTH = 1_000
 """The most characters of a note."""
 MAX_STATE = 48
 """The most entries of the state that notes extend; the oldest leave it first."""
+NO_REASONS = "left no reasons"
+"""What the history says of work without notes."""
 _APPENDED = {"decision_log": "decided", "constraints": "must", "open_questions": "open"}
 
 
@@ -80,10 +82,11 @@ class Notes:
             changed["current_state"] = changed["current_state"][-MAX_STATE:]
         return {**patch, **changed}
 
-    def count_left(self, baton: Baton) -> int:
-        """Return how many entries of the state leave the baton, because it would have become too long."""
+    def warnings(self, baton: Baton) -> list[str]:
+        """Return a warning if entries of the state leave the baton, because it would have become too long."""
         state = self._extended_state(baton.current_state)
-        return max(0, len(state) - MAX_STATE) if state != baton.current_state else 0
+        left = max(0, len(state) - MAX_STATE) if state != baton.current_state else 0
+        return [f"current_state: the {left:,} oldest entries left the baton; the history has them"] if left else []
 
     def _extended_state(self, entries: list[str]) -> list[str]:
         """Return the state with what is new, however long."""

@@ -16,7 +16,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 from baton.contract.records import EventType, SessionEvent
 from baton.contract.validation import expiry_findings
 from baton.core.messages import PipelineStatus, StageInput, StageReturn
-from baton.core.notes import MAX_NOTE_LENGTH, MAX_NOTES, NOTE_MEMBERS, Notes, notes_in
+from baton.core.notes import MAX_NOTE_LENGTH, MAX_NOTES, NO_REASONS, NOTE_MEMBERS, Notes, notes_in
 from baton.core.patching import patch_effect, without_echo
 from baton.core.stages import OnReport, StageSpec, step
 from baton.core.verdict import HandoffStatus
@@ -141,7 +141,9 @@ class Outside:
             if report is not None and stops and self._exchange.pipeline._reports.on_report is OnReport.STOP:
                 raise StageFailedError(f"{agent!r} outside: {report.stop_reason}")
             baton = self._exchange.pipeline.state.baton
-            is_bare = end.kind is ActionKind.PATCH and not (notes or end.patch or report)
+            warnings = notes.warnings(baton)
+            if end.kind is ActionKind.PATCH and not (notes or end.patch or report):
+                warnings.append(NO_REASONS)
             return StageReturn(
                 stage=name,
                 seq=seq,
@@ -149,7 +151,7 @@ class Outside:
                 output=result.model_dump(mode="json"),
                 report=None if report is None else report.reported,
                 events=_noted_events(notes, end, seq),
-                warnings=["left no reasons"] if is_bare else [],
+                warnings=warnings,
             )
 
         return OutsideResult.model_validate(await self._exchange.step(name, act), strict=False)

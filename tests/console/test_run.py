@@ -138,7 +138,7 @@ class TestStep:
         """As recorded in the session."""
         text = _text(await _page(browser, "/run/step", id=waiting.id, step=1))
 
-        assert "read_log call, 7 tokens" in text
+        assert "read_log call, 3 tokens" in text
         assert "line 0 line 1" in text
 
     async def test_artifacts_and_output_are_readable_on_their_step(self, browser: Browser, waiting: Handle) -> None:

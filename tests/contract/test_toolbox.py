@@ -1,9 +1,11 @@
 """What a stage's toolbox records of the tools that it calls."""
 
 import asyncio
+import re
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,6 +74,23 @@ class TestAwaitable:
     async def test_a_model_is_sent_what_it_says(self) -> None:
         """A tool behind such a function is recorded like any other."""
         assert await AgentTool.of(lambda: price(), name="crm.price").call({}) == "It costs 20 USD."
+
+
+class TestArguments:
+    async def test_they_are_recorded_by_name_as_canonical_json(self) -> None:
+        """So that a handoff names equal calls by one digest; one that can be read only once is left to the tool."""
+
+        def total(prices: Iterator[int], currency: str) -> str:
+            return f"{sum(prices)} {currency}"
+
+        log = SessionLog("research", "1.1", "h-1")
+        toolbox = Toolbox(None, log, "h-1")
+        assert await toolbox.call("crm.total", total, iter([1, 2]), "EUR") == "3 EUR"
+        await toolbox.call("crm.price", lambda **given: None, b=[Path("x")], a={"n": 1.0})
+
+        first, _, second, _ = (event.content for event in log.events)
+        assert re.fullmatch(r'{"currency":"EUR","prices":"<.*>"}', first)
+        assert second == '{"a":{"n":1},"b":["x"]}'
 
 
 class TestLongAnswer:
