@@ -32,6 +32,7 @@ SYSTEM = (
     "tests/runs/test_ending_programs.py",
     "tests/runs/test_situations.py",
     "tests/shipped/test_installed.py",
+    "tests/skill/test_task10.py",
     "tests/storm",
 )
 
