@@ -7,7 +7,11 @@ import pytest
 from baton import PipelineInput
 from baton.testing import run_pipeline
 
-GOOD = [{"number": "A-1", "amount": 40}, {"number": "A-2", "amount": 2}, {"number": "A-4", "amount": 0}]
+GOOD: list[dict[str, Any]] = [
+    {"number": "A-1", "amount": 40},
+    {"number": "A-2", "amount": 2},
+    {"number": "A-4", "amount": 0},
+]
 
 
 @pytest.fixture
