@@ -199,6 +199,17 @@ class PipelineRun:
         """The final baton. For your own type use `result.final_baton(YourBaton)`."""
         return self.record.baton
 
+    @property
+    def step_names(self) -> list[str]:
+        """The names of its steps in order, which say what ran and what did not: a first baton is not empty.
+
+        Example:
+            ```python
+            assert run.step_names == ["summarise", "release manager"]  # denied, so `publish` did not run
+            ```
+        """
+        return [step.name for step in self.record.steps]
+
 
 @asynccontextmanager
 async def pipeline_worker(

@@ -22,7 +22,7 @@ async def test_it_keeps_what_users_see(changelog: Any, baton_worker: Any) -> Non
     assert run.result.output == {"changes": ["feat: log in", "fix: log out"], "count": 2}
     assert run.baton.decision_log == ["Left out 2 chores"]
     assert run.baton.current_state == ["2 changes"]
-    assert [step.name for step in run.record.steps] == ["collect", "count"]
+    assert run.step_names == ["collect", "count"]
     await assert_replays(run.handle, [changelog.changelog])
 
 

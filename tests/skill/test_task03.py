@@ -35,7 +35,7 @@ async def test_the_offer_is_written(offer: Any, baton_worker: Any, script: Any) 
     script.answers[:] = [FACTS, TEXT]
     ended = await run(offer, baton_worker)
     assert ended.result.output == {"yearly_usd": 240, "offer": "Dear Ada, a year is 240 USD."}
-    assert [step.name for step in ended.record.steps] == ["research", "price", "write"]
+    assert ended.step_names == ["research", "price", "write"]
 
 
 async def test_notes_are_in_the_baton(offer: Any, baton_worker: Any, script: Any) -> None:

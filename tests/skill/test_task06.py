@@ -33,7 +33,7 @@ async def test_what_is_approved_is_paid(travel: Any, baton_worker: Any) -> None:
 async def test_a_failed_payment_undoes_the_bookings(travel: Any, baton_worker: Any) -> None:
     ended = await run(travel, baton_worker, True, 2_000)
     assert ended.result.output == {"paid": False, "log": [*BOOKED, *CANCELLED]}
-    assert [step.name for step in ended.record.steps][-2:] == ["cancel", "cancel"]
+    assert ended.step_names[-2:] == ["cancel", "cancel"]
     history = await ended.handle.fetch_history()
     assert max(event.activity_task_started_event_attributes.attempt for event in history.events) == 1
 

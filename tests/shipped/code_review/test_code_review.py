@@ -51,7 +51,7 @@ class TestCodeReview:
         assert output["verdict"] == "request changes"
         assert output["findings"] == {"high": 1, "medium": 1, "low": 4}
         assert output["suppressed"] == 1
-        assert [step.name for step in run.record.steps] == STEPS
+        assert run.step_names == STEPS
         assert contents(source) == state_before
         stored = {ref.id: await store.get(ref.hash) for ref in run.baton.artifacts}
         assert set(stored) >= {"snapshot", "security-review", "performance-review", "review", "sarif"}
@@ -123,7 +123,7 @@ class TestCodeReview:
         run = await review(reviewer, root, tmp_path / "out", base="HEAD")
         output: Any = run.result.output
         assert output["verdict"] == "not reviewed"
-        assert [step.name for step in run.record.steps] == ["take-snapshot", "coordinate-review"]
+        assert run.step_names == ["take-snapshot", "coordinate-review"]
         report = parse_report((tmp_path / "out" / "REVIEW.md").read_text()).report
         assert (report.status, report.confidence, report.readiness) == (Status.BLOCKED, 0, Readiness.NO)
         assert any(path in blocker for path in change for blocker in report.blockers)

@@ -90,7 +90,7 @@ class TestComplianceReview:
         run = await review(reviewer, REPLY, tmp_path)
         output: Any = run.result.output
         assert (output["verdict"], output["differs"], output["not_found"]) == ("not_judged", [], [])
-        assert [step.name for step in run.record.steps] == STEPS
+        assert run.step_names == STEPS
         assert [step.attempts for step in run.record.steps] == [1, 1, 1]
         assert [warning for entry, _ in run.record.history for warning in entry.warnings if "bullets" in warning] == []
         assert "**Not judged.**" in (tmp_path / "COMPLIANCE.md").read_text()

@@ -62,7 +62,7 @@ class TestContractReview:
         assert (output["verdict"], output["risks"]) == ("not judged", 0)
         assert output["passages"] > 5
         assert any("For which side is the review" in question for question in run.baton.open_questions)
-        assert [step.name for step in run.record.steps] == STEPS
+        assert run.step_names == STEPS
         assert [step.attempts for step in run.record.steps] == [1, 1, 1, 1]
         assert [warning for entry, _ in run.record.history for warning in entry.warnings if "bullets" in warning] == []
         assert len(run.baton.decision_log) == 4

@@ -40,7 +40,7 @@ async def test_a_project_is_documented_indexed_and_verified(
     run = await initialize(worker, write_files(tmp_path / "project", PYTHON), tmp_path / "out")
     output: Any = run.result.output
     assert (output["documents_hold"], output["failures"]) == (True, [])
-    assert [step.name for step in run.record.steps] == STEPS
+    assert run.step_names == STEPS
     assert "Tests: `make test` (declared, Makefile:2)" in run.baton.decision_log
     assert run.baton.decision_log[-1].startswith("All ")
     hashes = {ref.id: ref.hash for ref in run.baton.artifacts}

@@ -26,7 +26,7 @@ async def run(workers: Any, scripts: Any, amounts: list[int], decision: Any = No
 async def test_a_small_claim_needs_nobody(baton_worker: Any, baton_scripts: Any) -> None:
     ended = await run(baton_worker, baton_scripts, [300, 200])
     assert ended.result.output == {"paid": 500, "cost_centre": "general"}
-    assert [step.name for step in ended.record.steps] == ["summarise", "pay"]
+    assert ended.step_names == ["summarise", "pay"]
 
 
 async def test_a_large_claim_needs_two_people(baton_worker: Any, baton_scripts: Any) -> None:
@@ -45,7 +45,7 @@ async def test_a_large_claim_needs_two_people(baton_worker: Any, baton_scripts: 
 async def test_a_denied_claim_is_not_paid(baton_worker: Any, baton_scripts: Any) -> None:
     ended = await run(baton_worker, baton_scripts, [900], False)
     assert ended.result.output == {"paid": 0, "why": "denied"}
-    assert [step.name for step in ended.record.steps] == ["summarise", "lead"]
+    assert ended.step_names == ["summarise", "lead"]
 
 
 async def test_three_days_of_silence_are_a_no(baton_worker: Any, baton_scripts: Any, baton_time: Any) -> None:
