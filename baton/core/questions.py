@@ -21,6 +21,8 @@ APPROVE = "approve"
 """The choice that lets an approval's work go on."""
 DENY = "deny"
 """The choice that forbids it."""
+BY_DEADLINE = "deadline"
+"""Who decided, and `Settled.via`, where nobody decided in time."""
 ASKED = "baton.asked"
 """The activity whose input is a question that its run's memo holds in part."""
 MAX_MEMO_BYTES = 1_600

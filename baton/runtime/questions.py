@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from baton.core.patching import same_json, shorten_findings
 from baton.core.people import GROUP_PREFIX, name_refusal, normalize_name, reason_refusal
-from baton.core.questions import Answer, Question, Settled, Vote, content_digest
+from baton.core.questions import BY_DEADLINE, Answer, Question, Settled, Vote, content_digest
 from baton.errors import ApprovalDeniedError
 from baton.wire.json_values import Json, find_excess, find_unwritable
 from baton.wire.records import CompactRecord
@@ -32,7 +32,6 @@ MAX_DECIDERS = 100
 _MAX_ANSWERS_BYTES = 1024 * 1024  # of all who agree, and the last one twice: half of Temporal's limit
 _MAX_FORM_LENGTH = 16 * 1024
 _MAX_WHO_LENGTH = 200
-_DEADLINE = "deadline"
 _VOTE_FIELDS = ("who", "choice", "why", "at", "via", "data", "content")
 _ANSWER_FIELDS, _PROOF_FIELDS = ("who", "choice", "why", "data"), ("key", "signature")
 
@@ -221,7 +220,7 @@ class Questions:
             question = entry.whole(baton)
             votes = f"; {len(question.votes)} of {question.needs} had agreed" if question.needs > 1 else ""
             why = f"no decision within {within}{votes}"
-            vote = Vote(who=_DEADLINE, choice=default, why=why, at=at, via=_DEADLINE)
+            vote = Vote(who=BY_DEADLINE, choice=default, why=why, at=at, via=BY_DEADLINE)
             entry.settled = self._end(question, vote, votes=question.votes)
         return entry.settled
 
@@ -325,7 +324,7 @@ def restored_fault(settled: Settled, now: Question, default: str, *, same_texts:
         return "who may decide, how many must, the proof or the form has changed"
     if same_texts and settled.asked != now.asked:
         return "what is asked or shown has changed"
-    if settled.via == _DEADLINE:
+    if settled.via == BY_DEADLINE:
         return None if settled.choice == default else "the decision at the deadline is another one now"
     choice, votes = now.choice(settled.choice), _votes_of(settled)
     if choice is None:
@@ -352,7 +351,7 @@ def _is_same(vote: Vote, answer: Answer) -> bool:
 
 def _votes_of(settled: Settled) -> list[Vote]:
     """Return the votes behind an answer; none if the deadline decided."""
-    if settled.votes or settled.via == _DEADLINE:
+    if settled.votes or settled.via == BY_DEADLINE:
         return settled.votes
     return [Vote(**{name: getattr(settled, name) for name in _VOTE_FIELDS})]
 

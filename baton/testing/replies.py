@@ -12,11 +12,12 @@ from temporalio.service import RPCError
 
 from baton.core.messages import Overview, PipelineStatus
 from baton.core.people import GROUP_PREFIX
-from baton.core.questions import APPROVE, DENY, Answer, Question
+from baton.core.questions import APPROVE, BY_DEADLINE, DENY, Answer, Question
 from baton.errors import PipelineError
 from baton.keys.store_keys import Key
 from baton.runs.client_decide import decide
 from baton.runs.client_reader import read_run
+from baton.runs.client_record import RunRecord
 from baton.wire.names import QUERY_STATUS
 
 _POLL_SECONDS = 0.05
@@ -89,6 +90,20 @@ class Replying:
                     if question.handoff is None and question.title in self._replies:
                         await self._reply(question)
             await asyncio.sleep(_POLL_SECONDS)
+
+    def check_in_time(self, run: RunRecord) -> None:
+        """Check that no approval that the test decides has reached its deadline before.
+
+        Raises:
+            RepliesError: One has.
+        """
+        for settled in run.answers:
+            given = self._replies.get(settled.title)
+            if settled.via == BY_DEADLINE and given is not None and not callable(given):
+                raise RepliesError(
+                    f"approval {settled.title!r} reached its deadline before {given} was sent; a run that skips time "
+                    "leaves nobody any: decide in a run of `baton_client`, and leave out what nobody decides in time"
+                )
 
     async def _overview(self) -> Overview:
         overview: Overview = await self._handle.query(QUERY_STATUS, result_type=Overview)

@@ -283,8 +283,8 @@ async def run_pipeline(
     Raises:
         temporalio.client.WorkflowFailureError: The pipeline failed or timed out; a note has the reason and the
             status of each step.
-        AssertionError: An approval refuses a decision or needs more of them, or the worker lacks a stage or another
-            part; the run is terminated.
+        AssertionError: An approval refuses a decision, needs more of them or reached its deadline before the decision,
+            or the worker lacks a stage or another part; a run that is still open is terminated.
 
     Example:
         ```python
@@ -307,9 +307,13 @@ async def run_pipeline(
         result = await _result_of(handle, replying)
     except WorkflowFailureError as error:
         with suppress(BatonError, RPCError):  # the note must not hide the error
-            error.add_note(_describe_course(await read_run(worker.client, handle.id)))
+            record = await read_run(worker.client, handle.id)
+            replying.check_in_time(record)
+            error.add_note(_describe_course(record))
         raise
-    return PipelineRun(handle, result, await read_run(worker.client, handle.id))
+    record = await read_run(worker.client, handle.id)
+    replying.check_in_time(record)
+    return PipelineRun(handle, result, record)
 
 
 async def _result_of(handle: WorkflowHandle[Any, PipelineResult], replying: Replying) -> PipelineResult:

@@ -124,6 +124,16 @@ class TestReplies:
 
         assert (await read_run(client, f"{how}-{id(replies)}")).status is RunStatus.TERMINATED
 
+    async def test_a_decision_that_comes_too_late_is_reported(self, baton_time: Any) -> None:
+        """A run that skips time is at its deadline before anybody can decide; what nobody should decide is left out."""
+        start = PipelineInput(goal=GOAL, params={"how": "open"})
+        async with pipeline_worker(baton_time.client, [asked], []) as worker:
+            with pytest.raises(AssertionError, match="approval 'ed' reached its deadline before True was sent"):
+                await run_pipeline(worker, asked, start, within=timedelta(days=9), decisions={"ed": True})
+            silent = await run_pipeline(worker, asked, start, within=timedelta(days=9))
+
+        assert (silent.result.output, silent.step_names) == (["denied", "denied"], ["ed", "ed"])
+
     async def test_a_stage_that_the_worker_lacks_fails_at_once(self, client: Client) -> None:
         """The error names it."""
         async with pipeline_worker(client, [Linear], [plan]) as worker:
