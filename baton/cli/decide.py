@@ -181,9 +181,9 @@ async def fill_form(
     """Return an approval's answer, asking for missing required fields; None if the approval has no form."""
     if waiting.form is None:
         return None
-    earlier_answer = waiting.votes[0].data if waiting.votes and not values else None
+    earlier_answer = waiting.leading.data if waiting.leading and not values else None
     if isinstance(earlier_answer, dict):
-        return earlier_answer  # a quorum agrees on one answer, which was shown
+        return earlier_answer  # with which a quorum agrees by default; it was shown
     fields, answer = form_fields(waiting), dict(values)
     for name in _missing_fields(waiting, values):
         kind = (

@@ -72,9 +72,13 @@ class ApprovalView:
     def mark(self) -> str:
         """A digest that changes whenever the page does."""
         preview = self.preview
-        votes = [vote.who for vote in preview.open.votes] if preview and preview.open else []
+        votes = _vote_times(preview.open) if preview and preview.open else []
         shown = [preview.mark, preview.has_worker, preview.settled is not None] if preview else []
         return digest([self.trouble, shown, votes])[7:23]
+
+
+def _vote_times(question: Question) -> list[str]:
+    return [vote.at.isoformat() for vote in question.votes]
 
 
 async def read_approval(sources: Sources, workflow_id: str, question: str) -> ApprovalView:
@@ -133,10 +137,10 @@ async def exhibit(request: Request) -> Response:
 
 
 def _answer_form(waiting: Question) -> SchemaForm | None:
-    """Return the form of an approval's answer; in a quorum it starts with the answer of earlier votes."""
+    """Return the form of an approval's answer; in a quorum it starts with the answer that leads."""
     if waiting.form is None:
         return None
-    earlier = waiting.votes[0].data if waiting.votes else None
+    earlier = waiting.leading.data if waiting.leading else None
     return SchemaForm(waiting.form, "answer", earlier) if earlier else SchemaForm(waiting.form, "answer")
 
 
@@ -230,7 +234,7 @@ class HandoffView:
     def mark(self) -> str:
         """A digest that changes whenever the page does."""
         question = self.question
-        shown = [question.id, len(question.votes)] if question else []
+        shown = [question.id, _vote_times(question)] if question else []
         return digest([shown, bool(self.waiting and self.waiting.has_worker), len(self.settled)])[7:23]
 
 

@@ -69,6 +69,8 @@ class Vote(CompactRecord):
         key: The id of the key that signed the answer, verified by a worker; absent if unsigned.
         signature: The signature over `Answer.statement`.
         content: Where data or signature are left out, the digest of both (`content_digest`).
+        answer: The number of its answer: votes with the same choice and the same filled-in form have the same number.
+        replaced: Whether the person voted again later; it does not count any more.
     """
 
     who: Name
@@ -80,6 +82,8 @@ class Vote(CompactRecord):
     content: str | None = None
     key: str | None = None
     signature: str | None = None
+    answer: Count = 0
+    replaced: bool = False
 
     @property
     def verb(self) -> str:
@@ -136,7 +140,7 @@ class Settled(CompactRecord):
         data: What the choice's form asks for; `answer_as` returns it typed.
         content: Where a memo leaves out the data, the digest of it (`content_digest`).
         missing: How many more people have to agree; above zero only in the reply to one of several.
-        votes: Each person's answer in order, if several had to agree or an answer was signed.
+        votes: Each person's answer in order, replaced ones too, if several had to agree or an answer was signed.
         asked: The digest of what was shown and asked, without the baton (`Question.asked`).
         terms: The digest of who had to decide and how (`Question.terms`).
         handoff_id: The handoff, if the question was about one.
@@ -200,7 +204,7 @@ class Question(CompactRecord):
         needs: How many different people have to agree.
         who: Who may decide, names and `group:` names; anybody if empty.
         proof: Whether only signed answers count.
-        votes: The votes so far.
+        votes: The vote of each person so far.
         digest: The digest of everything shown and asked, and of the baton; answers are bound to it.
         is_whole: Whether nothing is cut.
     """
@@ -257,6 +261,16 @@ class Question(CompactRecord):
         """The question with long texts cut to their beginnings."""
         return self.model_copy(update={"shows": [exhibit.excerpt for exhibit in self.shows]})
 
+    @property
+    def leading(self) -> Vote | None:
+        """The first vote of the answer that most people gave, or None."""
+        return max(self.votes, key=lambda vote: len(agreeing(vote, self.votes)), default=None)
+
+    @property
+    def missing(self) -> int:
+        """How many more people have to give the answer that most people gave."""
+        return self.needs - (len(agreeing(self.leading, self.votes)) if self.leading else 0)
+
     def digest_with(self, baton: str) -> str:
         """Return the digest of everything shown and asked, given the digest of the baton."""
         return digest({"question": self.id, "asked": self.asked, "baton": baton})
@@ -282,6 +296,11 @@ class Question(CompactRecord):
         yield self
         for length in _LENGTHS:
             yield self.model_copy(update={"is_whole": False, **_cut(self, length)})
+
+
+def agreeing(vote: Vote, votes: Iterable[Vote]) -> list[Vote]:
+    """Return the votes with the answer of ``vote`` that still count."""
+    return [each for each in votes if (each.choice, each.answer) == (vote.choice, vote.answer) and not each.replaced]
 
 
 def _verb_of(choice: str) -> str:
@@ -377,7 +396,8 @@ def _cut_choice(choice: Choice, length: int) -> Choice:
 
 
 def _cut_vote(vote: Vote, length: int) -> Vote:
-    return Vote(who=vote.who[:length], choice=vote.choice, at=vote.at, via=vote.via)
+    kept = {name: getattr(vote, name) for name in ("choice", "at", "via", "answer", "replaced")}
+    return Vote(who=vote.who[:length], **kept)
 
 
 def _cut_exhibit(exhibit: Exhibit, length: int) -> Exhibit:

@@ -199,7 +199,7 @@ def _approval(run: RunRecord, step: Step, asked: Question | None, time_format: T
 def _people(asked: Question) -> str:
     """Return who decides a question, and how many have."""
     verb = "agreed" if asked.handoff else "approved"
-    done = f" ({len(asked.votes)} of {asked.needs} {verb})" if asked.needs > 1 else ""
+    done = f" ({asked.needs - asked.missing} of {asked.needs} {verb})" if asked.needs > 1 else ""
     return f"{', '.join(asked.who) or 'anybody'}{done}"
 
 
@@ -223,8 +223,8 @@ def identity_option(asked: Question) -> str:
 
 
 def _answer_options(asked: Question) -> str:
-    """Return an option for each required field of an approval's form; in a quorum the first answer counts."""
-    form, answered = asked.form or {}, any(vote.data is not None for vote in asked.votes)
+    """Return an option for each required field of an approval's form; in a quorum the leading answer is offered."""
+    form, answered = asked.form or {}, asked.leading is not None
     names = form.get("required")
     if answered or not isinstance(names, list):
         return ""

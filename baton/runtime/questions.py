@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from baton.core.patching import same_json, shorten_findings
 from baton.core.people import GROUP_PREFIX, name_refusal, normalize_name, reason_refusal
-from baton.core.questions import BY_DEADLINE, Answer, Question, Settled, Vote, content_digest
+from baton.core.questions import BY_DEADLINE, Answer, Question, Settled, Vote, agreeing, content_digest
 from baton.errors import ApprovalDeniedError
 from baton.wire.json_values import Json, find_excess, find_unwritable
 from baton.wire.records import CompactRecord
@@ -29,7 +29,8 @@ MAX_ASKS_LENGTH = 2_000
 """The most characters of an approval's question."""
 MAX_DECIDERS = 100
 """The most entries of `who`, and the largest quorum."""
-_MAX_ANSWERS_BYTES = 1024 * 1024  # of all who agree, and the last one twice: half of Temporal's limit
+_MAX_ANSWERS_BYTES = 1024 * 1024  # of all votes, and the last one twice: half of Temporal's limit
+_MAX_VOTES = 200  # of a question, with replaced ones
 _MAX_FORM_LENGTH = 16 * 1024
 _MAX_WHO_LENGTH = 200
 _VOTE_FIELDS = ("who", "choice", "why", "at", "via", "data", "content")
@@ -63,13 +64,41 @@ class _Entry:
     forms: Forms
     effect: Effect
     votes: list[tuple[str, Vote]] = field(default_factory=list)  # each with the digest it was made on
+    size: int = 0  # of the counted answers, in bytes
     settled: Settled | None = None
 
     def whole(self, baton: str) -> Question:
-        """Return its current state; votes on another baton no longer count."""
+        """Return its current state; replaced votes and those on another baton no longer count."""
         digest = self.question.digest_with(baton)
-        votes = [vote for vote_digest, vote in self.votes if vote_digest == digest]
+        votes = [vote for vote in self.votes_on(digest) if not vote.replaced]
         return self.question.model_copy(update={"digest": digest, "votes": votes})
+
+    def votes_on(self, digest: str | None) -> list[Vote]:
+        """Return the votes that were made on what has this digest, in order, replaced ones too."""
+        return [vote for vote_digest, vote in self.votes if vote_digest == digest]
+
+    def add(self, answer: Answer, at: datetime, via: str) -> Vote:
+        """Add a person's vote, which replaces their earlier one on the same digest."""
+        earlier = self.votes_on(answer.digest)
+        same = next((vote.answer for vote in earlier if self._is_equal(vote, answer)), None)
+        # A key without a signature proves nothing.
+        names = (*_ANSWER_FIELDS, *_PROOF_FIELDS) if answer.signature else _ANSWER_FIELDS
+        members = {name: getattr(answer, name) for name in names}
+        vote = Vote(at=at, via=via, answer=len(earlier) + 1 if same is None else same, **members)
+        self.votes = [
+            (digest, each.model_copy(update={"replaced": True}) if _replaces(answer, each, digest) else each)
+            for digest, each in self.votes
+        ]
+        self.votes.append((answer.digest or "", vote))
+        self.size += _size(answer)
+        return vote
+
+    def _is_equal(self, vote: Vote, answer: Answer) -> bool:
+        """Return whether a vote and an answer agree: the same choice, with the same filled-in form."""
+        form = self.forms.get(answer.choice)
+        if vote.choice != answer.choice or form is None:
+            return vote.choice == answer.choice
+        return parse_form(form, vote.data) == parse_form(form, answer.data)
 
 
 class Questions:
@@ -138,20 +167,20 @@ class Questions:
         id = answer.question or ""
         final, entry = self.settled(id), self._open.get(id)
         if entry is not None:
-            current = entry.question.digest_with(baton)
-            votes = [vote for vote in entry.votes if final is not None or vote[0] == current]
-            needs, title = entry.question.needs, entry.question.title
+            digest = final.digest if final else entry.question.digest_with(baton)
+            votes, needs, title = entry.votes_on(digest), entry.question.needs, entry.question.title
         elif final is not None:
-            votes = [(final.digest, vote) for vote in _votes_of(final)]
-            needs, title = len(votes), final.title
+            digest, votes, title = final.digest, _votes_of(final), final.title
+            needs = len(agreeing(votes[-1], votes)) if votes else 0
         else:
             return None
-        for place, (digest, vote) in enumerate(votes, start=1):
-            if digest == answer.digest and _is_same(vote, answer):
-                if final is not None and place == len(votes) and final.via == vote.via:
-                    return final
-                return _settled(id, title, digest, vote, missing=max(needs - place, 1))
-        return None
+        place = next((place for place, vote in enumerate(votes) if _is_same(vote, answer) and not vote.replaced), None)
+        if place is None or digest != answer.digest:
+            return None
+        if final is not None and place == len(votes) - 1 and final.via == votes[place].via:
+            return final
+        agreed = len(agreeing(votes[place], votes[: place + 1]))
+        return _settled(id, title, digest, votes[place], missing=max(needs - agreed, 1))
 
     def refusal(self, answer: Answer, baton: str) -> str | None:
         """Return why an answer does not count, or None; one that was already counted is not refused."""
@@ -173,11 +202,11 @@ class Questions:
                 "again and decide on that"
             )
         return (
-            _too_large(question, answer)
+            _too_large(entry, answer)
             or _no_choice(question, answer)
             or name_refusal(answer.who)
             or _not_allowed(question, answer)
-            or _second_vote(question, answer)
+            or _replaced_before(entry, answer)
             or _wrong_data(entry, question, answer)
         )
 
@@ -193,23 +222,20 @@ class Questions:
         return AnswerCheck(answer=answer, title=question.title, who=question.who, proof=question.proof)
 
     def count(self, answer: Answer, at: datetime, via: str, baton: str) -> Settled:
-        """Count a valid answer and return the reply; a repeated one has no effect."""
+        """Count a valid answer and return the reply; it replaces its person's earlier one."""
         earlier = self.reply(answer, baton)
         if earlier is not None:
             return earlier
         entry = self._open[answer.question or ""]
+        vote = entry.add(answer, at, via)
         question = entry.whole(baton)
-        digest, choice = question.digest or "", question.choice(answer.choice)
-        # A key without a signature proves nothing.
-        names = (*_ANSWER_FIELDS, *_PROOF_FIELDS) if answer.signature else _ANSWER_FIELDS
-        vote = Vote(at=at, via=via, **{name: getattr(answer, name) for name in names})
-        votes = [*question.votes, vote]
-        entry.votes = [(digest, each) for each in votes]
-        is_alone = choice is not None and choice.alone
-        if not is_alone and len(votes) < question.needs:
-            return _settled(question.id, question.title, digest, vote, missing=question.needs - len(votes))
+        agreed, is_alone = agreeing(vote, question.votes), _is_alone(question, answer)
+        if not is_alone and len(agreed) < question.needs:
+            missing = question.needs - len(agreed)
+            return _settled(question.id, question.title, question.digest, vote, missing=missing)
+        votes = entry.votes_on(question.digest)
         recorded = votes if len(votes) > 1 or question.needs > 1 or vote.signature else []
-        who = vote.who if is_alone else _join_names(votes)
+        who = vote.who if is_alone else _join_names(agreed)
         entry.settled = self._end(question, vote, who=who, votes=recorded)
         return entry.settled
 
@@ -218,10 +244,11 @@ class Questions:
         entry = self._open[id]
         if entry.settled is None:
             question = entry.whole(baton)
-            votes = f"; {len(question.votes)} of {question.needs} had agreed" if question.needs > 1 else ""
+            agreed = question.needs - question.missing
+            votes = f"; {agreed} of {question.needs} had agreed" if question.needs > 1 else ""
             why = f"no decision within {within}{votes}"
             vote = Vote(who=BY_DEADLINE, choice=default, why=why, at=at, via=BY_DEADLINE)
-            entry.settled = self._end(question, vote, votes=question.votes)
+            entry.settled = self._end(question, vote, votes=entry.votes_on(question.digest))
         return entry.settled
 
     def whole(self, id: str, baton: str) -> Question:
@@ -334,11 +361,10 @@ def restored_fault(settled: Settled, now: Question, default: str, *, same_texts:
     has_group = any(name.startswith(GROUP_PREFIX) for name in now.who)
     if now.who and not has_group and not all(_is_named(vote.who, now.who) for vote in votes):
         return "somebody who may not decide voted"
-    agreeing = [vote for vote in votes if vote.choice == settled.choice]
-    people = {normalize_name(vote.who) for vote in agreeing}
-    if not choice.alone and (len(people) < now.needs or len(agreeing) < len(votes)):
-        return f"{len(people)} of {now.needs} people agreed"
-    return None
+    last = next((vote for vote in reversed(votes) if vote.choice == settled.choice), None)
+    people = {normalize_name(vote.who) for vote in (agreeing(last, votes) if last else [])}
+    needs = 1 if choice.alone else now.needs
+    return f"{len(people)} of {needs} people agreed" if len(people) < needs else None
 
 
 def _is_same(vote: Vote, answer: Answer) -> bool:
@@ -362,8 +388,23 @@ def _settled(question: str, title: str, digest: str | None, vote: Vote, **furthe
     return Settled(question=question, title=title, digest=digest or "", **{**members, **further})
 
 
-def _too_large(question: Question, answer: Answer) -> str | None:
-    size, most = len(answer.model_dump_json().encode()), _MAX_ANSWERS_BYTES // (question.needs + 1)
+def _size(answer: Answer) -> int:
+    return len(answer.model_dump_json().encode())
+
+
+def _is_alone(question: Question, answer: Answer) -> bool:
+    choice = question.choice(answer.choice)
+    return choice is not None and choice.alone
+
+
+def _too_large(entry: _Entry, answer: Answer) -> str | None:
+    """Return why an answer does not fit into the record; one that decides alone always has room for its share."""
+    question, size = entry.question, _size(answer)
+    most = _MAX_ANSWERS_BYTES // (question.needs + 1)
+    if not _is_alone(question, answer):
+        if len(entry.votes) >= _MAX_VOTES:
+            return f"question {question.id} has {_MAX_VOTES} votes, the most; only {_alone(question)!r} counts now"
+        most = min(most, (_MAX_ANSWERS_BYTES - entry.size) // 2)
     return f"the answer has {size:,} bytes, and {most:,} is the most; shorten it" if size > most else None
 
 
@@ -393,15 +434,16 @@ def _is_named(who: str, names: list[str]) -> bool:
     return normalize_name(who) in {*map(normalize_name, names)}
 
 
-def _second_vote(question: Question, answer: Answer) -> str | None:
-    """Return the refusal if the person has voted already: one who changes their mind asks another to decide alone."""
-    if not question.has_vote_of(answer.who):
-        return None
-    missing = question.needs - len(question.votes)
-    return (
-        f"{answer.who} has answered question {question.id} already, and counts once; {missing} more must agree, or one "
-        f"{_alone(question)}"
-    )
+def _replaced_before(entry: _Entry, answer: Answer) -> str | None:
+    """Return the refusal of an answer that its person has replaced: a copy of it does not count again."""
+    for vote in entry.votes_on(answer.digest):
+        if vote.replaced and vote.why == answer.why and _is_same(vote, answer):
+            return f"{answer.who} has replaced this answer; to return to it, answer again with another reason"
+    return None
+
+
+def _replaces(answer: Answer, vote: Vote, digest: str) -> bool:
+    return digest == answer.digest and normalize_name(vote.who) == normalize_name(answer.who)
 
 
 def _alone(question: Question) -> str:
@@ -417,12 +459,6 @@ def _wrong_data(entry: _Entry, question: Question, answer: Answer) -> str | None
         filled = None if form is None else parse_form(form, answer.data)
     except ValueError as error:
         return f"the answer does not fit: {error}"
-    choice, first = question.choice(answer.choice), question.votes[0] if question.votes else None
-    if first is not None and not (choice and choice.alone):
-        same = answer.choice == first.choice and (form is None or parse_form(form, first.data) == filled)
-        if not same:
-            given = first.choice if first.data is None else f"{first.choice} with {json.dumps(first.data)[:500]}"
-            return f"the answer differs from that of {first.who}, {given}; give the same, or {_alone(question)}"
     return entry.effect(answer.choice, filled)
 
 

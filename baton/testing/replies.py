@@ -180,5 +180,5 @@ def _somebody(question: Question) -> str:
 def _open_state(question: Question) -> str:
     """Return the beginning of a sentence about an approval that is still open."""
     voted = ", ".join(vote.who for vote in question.votes)
-    still = f"{question.needs - len(question.votes)} more must approve after {voted}" if voted else "nobody has decided"
+    still = f"{question.missing} more must approve after {voted}" if voted else "nobody has decided"
     return f"approval {question.title!r} is open, {still}"

@@ -303,6 +303,22 @@ class TestTerms:
         [settled] = (await read_run(client, handle.id)).handoff_decisions
         assert [(vote.who, vote.choice) for vote in settled.votes] == [("ann", "requeue"), ("bob", "requeue")]
 
+    async def test_a_voter_abandons_what_they_wanted_to_requeue(self, client: Client) -> None:
+        """They need nobody else; inbox and record say so."""
+        async with served(client) as worker:
+            handle = await start(worker, asks_two_about_a_handoff)
+            question = await question_of(handle, 1)
+            requeue = question.answer("requeue", who="ann", why="w")
+            assert (await decide(client, handle.id, requeue)).missing == 1
+            [voted] = await open_questions(client, handle)
+            assert (voted.missing, [vote.who for vote in voted.votes]) == (1, ["ann"])
+            await decide(client, handle.id, question.answer("abandon", who="ann", why="seen again"))
+
+            assert (await handle.result()).output == ["abandon", "ann", "update"]
+            await assert_replays(handle, PIPELINES)
+        [settled] = (await read_run(client, handle.id)).handoff_decisions
+        assert [(vote.choice, vote.replaced) for vote in settled.votes] == [("requeue", True), ("abandon", False)]
+
     def test_who_may_decide_is_checked_at_the_start(self) -> None:
         """Otherwise the handoff would wait in vain."""
         with pytest.raises(ValueError, match="2 people have to approve, and only ann may"):

@@ -174,10 +174,11 @@ class ApprovalStorm(Storm):
             expected = (read.workflow_id, decided.question, decided.digest, vote.who, vote.choice)
             if self._decisions.get(vote.why) != expected:
                 faults.append(f"{decided} rests on {vote}, which was made on {self._decisions.get(vote.why)}")
-        if len({vote.who for vote in votes}) < len(votes):
+        people = [vote.who for vote in votes if isinstance(vote, Settled) or not vote.replaced]
+        if len({*people}) < len(people):
             faults.append(f"{decided} counts somebody twice")
-        if decided.choice in ("approve", "requeue") and len(votes) != QUESTIONS[decided.title]:
-            faults.append(f"{decided} rests on {len(votes)} people")
+        if decided.choice in ("approve", "requeue") and len(people) != QUESTIONS[decided.title]:
+            faults.append(f"{decided} rests on {len(people)} people")
         return faults
 
     async def _check_runs(self) -> None:
