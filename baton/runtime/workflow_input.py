@@ -151,8 +151,9 @@ def _past_fault(start: PipelineInput, fit: Fit) -> str:
         return ""
     seal = start.seal
     if seal is None:
-        # A run that another one continues, or that has gone on, began before its workers had safeguards.
-        if info.continued_run_id is not None or workflow.unsafe.is_replaying():
+        # A run that another one continues, that has gone on or was reset began before its workers had safeguards.
+        is_reset = info.original_execution_run_id != info.run_id
+        if info.continued_run_id is not None or is_reset or workflow.unsafe.is_replaying():
             fit.suspend(_SENTENCE.format("it is not sealed: it was written while safeguards were off"))
         return _SENTENCE.format("it is not sealed")
     if seal.unknown_key:

@@ -25,9 +25,12 @@ async def ship(context: StageContext[Baton]) -> BatonPatch:
 
 @pipeline
 async def paying(p: Pipeline) -> object:
+    """Waits at the end if `pause` says so."""
     await p.approve("boss", within=WITHIN, asks="Pay?")
     await p.stage(pay)
     await p.stage(ship)
+    if p.params.get("pause"):
+        await p.approve("shipped", within=WITHIN)
     return p.baton.current_state
 
 

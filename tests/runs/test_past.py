@@ -206,6 +206,25 @@ async def test_safeguards_that_are_switched_on_suspend_the_runs_of_before(client
     await newest.terminate()
 
 
+async def test_a_fork_of_before_is_suspended_too(client: Client, sealing: Client) -> None:
+    """Where it waits, and where it is rolled back to its first own step."""
+    async with pipeline_worker(client, PIPELINES, STAGES) as before:
+        original = await started(before, "paying", pause=True)
+        await until_waiting(original, "shipped")
+        handle = await fork(client, original.id, "ship", by="bob", why="again")
+        await until_waiting(handle, "shipped")
+    paid = len(PAID)
+    async with pipeline_worker(sealing, PIPELINES, STAGES, task_queue=before.task_queue):
+        await handle.signal("nudge")
+        await until_suspended(sealing, handle, tries=1)
+        await roll_back(sealing, handle.id, "ship", by="bob", why="again")
+        run, _ = await until_suspended(sealing, client.get_workflow_handle(handle.id), tries=1)
+        assert "it was written while safeguards were off" in (run.suspended or "")
+    assert len(PAID) == paid
+    for each in (handle, original):
+        await client.get_workflow_handle(each.id).terminate()
+
+
 class TestRestoredApproval:
     @pytest.mark.parametrize(
         ("release", "difference"),
