@@ -139,6 +139,8 @@ _SIGNS = {
     NewsKind.RUN_STARTED: ("▶", "bold"),
     NewsKind.RUN_GOES_ON: ("↺", "yellow"),
     NewsKind.RUN_SUSPENDED: ("!", "yellow"),
+    NewsKind.RUN_PAUSED: ("‖", "yellow"),
+    NewsKind.RUN_UNPAUSED: ("▶", "yellow"),
     NewsKind.WAITS_FOR_WORKER: ("!", "yellow"),
     NewsKind.RUN_ENDED: ("■", "bold"),
     NewsKind.STEP_STARTED: ("●", "cyan"),

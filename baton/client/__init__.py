@@ -105,6 +105,7 @@ if TYPE_CHECKING:
     from baton.runs.client_reader import read_run as read_run
     from baton.runs.client_reader import rebuild as rebuild
     from baton.runs.client_record import Note as Note
+    from baton.runs.client_record import PauseChange as PauseChange
     from baton.runs.client_record import RunRecord as RunRecord
     from baton.runs.client_record import RunStatus as RunStatus
     from baton.runs.client_record import Step as Step

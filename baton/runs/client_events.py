@@ -67,7 +67,7 @@ _ENDS = frozenset(
         "workflow_execution_started",
         "workflow_task_failed",
         *(f"workflow_execution_{end}" for end in ("completed", "failed", "terminated", "canceled", "timed_out")),
-        "workflow_execution_continued_as_new",
+        *(f"workflow_execution_{change}" for change in ("continued_as_new", "paused", "unpaused")),
     )
 )
 """The events that end what is committed, besides a completed workflow task and its commands."""
@@ -76,8 +76,8 @@ _ENDS = frozenset(
 def split_at_tasks(events: Iterable[DecodedEvent]) -> tuple[list[list[DecodedEvent]], list[DecodedEvent]]:
     """Return the events up to the end of each workflow task, and those after the last.
 
-    The start and the end of a run count as tasks. A task ends with its commands: they decide what the events before
-    them were. A reset is part of the task after it, which processes again what the reset kept.
+    The start, a pause and the end of a run count as tasks. A task ends with its commands: they decide what the events
+    before them were. A reset is part of the task after it, which processes again what the reset kept.
     """
     tasks: list[list[DecodedEvent]] = []
     rest: list[DecodedEvent] = []

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from pydantic import ValidationError
@@ -44,19 +44,9 @@ from baton.runs.client_events import (
     parse_text,
     time_of,
 )
-from baton.runs.client_news import Reading
-from baton.runs.client_record import Note, Reset, RunRecord, RunStatus, Step, StepStatus, StepStream
+from baton.runs.client_news import Changes, Reading
+from baton.runs.client_record import Note, PauseChange, Reset, RunRecord, RunStatus, Step, StepStatus, StepStream
 from baton.wire.names import ANSWER, HANDOFF_CHUNK, MEMO_QUESTIONS, MEMO_TERMS, ROLLED_BACK, WAIT_FOR_WORKER
-
-
-@dataclass(frozen=True)
-class Changes:
-    """What a workflow task changed: its steps as they were before, and the run after it with only what is new."""
-
-    before: list[Step]
-    after: Reading
-    cut: set[int]
-    ended_streams: list[StepStream]
 
 
 class Fold:
@@ -84,6 +74,7 @@ class Fold:
         self._steps_before: dict[int, Step | None] = {}
         self._told_entries = 0
         self._told_notes = 0
+        self._told_pauses = 0
         self._cut: set[int] = set()
         self._stage_inputs: dict[int, StageInput] = {}
         self._handoff_tasks: dict[int, int] = {}
@@ -172,6 +163,7 @@ class Fold:
                 steps=[self._steps[seq] for seq in seqs],
                 entries=run.state.entries[self._told_entries :],
                 notes=run.notes[self._told_notes :],
+                pauses=run.pauses[self._told_pauses :],
                 timers=timers,
                 asked=open_questions(self._questions.values(), timers),
                 missing=self._missing_now(),
@@ -181,6 +173,7 @@ class Fold:
         )
         self._steps_before, self._cut, self._ended_streams = {}, set(), []
         self._told_entries, self._told_notes = len(run.state.entries), len(run.notes)
+        self._told_pauses = len(run.pauses)
         return changes
 
     def _timers_now(self) -> list[Timer]:
@@ -541,6 +534,11 @@ class Fold:
     def _timed_out(self, event: HistoryEvent, _: bytes | None) -> None:
         self._close(event, RunStatus.TIMED_OUT, "the run exceeded its timeout")
 
+    def _paused(self, event: HistoryEvent, _: bytes | None) -> None:
+        attributes = getattr(event, event.WhichOneof("attributes") or "")
+        is_paused = event.HasField("workflow_execution_paused_event_attributes")
+        self.run.pauses.append(PauseChange(time_of(event), is_paused, attributes.identity, attributes.reason))
+
     def _continued(self, event: HistoryEvent, _: bytes | None) -> None:
         self._close(event, RunStatus.CONTINUED_AS_NEW, None)
         self.run.next_run_id = event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
@@ -595,6 +593,8 @@ _HANDLERS: dict[str, Callable[[Fold, HistoryEvent, bytes | None], None]] = {
         "workflow_execution_cancel_requested": Fold._cancel_requested,
         "workflow_execution_canceled": Fold._canceled,
         "workflow_execution_timed_out": Fold._timed_out,
+        "workflow_execution_paused": Fold._paused,
+        "workflow_execution_unpaused": Fold._paused,
         "workflow_execution_continued_as_new": Fold._continued,
     }.items()
 }

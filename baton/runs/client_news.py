@@ -12,6 +12,7 @@ from baton.runs.client_events import OUTSIDE_TIMER, Timer, pending_handoffs
 from baton.runs.client_record import (
     Heard,
     Note,
+    PauseChange,
     RunRecord,
     RunStatus,
     Step,
@@ -29,6 +30,8 @@ class NewsKind(StrEnum):
     RUN_STARTED = "run_started"
     RUN_GOES_ON = "run_goes_on"
     RUN_SUSPENDED = "run_suspended"
+    RUN_PAUSED = "run_paused"
+    RUN_UNPAUSED = "run_unpaused"
     WAITS_FOR_WORKER = "waits_for_worker"
     RUN_ENDED = "run_ended"
     STEP_STARTED = "step_started"
@@ -54,8 +57,8 @@ class News:
     Attributes:
         kind: The kind of news.
         at: When it happened.
-        text: The goal, a failure, a note, or a status. From a stage that streams: the next piece of its text, a
-            tool's arguments as JSON, or a tool's answer.
+        text: The goal, a failure, a note, a status, or who paused or unpaused the run and why. From a stage that
+            streams: the next piece of its text, a tool's arguments as JSON, or a tool's answer.
         step: The step it is about.
         tool: The tool that was called or answered.
         entries: The history entries of a finished step.
@@ -111,6 +114,7 @@ class Reading:
     steps: list[Step]
     entries: list[HistoryEntry]
     notes: list[Note]
+    pauses: list[PauseChange]
     timers: list[Timer]
     asked: list[Question]
 
@@ -131,9 +135,20 @@ class Reading:
             steps=run.steps,
             entries=run.state.entries,
             notes=run.notes,
+            pauses=run.pauses,
             timers=run.timers,
             asked=run.asked,
         )
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a workflow task changed: its steps as they were before, and the run after it with only what is new."""
+
+    before: list[Step]
+    after: Reading
+    cut: set[int]
+    ended_streams: list[StepStream]
 
 
 def compare(previous: Reading | None, current: Reading, at: datetime) -> list[News]:
@@ -147,6 +162,7 @@ def compare(previous: Reading | None, current: Reading, at: datetime) -> list[Ne
         *earlier.outside(current),
         *earlier.notes(current),
         *earlier.suspended(current),
+        *earlier.pauses(current),
     ]
     news.sort(key=lambda piece: piece.at)
     if current.status is not RunStatus.RUNNING and not earlier.ended(current):
@@ -202,6 +218,13 @@ class _EarlierReading:
         for text in current.missing:
             if same_run is None or text not in same_run.missing:
                 yield News(NewsKind.WAITS_FOR_WORKER, self._now, text)
+
+    def pauses(self, current: Reading) -> Iterator[News]:
+        known = self._previous.pauses if self._previous else []
+        for change in current.pauses:
+            if change not in known:
+                kind = NewsKind.RUN_PAUSED if change.is_paused else NewsKind.RUN_UNPAUSED
+                yield News(kind, change.at, change.text)
 
     def undone(self, current: Reading) -> Iterator[News]:
         removed = sorted(self._entries.keys() - _entries_by_step(current).keys())

@@ -198,7 +198,7 @@ class RunReader:
             before, after = Reading.of(self._previous), Reading.of(fold.copy().finish())
             self._previous = None
         elif self._told is not None:
-            before = replace(self._told, steps=changes.before, entries=[], notes=[])
+            before = replace(self._told, steps=changes.before, entries=[], notes=[], pauses=[])
         self._told = after
         news, closing = list[News](), list[News]()
         for piece in compare(before, after, at):

@@ -164,6 +164,21 @@ class Note(JsonFields):
 
 
 @dataclass(frozen=True)
+class PauseChange:
+    """That a run was paused or unpaused, by whom and why."""
+
+    at: datetime
+    is_paused: bool
+    by: str
+    why: str
+
+    @property
+    def text(self) -> str:
+        """One line."""
+        return f"{'paused' if self.is_paused else 'unpaused'} by {self.by}{f': {self.why}' if self.why else ''}"
+
+
+@dataclass(frozen=True)
 class Reset:
     """A roll-back, or another reset, as the server records it."""
 
@@ -202,6 +217,7 @@ class RunRecord:
         previous_run_id: The run it continues, if it continued as new.
         next_run_id: The run that continues it.
         notes: Roll-backs, those of the runs that it continues included, and failed compensations, in order.
+        pauses: Each time that it was paused or unpaused, in order.
         undone_since: The first step whose effects outside were undone; None if none were.
         last_event: The last event that was read.
         read_at: The time of that event.
@@ -248,6 +264,7 @@ class RunRecord:
     previous_run_id: str | None = None
     next_run_id: str | None = None
     notes: list[Note] = field(default_factory=list)
+    pauses: list[PauseChange] = field(default_factory=list)
     undone_since: int | None = None
     last_event: int = 0
     read_at: datetime = _EPOCH
@@ -505,5 +522,5 @@ START, NOW = "start", "now"
 _PLAIN = (
     *("workflow_id", "run_id", "pipeline", "status", "began", "first_began", "reset", "ended", "failure", "suspended"),
     "missing",
-    *("timers", "notes", "undone_since", "billed"),
+    *("timers", "notes", "pauses", "undone_since", "billed"),
 )

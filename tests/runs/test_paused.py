@@ -10,20 +10,38 @@ from temporalio.client import Client
 
 from baton import MemoryArtifactStore, WorkerParts
 from baton.cli.show import waits_card
-from baton.client import Answer, Pause, Unpause, decide, fork, inbox, read_run, roll_back, standing
+from baton.client import (
+    Answer,
+    News,
+    NewsKind,
+    Pause,
+    Unpause,
+    decide,
+    describe_news,
+    fork,
+    inbox,
+    read_run,
+    roll_back,
+    standing,
+)
 from baton.devserver import DevServer, DevServerOptions
 from baton.errors import OutdatedError, PipelineError
 from baton.handoff.store_safeguards import Safeguards
 from baton.outside.client_external import OutsideAgents
 from baton.plugin import BatonPlugin
-from baton.runs.client_follow import follow
+from baton.runs.client_events import decode
+from baton.runs.client_executions import history
+from baton.runs.client_follow import Followed, follow
 from baton.runs.client_list import RunFilter, list_runs
+from baton.runs.client_reader import RunReader
 from baton.runs.client_waiting import must_be_open, waits
 from baton.testing import pipeline_worker
 from tests.acceptance.operating import Operator
 from tests.pipelines.pipelines import Gated
 from tests.pipelines.stages import STAGES
 from tests.support import Handle, approve, start, until_waiting
+
+PAUSES = (NewsKind.RUN_PAUSED, NewsKind.RUN_UNPAUSED)
 
 
 @pytest.fixture
@@ -39,6 +57,14 @@ async def pause(client: Client, handle: Handle) -> None:
     await Pause(client, handle.id).commit(by="ann", why="the service was restored")
     while not [run async for run in list_runs(client, RunFilter(status="PAUSED"), limit=10)]:
         pass
+
+
+async def until_kind(updates: AsyncIterator[Followed], kind: NewsKind, news: list[News]) -> list[News]:
+    """Return the news so far and up to one of a kind; the test's timeout bounds the wait."""
+    news = [*news]
+    while kind not in [piece.kind for piece in news]:
+        news += (await anext(updates)).news
+    return news
 
 
 async def test_a_paused_run_is_read_like_any_other(client: Client, tmp_path: Path) -> None:
@@ -95,7 +121,9 @@ async def test_an_unpaused_run_is_not_reported_as_paused(client: Client) -> None
         assert shown.facts[0].text == "It was paused by ann: the service was restored."
         with pytest.raises(PipelineError, match="was paused before, by ann; nothing was paused"):
             await Pause(client, handle.id).preview()
+        news = await until_kind(updates, NewsKind.RUN_PAUSED, [*first.news])
         await Unpause(client, handle.id).commit(shown.mark, by="bob", why="it works")
+        news = await until_kind(updates, NewsKind.RUN_UNPAUSED, news)
         with pytest.raises(PipelineError, match="is not paused; nothing was unpaused"):
             await Unpause(client, handle.id).commit(shown.mark, by="bob", why="it works")
 
@@ -103,10 +131,19 @@ async def test_an_unpaused_run_is_not_reported_as_paused(client: Client) -> None
         await must_be_open(client, handle.id)
         await approve(client, handle)
         [*_, last] = [update async for update in updates]
+        run = await read_run(client, handle.id)
 
     with pytest.raises(PipelineError, match="has ended: it is COMPLETED; nothing was paused"):
         await Pause(client, handle.id).preview()
     assert (first.is_last, last.is_last) == (False, True)
+    told = [describe_news(piece, run) for piece in news if piece.kind in PAUSES]
+    assert told == ["paused by ann: the service was restored", "unpaused by bob: it works"]
+    assert [change["by"] for change in run.to_json_object()["pauses"]] == ["ann", "bob"]
+    reader = RunReader(handle.id, run.run_id)
+    _, events = await history(client, handle.id, run.run_id)
+    decoded = await decode(events, client.data_converter)
+    one_by_one = [piece for event in decoded for task in reader.feed([event]) for piece in task.news]
+    assert [describe_news(piece, run) for piece in one_by_one if piece.kind in PAUSES] == told
     assert run_waits is not None
     assert (run_waits.pause, run_waits.task_queue) == (None, worker.task_queue)
 
