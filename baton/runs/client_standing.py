@@ -22,6 +22,10 @@ from baton.wire.text import format_duration, format_time, quantity
 
 _SUSPICIOUS_TRIES = 3  # a killed worker costs one try, its replacement may cost a second
 
+_LOST = (
+    "needs what the artifact store has lost: {}. It continues by itself once that is back; `baton cancel` gives it up."
+)
+
 TimeFormat = Callable[[datetime], str]
 """Formats a time in a sentence."""
 
@@ -100,17 +104,22 @@ def standings(run: RunRecord, waits: Waits | None = None, time_format: TimeForma
 
 def suspension_sentence(reason: str, tries: int = 1) -> str:
     """Return the sentence for a run that its worker's code cannot continue."""
+    if _is_loss(reason):
+        return f"Suspended: it {_LOST.format(reason)}"
     times = f" {tries} times" if tries > 1 else ""
     return f"Suspended: its worker's code has failed{times}: {reason}. It continues by itself once code fits."
+
+
+def _is_loss(reason: str) -> bool:
+    """Return whether a workflow task failed because the artifact store lost one of its payloads."""
+    kind, _, message = reason.partition(": ")
+    return find_lost(kind, message) is not None
 
 
 def missing_sentence(text: str) -> str:
     """Return the sentence for a run with a stage that no worker can execute, for want of a part or an artifact."""
     if find_lost(ArtifactNotFoundError.__name__, text):
-        return (
-            f"Suspended: its stage needs what the artifact store has lost: {text}. It continues by itself once that is "
-            "back; `baton cancel` gives it up."
-        )
+        return f"Suspended: its stage {_LOST.format(text)}"
     return f"Suspended: no worker can do its stage: {text}. It continues by itself once a worker has that."
 
 
@@ -127,11 +136,12 @@ def _list_obstacles(run: RunRecord, waits: Waits | None, time_format: TimeFormat
             needs_you=True,
         )
     if reason := run.suspended:
+        is_lost = _is_loss(reason)
         yield Standing(
             SUSPENDED,
             suspension_sentence(reason, waits.tries if waits else 1),
-            "code that fits",
-            commands=(f"baton replay {target} --module MODULE",),
+            "a lost artifact" if is_lost else "code that fits",
+            commands=() if is_lost else (f"baton replay {target} --module MODULE",),
             needs_you=True,
         )
     if not (waits and waits.pause):  # then nothing can be decided

@@ -176,6 +176,28 @@ async def test_the_run_waits_until_it_is_back(
     await assert_replays(handle, [Needs], plugin=plugin)
 
 
+async def test_a_loss_that_stops_the_pipelines_code_is_named_too(own_server: DevServer, tmp_path: Path) -> None:
+    """Code that fits does not help, so nobody is told to look for it."""
+    folder, queue = tmp_path / "artifacts", f"lost-{uuid4()}"
+    plugin = BatonPlugin(WorkerParts(artifacts=LocalArtifactStore(folder)), safeguards="off")
+    client = await Client.connect(own_server.address, plugins=[plugin])
+    async with pipeline_worker(client, [Needs], [plan], task_queue=queue):
+        handle = await begun(client, queue, "reads")
+    await handle.signal("nudge", NOISE)
+    [lost] = [file for file in (folder / "sha256").rglob("*") if file.is_file() and file.name != HASH]
+    lost.unlink()
+    async with pipeline_worker(
+        await Client.connect(own_server.address, plugins=[plugin]), [Needs], [plan], task_queue=queue
+    ):
+        await event(handle, EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED, 1)
+        shown = await asyncio.to_thread(baton, own_server, folder, "show", handle.id)
+
+    words = " ".join(shown.output.split())
+    assert f"needs what the artifact store has lost: ArtifactNotFoundError: no artifact '{lost.name}'" in words
+    assert "baton replay" not in words
+    await handle.terminate()
+
+
 @stage(retries=Retries(attempts=2, first=timedelta(milliseconds=1)))
 async def archived(context: StageContext[Baton]) -> StageResult:
     """Read the plan from an archive of the stage's own, which lacks it."""

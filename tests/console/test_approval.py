@@ -98,16 +98,17 @@ async def asks_three(p: Pipeline) -> object:
     return None
 
 
-async def test_who_has_voted_is_not_asked_again_however_their_name_is_spelled(browser: Browser, worker: Worker) -> None:
-    """The rules for answers take both spellings for one person."""
+async def test_who_has_voted_is_told_so_however_their_name_is_spelled(browser: Browser, worker: Worker) -> None:
+    """The rules for answers take both spellings for one person, who can still change their answer."""
     async with pipeline_worker(worker.client, [asks_three], []) as own:
         handle = await started(own, asks_three, "asks three")
         await until_waiting(handle, "release")
-        for who, is_asked in (("bob", True), ("\uff21\uff2e\uff2e", False)):
+        for who, has_voted in (("bob", False), ("\uff21\uff2e\uff2e", True)):
             [asked] = (await read_run(own.client, handle.id)).approvals
             await decide(own.client, handle.id, asked.answer("approve", who=who))
             page = await browser.get(approval_path(handle.id, asked.id))
-            assert ('class="decide' in page.text) is is_asked
+            assert ("You have approved" in page.text) is has_voted
+            assert 'class="decide' in page.text
         await handle.terminate()
 
 
