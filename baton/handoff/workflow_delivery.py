@@ -69,7 +69,7 @@ class Delivery:
         handoffs: What the run's handoffs share.
         spec: The receiving stage.
         stage_input: Its input without the baton.
-        handoff_id: The handoff, the same in all attempts.
+        handoff_id: The handoff, the same in all attempts, unless the run was rolled back between two.
         receivers: All stages of a fan-out.
         task_queue: The receiver's task queue; None for the pipeline's own.
         sent: How often it was sent.
@@ -81,6 +81,7 @@ class Delivery:
         corrections: Its sender's corrections, recorded once the handoff is accepted.
         message: The message sent last.
         found: The lost artifacts that it has waited for, and that a worker's store then had.
+        seed: The run's random seed when the handoff got its id; a roll-back changes it.
     """
 
     handoffs: HandoffCoordinator
@@ -98,6 +99,7 @@ class Delivery:
     corrections: list[StageReturn] = field(default_factory=list)
     message: Handoff | None = None
     found: set[str] = field(default_factory=set)
+    seed: int = field(default_factory=workflow.random_seed)
 
     @property
     def title(self) -> str:
@@ -137,6 +139,7 @@ class Delivery:
         refusals = 0
         while refusals < spec.attempts:
             self.sent += 1
+            self._renew_id()
             baton, after = self._base()
             message = self._input(self.stage_input, spec, baton, findings=findings, after=after)
             message = await self.handoffs.conversation.fit(
@@ -174,6 +177,11 @@ class Delivery:
             f"stage {self.title!r} was refused {quantity(spec.attempts, 'time')} and is rolled back; the baton is "
             f"unchanged. Last findings: {'; '.join(findings)}"
         )
+
+    def _renew_id(self) -> None:
+        """Take a new id after a roll-back: the abandoned part may have sent another message with the old one."""
+        if (seed := workflow.random_seed()) != self.seed:
+            self.seed, self.handoff_id = seed, self.handoffs.new_id()
 
     async def _reserve(self) -> None:
         """Reserve what the stage declares, waiting for a top-up if the budget pauses."""

@@ -1,5 +1,6 @@
 """Pipelines for the tests of simultaneous decisions."""
 
+import asyncio
 from datetime import timedelta
 
 from temporalio import workflow
@@ -30,6 +31,24 @@ class SpendsInBranches:
         await self.pipeline.stage(extract)
         await self.pipeline.fan_out(dear, dearer)
         return self.pipeline.result()
+
+
+@workflow.defn
+class SpendsBeside:
+    """A stage that costs more than the budget, beside two that do not."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await asyncio.gather(self.pipeline.stage(dear), self._light())
+        return self.pipeline.result()
+
+    async def _light(self) -> None:
+        await self.pipeline.stage(extract)
+        await self.pipeline.stage(score)
 
 
 @workflow.defn
@@ -91,4 +110,4 @@ class AsksItself:
         return self.pipeline.result([*answers])
 
 
-PIPELINES = [SpendsInBranches, TaintedBranches, GoesOnDecided, AsksItself]
+PIPELINES = [SpendsInBranches, SpendsBeside, TaintedBranches, GoesOnDecided, AsksItself]

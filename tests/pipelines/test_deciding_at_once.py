@@ -14,7 +14,17 @@ from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from baton import Budget
-from baton.client import Answer, PendingHandoff, Question, Settled, WaitingQuestion, decide, inbox
+from baton.client import (
+    Answer,
+    PendingHandoff,
+    Question,
+    Settled,
+    WaitingQuestion,
+    decide,
+    inbox,
+    read_run,
+    roll_back,
+)
 from baton.core.messages import PipelineInput
 from baton.devserver import DevServer
 from baton.errors import PipelineError
@@ -26,7 +36,14 @@ from baton.testing import assert_replays, pipeline_worker
 from baton.wire.money import MAX_USD, MICRO_PER_USD
 from baton.wire.names import QUERY_BATON
 from tests.handoff.test_inbox import abandon, asked, decision, waiting
-from tests.pipelines.deciding_pipelines import PIPELINES, AsksItself, GoesOnDecided, SpendsInBranches, TaintedBranches
+from tests.pipelines.deciding_pipelines import (
+    PIPELINES,
+    AsksItself,
+    GoesOnDecided,
+    SpendsBeside,
+    SpendsInBranches,
+    TaintedBranches,
+)
 from tests.pipelines.deciding_stages import STAGES
 from tests.support import GOAL, LIMIT, Handle, approve, start, until
 
@@ -68,12 +85,30 @@ def about(question: Question) -> PendingHandoff:
     return question.handoff
 
 
-async def in_branches(client: Client, queue: str, budget: int) -> Handle:
-    """Start a run whose branches both wait for money."""
+async def in_branches(client: Client, queue: str, budget: int, pipeline: Any = SpendsInBranches) -> Handle:
+    """Start a run some of whose stages wait for money."""
     start = PipelineInput(goal=GOAL, budget=Budget(initial_micro_usd=budget))
     return await client.start_workflow(
-        SpendsInBranches.run, start, id=f"branches-{uuid4()}", task_queue=queue, execution_timeout=LIMIT
+        pipeline.run, start, id=f"branches-{uuid4()}", task_queue=queue, execution_timeout=LIMIT
     )
+
+
+async def test_what_waits_is_sent_again_after_a_roll_back(client: Client, worker: Worker) -> None:
+    """The abandoned part had sent another message about the same handoff, which is answered once."""
+    handle = await in_branches(client, worker.task_queue, 100_000, SpendsBeside)
+    while len((await read_run(client, handle.id)).state.outcomes) < 2:
+        await asyncio.sleep(0.05)
+    [pending] = await waiting(handle)
+    await decide(client, handle.id, decision(pending, "top_up", micro_usd=500_000))
+    await handle.result()
+
+    rolled_back = await roll_back(client, handle.id, "score", by="bob", why="again")
+    rerun: Handle = client.get_workflow_handle(handle.id, run_id=rolled_back.run_id)
+    [pending] = await waiting(rerun)
+    await decide(client, handle.id, decision(pending, "requeue"))
+    await client.get_workflow_handle(handle.id).result()
+    await assert_replays(rerun, PIPELINES, plugin=BatonPlugin())
+    assert [settled.choice for settled in (await read_run(client, handle.id)).handoff_decisions] == ["requeue"]
 
 
 async def test_two_equal_simultaneous_decisions_count_once(client: Client) -> None:
