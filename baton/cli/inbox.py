@@ -163,7 +163,7 @@ def _approval_rows(entry: WaitingQuestion, approval: Question) -> list[Renderabl
 async def show(session: Session, run: RunArgument, handoff: HandoffArgument = None) -> None:
     """Show one handoff: why it waits, all findings, its message, and what can be decided.
 
-    The message is shown as data inside a fence, with all that could steer a terminal made visible. Needs no worker.
+    The message is shown as data inside a fence; control characters are escaped. Needs no worker.
     """
     target = Target.of(run)
     client = await session.client()

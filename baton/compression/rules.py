@@ -163,7 +163,7 @@ class ContextTooLargeError(HandoffError):
     def __init__(self, needed: int, allowed: int, window: int, other: int) -> None:
         super().__init__(
             f"the compressed message needs {needed} tokens ({other} of them beside the history) and may have {allowed} "
-            f"of the receiver's window of {window}: name a receiver with a larger window, or hand on less state"
+            f"of the receiver's window of {window}: name a receiver with a larger window, or reduce the state"
         )
         self.needed = needed
         self.allowed = allowed

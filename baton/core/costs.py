@@ -28,7 +28,7 @@ class TokenSpent(OpenRecord):
 
 
 class CostTracking(OpenRecord):
-    """What the task has cost up to this handoff, and what is left; together always the budget.
+    """The cost of the task so far and the remaining budget; they add up to the budget.
 
     Attributes:
         cost_spent_so_far_usd: Spent since the task began, US dollars; it only grows.

@@ -80,7 +80,7 @@ def find_spend(details: Iterable[Any]) -> Spend:
 
 
 TOPPED_UP = "baton_topped_up_micro_usd"
-"""The member beside it that holds what people added to the budget of a failed pipeline."""
+"""The member beside it with the top-ups of a failed pipeline."""
 
 
 def find_top_up(details: Iterable[Any]) -> int:

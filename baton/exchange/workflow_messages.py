@@ -371,7 +371,7 @@ class Arrivals:
     async def _reply(self, reply_to: str | None, ack: Acknowledgement) -> None:
         """Signal an answer to the sender, which sends again if it does not arrive."""
         if reply_to and not await signal_workflow(reply_to, HANDOFF_ANSWER, ack):
-            self._note(f"{reply_to!r} has ended and does not hear the answer to handoff {ack.handoff_id}")
+            self._note(f"{reply_to!r} has ended and does not receive the answer to handoff {ack.handoff_id}")
 
     def _on_handoff(self, *arguments: Any) -> None:
         """Hand a task to this pipeline, by one sealed handoff; anything else is refused with a note."""

@@ -122,7 +122,7 @@ class Target(OpenRecord):
 
     Attributes:
         agent_type: What kind of agent, for example `"risk-scoring-agent"`.
-        agent_version: Which of its versions will do, for example `">=1.5.0"`.
+        agent_version: The versions that may receive it, for example `">=1.5.0"`.
     """
 
     agent_type: Name
@@ -135,7 +135,7 @@ class CompletedSubtask(OpenRecord):
     Attributes:
         subtask_id: Names it within the task.
         description: What was to be done.
-        result: What came of it.
+        result: The result.
         completed_at: When it was done.
     """
 
@@ -178,7 +178,7 @@ class ToolCall(OpenRecord):
         tool: The tool's name.
         called_at: When.
         input_hash: The digest of what it was given; the input itself stays with the agent.
-        output_tokens: How long its answer was.
+        output_tokens: The length of its output in tokens.
     """
 
     tool: Name
@@ -209,17 +209,17 @@ class Handoff(OpenRecord):
         conversation_history_verbatim: The newest turns, word for word.
         tool_call_history: Which tools were called.
         traceparent: The trace that the handoff belongs to.
-        signature: What seals the message, made over all its other members.
+        signature: The signature over all other members.
         receiver_list: Of a fan-out, every receiver; each gets a copy.
         personal_data_payload: Personal data, encrypted per subject; nowhere else in the message.
         key_id: Which key sealed it.
-        audience: The one address that it is meant for: the receiving workflow, or an outside agent's.
+        audience: The only address that may accept it: the receiving workflow, or an outside agent's.
         audience_run: The first run of the chain that it is meant for; absent if the sender does not know it.
         namespace: The Temporal namespace that it is meant for; it is added with the seal.
-        expires_at: From when on it may not be accepted.
+        expires_at: When it expires.
         initial: True for a handoff that begins a task, and so has no completed subtasks.
         trail: How the task came here; what the ping-pong guard looks at.
-        step: What a pipeline sends along for its own stages; of no meaning to other receivers.
+        step: Data for the pipeline's own stage; other receivers ignore it.
     """
 
     __baton_sealed__: ClassVar[bool] = True  # as a payload it is sealed as it leaves its sender

@@ -30,8 +30,7 @@ def staleness_finding(
         )
     if max_age is not None and now - sent_at > max_age:
         return _stale(
-            f"it was written at {sent_at.isoformat()}, {now - sent_at} ago, and the receiver takes nothing older "
-            f"than {max_age}"
+            f"it was written at {sent_at.isoformat()}, {now - sent_at} ago; the receiver's limit is {max_age}"
         )
     return None
 

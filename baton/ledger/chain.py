@@ -268,7 +268,7 @@ class ChainWalk:
         """Return the flaw of the chain's end, or the first unproved record."""
         last = max(self.anchors, default=0)
         if last > self.sequence:
-            ending = f"ends after {self.sequence}: its end was cut off" if self.sequence else "has none: all are gone"
+            ending = f"ends after {self.sequence}: its end was cut off" if self.sequence else "has no records"
             reason = f"an anchor covers {last} records, but the chain {ending}"
             return self.finding(Flaw.TRUNCATED, self.sequence + 1, reason)
         if not self.sequence:

@@ -34,7 +34,7 @@ MAX_BODY_BYTES = 1024 * 1024
 """The maximum size of a request's body; a patch has to fit into a workflow's history."""
 MIN_TOKEN_LENGTH = 16
 """The minimum length of a token; shorter ones can be guessed."""
-UNASKED_HEADER = "Baton-Unasked"
+UNANSWERED_HEADER = "Baton-Unanswered-Pipelines"
 """The header of a list with the number of pipelines that did not answer."""
 _MAX_FAULTS = 10
 
@@ -104,7 +104,7 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
         if unanswered and not open_handoffs.answered:  # an empty list would mean that there is nothing to do
             return _error(503, f"no answer from {quantity(unanswered, 'waiting pipeline')}; try again")
         handoffs = [_handoff_json(ref) for ref in open_handoffs.handoffs]
-        return JSONResponse(handoffs, headers={UNASKED_HEADER: str(unanswered)})
+        return JSONResponse(handoffs, headers={UNANSWERED_HEADER: str(unanswered)})
 
     async def read(request: Request, agent: str) -> Response:
         ref = await find(request, agent)

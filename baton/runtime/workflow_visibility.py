@@ -113,7 +113,7 @@ class Visibility:
 
     @contextmanager
     def show_waiting(self, status: PipelineStatus, name: str, until: datetime | None = None) -> Iterator[None]:
-        """Show a waiting status while the block runs, unless another one takes precedence; the caller then resumes.
+        """Show a waiting status during the block, unless another one takes precedence; call `resume` afterwards.
 
         Args:
             status: The status.

@@ -92,7 +92,7 @@ PROMPT_LEFT_OUT = Metric(
 DEAD_LETTERS = Metric(
     "baton_dead_letters",
     Kind.GAUGE,
-    "Runs whose handoff waits for a person. Every worker tells of all of them: take the maximum, not the sum.",
+    "Runs whose handoff waits for a person. Every worker reports all of them: use max(), not sum().",
 )
 
 DEAD_LETTER_AGE = Metric(
@@ -118,7 +118,7 @@ ROLLBACKS = Metric(
 SUSPENDED_RUNS = Metric(
     "baton_suspended_runs",
     Kind.GAUGE,
-    "Open runs whose workflow tasks fail: the code does not fit them. Every worker reports all: take the maximum.",
+    "Open runs whose workflow tasks fail: the code does not fit them. Every worker reports all of them: use max().",
 )
 
 STAGE_FAILURES = Metric(

@@ -166,7 +166,7 @@ class HandoffTrace:
 
 
 def span_after(handoff_id: str, receivers: str) -> str:
-    """Return the span id of a handoff whose receivers (joined by `+`) hand on next; of a fan-out, of its last."""
+    """Return the span id of the handoff that these receivers (joined by `+`) accepted; in a fan-out, of the last."""
     return handoff_span_id(handoff_id, receivers.rpartition("+")[2])
 
 

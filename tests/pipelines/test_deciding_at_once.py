@@ -96,7 +96,7 @@ async def in_branches(client: Client, queue: str, budget: int, pipeline: Any = S
 async def test_what_waits_is_sent_again_after_a_roll_back(client: Client, worker: Worker) -> None:
     """The abandoned part had sent another message about the same handoff, which is answered once."""
     handle = await in_branches(client, worker.task_queue, 100_000, SpendsBeside)
-    while len((await read_run(client, handle.id)).state.outcomes) < 2:
+    while len((await read_run(client, handle.id)).state.outcomes) < 2:  # noqa: ASYNC110 - the question hides the steps
         await asyncio.sleep(0.05)
     [pending] = await waiting(handle)
     await decide(client, handle.id, decision(pending, "top_up", micro_usd=500_000))
