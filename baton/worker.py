@@ -49,7 +49,7 @@ from baton.pipelines.activity_stage import Stage
 from baton.pipelines.workflow_function import named_schemas
 from baton.pipelines.workflow_steps import is_pipeline, workflow_type
 from baton.plugin import AT_ONCE, GRACE_SECONDS, OFF, BatonPlugin
-from baton.sdk import leave
+from baton.sdk import exit_process
 from baton.sdk.failure_logs import short_failure, short_failures
 from baton.sdk.sandbox import PipelineFileError, naming_lines, users_traceback
 from baton.telemetry.metrics import BUCKETS
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Served:
+class WorkerCode:
     """The pipelines, stages, plain activities and output schemas of a worker."""
 
     pipelines: Sequence[type]
@@ -155,7 +155,9 @@ def unknown_settings(environment: Iterable[str]) -> list[str]:
     ]
 
 
-async def plugin_for(settings: Settings, served: Served, tracing: "OpenTelemetryTracing | None" = None) -> BatonPlugin:
+async def plugin_for(
+    settings: Settings, served: WorkerCode, tracing: "OpenTelemetryTracing | None" = None
+) -> BatonPlugin:
     """Return a worker's plugin; invalid settings raise an error here."""
     _, counter = best_counter()
     with naming_variable("BATON_ARTIFACTS"):
@@ -180,7 +182,7 @@ async def plugin_for(settings: Settings, served: Served, tracing: "OpenTelemetry
     )
 
 
-async def connect_worker(settings: Settings, served: Served, tracing: "OpenTelemetryTracing | None") -> Client:
+async def connect_worker(settings: Settings, served: WorkerCode, tracing: "OpenTelemetryTracing | None") -> Client:
     """Return the worker's client, after checking the namespace."""
     plugin = await plugin_for(settings, served, tracing)
     runtime = metrics_runtime(settings.metrics) if settings.metrics else None
@@ -224,7 +226,7 @@ def metrics_runtime(address: str) -> Runtime:
         ) from error
 
 
-def make_worker(client: Client, settings: Settings, served: Served) -> Worker:
+def make_worker(client: Client, settings: Settings, served: WorkerCode) -> Worker:
     """Return the worker, not yet running."""
     versioning = None
     if settings.build_id:
@@ -261,7 +263,7 @@ class _ToolThreads(ThreadPoolExecutor):
         super().shutdown(wait=False, cancel_futures=True)
 
 
-async def run(settings: Settings, served: Served) -> None:
+async def run(settings: Settings, served: WorkerCode) -> None:
     """Run until SIGTERM or SIGINT; then wait for stages in progress, for the grace period."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -293,7 +295,7 @@ async def run(settings: Settings, served: Served) -> None:
     log.info("stopped")
 
 
-def serve(served: Served) -> int:
+def serve(served: WorkerCode) -> int:
     """Run a worker and return the exit code: 0 stopped, 2 invalid settings or code, 3 no server."""
     program = Path(sys.argv[0]).name
     try:
@@ -341,8 +343,8 @@ def run_worker(
         ```
     """
     if isinstance(pipelines, str):
-        leave(_serve_source(pipelines))
-    leave(serve(Served(pipelines, stages, schemas)))
+        exit_process(_serve_source(pipelines))
+    exit_process(serve(WorkerCode(pipelines, stages, schemas)))
 
 
 def _serve_source(source: str) -> int:
@@ -363,7 +365,7 @@ def is_verbose() -> bool:
     return os.environ.get("BATON_LOG_LEVEL", "").upper() == "DEBUG"
 
 
-def discover(source: str) -> Served:
+def discover(source: str) -> WorkerCode:
     """Return all pipelines, stages and output schemas of a Python file or package."""
     served = collect_served(_import_source(source))
     if not served.pipelines and not served.stages:
@@ -371,7 +373,7 @@ def discover(source: str) -> Served:
     return served
 
 
-def collect_served(modules: Sequence[ModuleType]) -> Served:
+def collect_served(modules: Sequence[ModuleType]) -> WorkerCode:
     """Return the pipelines, stages and output schemas that modules define or import.
 
     Raises:
@@ -383,7 +385,7 @@ def collect_served(modules: Sequence[ModuleType]) -> Served:
             name = value.spec.name
             if (first := stages.setdefault(name, value)) is not value:
                 raise SettingError(same_name(name, first, value))
-    return Served([*collect_pipelines(modules).values()], [*stages.values()], named_schemas(_values(modules)))
+    return WorkerCode([*collect_pipelines(modules).values()], [*stages.values()], named_schemas(_values(modules)))
 
 
 def collect_pipelines(modules: Iterable[ModuleType]) -> dict[str, type]:
@@ -439,5 +441,5 @@ def with_submodules(module: ModuleType) -> list[ModuleType]:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         print("usage: python -m baton.worker FILE|PACKAGE", file=sys.stderr)
-        leave(2)
-    leave(_serve_source(sys.argv[1]))
+        exit_process(2)
+    exit_process(_serve_source(sys.argv[1]))

@@ -3,7 +3,7 @@
 from temporalio.client import Client, Schedule, ScheduleActionStartWorkflow, ScheduleSpec
 
 from baton import BatonPlugin, PipelineInput
-from baton.client import connect, run_and_leave
+from baton.client import connect, run_and_exit
 
 
 async def create_schedule(client: Client | None = None) -> None:
@@ -16,4 +16,4 @@ async def create_schedule(client: Client | None = None) -> None:
 
 
 if __name__ == "__main__":
-    run_and_leave(create_schedule())
+    run_and_exit(create_schedule())

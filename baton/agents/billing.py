@@ -78,7 +78,7 @@ class UsageMeter:
         """
         used, spent = (nested.used, nested.spent) if nested else (Usage(), Spend())
         remainder = None if cost is None else max(0, cost - self.spent.micro_usd - spent.micro_usd)
-        self.charge(total.beyond(self.used).beyond(used), model, cost=remainder)
+        self.charge(total.minus(self.used).minus(used), model, cost=remainder)
 
     def _limit_error(self, limit: str) -> AgentError:
         return AgentError(f"agent {self._agent!r} reached a limit of its run: {limit}", permanent=True)

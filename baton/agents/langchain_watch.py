@@ -139,7 +139,7 @@ class GuardCallback(BaseCallbackHandler):
         report = getattr(getattr(chunk, "message", None), "usage_metadata", None)
         if report and (usage := Usage.read(report)):
             previous = self._streamed.get(run_id)
-            self._streamed[run_id] = usage if previous is None else previous.then(usage)
+            self._streamed[run_id] = usage if previous is None else previous.after_chunk(usage)
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         """Charge a request, and keep the model's text: it is recorded once something follows it.

@@ -16,7 +16,7 @@ from baton.core.history import Outcome, Spend, StepKind
 from baton.core.messages import PipelineInput
 
 _CARRIED = "budget"  # the member of `PipelineInput.carried`
-_BEYOND = "beyond"
+_UNRECORDED = "unrecorded"
 
 
 @dataclass(frozen=True)
@@ -38,21 +38,21 @@ def spent_in(outcomes: Iterable[Outcome]) -> Spend:
     return sum((entry.spend for entry in entries), start=Spend())
 
 
-def beyond_outcomes(start: PipelineInput) -> Spend:
+def unrecorded_spend(start: PipelineInput) -> Spend:
     """Return what a run without a budget was billed before it started, beyond its outcomes."""
     budget: Any = start.carried.get(_CARRIED, {})
-    return Spend.model_validate(budget.get(_BEYOND, {}))
+    return Spend.model_validate(budget.get(_UNRECORDED, {}))
 
 
-def carried_beyond(beyond: Spend) -> dict[str, JsonValue]:
+def carry_unrecorded(spend: Spend) -> dict[str, JsonValue]:
     """Return that sum as a member of `PipelineInput.carried` for the next run."""
-    return {_CARRIED: {_BEYOND: beyond.model_dump(mode="json")}} if beyond else {}
+    return {_CARRIED: {_UNRECORDED: spend.model_dump(mode="json")}} if spend else {}
 
 
 def billed_before(start: PipelineInput) -> Spend:
     """Return what a run was billed before it executes its first own step."""
     if start.budget is None:
-        return spent_in(start.outcomes) + beyond_outcomes(start)
+        return spent_in(start.outcomes) + unrecorded_spend(start)
     return start.budget.own if start.continued else spent_in(start.outcomes) + start.budget.own
 
 
@@ -64,7 +64,7 @@ def forked_budget(
     Top-ups before the step are kept.
     """
     known_seqs = {outcome.seq for outcome in start.outcomes}
-    budget = start.budget or Budget(initial_micro_usd=0, spent=beyond_outcomes(start))
+    budget = start.budget or Budget(initial_micro_usd=0, spent=unrecorded_spend(start))
     included = start.outcomes if start.budget is not None and start.continued else []
     for outcome in included:
         budget = budget.refund(outcome.name, spent_in([outcome]))
@@ -74,7 +74,7 @@ def forked_budget(
         if outcome.seq not in known_seqs:
             budget = budget.refund(outcome.name, spent_in([outcome]))
     if start.budget is None:
-        return None, carried_beyond(budget.spent)
+        return None, carry_unrecorded(budget.spent)
     if added := topped_up_micro_usd - budget.topped_up_micro_usd:
         budget = budget.top_up(added)
     return budget.closed(), {}

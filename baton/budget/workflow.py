@@ -2,7 +2,7 @@
 
 from pydantic import JsonValue
 
-from baton.budget.billing import beyond_outcomes, carried_beyond, spent_in
+from baton.budget.billing import carry_unrecorded, spent_in, unrecorded_spend
 from baton.core.budget import Budget, Shortage
 from baton.core.costs import NO_LIMIT, CostTracking
 from baton.core.history import Outcome, Spend
@@ -18,7 +18,7 @@ class BudgetAccount:
         self.budget = start.budget or Budget(initial_micro_usd=NO_LIMIT)
         self._continued = start.continued > 0 and self.limited  # then the budget includes what was spent
         if not self.limited:
-            self.charge_unreserved("", beyond_outcomes(start))
+            self.charge_unreserved("", unrecorded_spend(start))
 
     def shortage(self, spec: StageSpec) -> Shortage | None:
         """Return why a stage cannot be afforded, or None."""
@@ -42,7 +42,7 @@ class BudgetAccount:
 
     def carried(self, spend: Spend) -> dict[str, JsonValue]:
         """Return the state for the next run of a pipeline without a budget, whose recorded steps cost ``spend``."""
-        return {} if self.limited else carried_beyond(self.budget.own.beyond(spend))
+        return {} if self.limited else carry_unrecorded(self.budget.own.minus(spend))
 
     def charge_unreserved(self, stage: str, spend: Spend) -> None:
         """Charge spend that has no reservation, such as a lost attempt."""

@@ -2,7 +2,7 @@
 
 Reading commands ask the server for the run's event history and nothing else, so they work with no worker
 running and on runs that ended. Every command takes `--json`; what it then writes is stable and meant for
-programs. The process always ends in `baton.sdk.leave`.
+programs. The process always ends in `baton.sdk.exit_process`.
 """
 
 import signal
@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from baton.cli.app import make_app
 from baton.cli.options import ExitCode
 from baton.cli.output import prepare_streams
-from baton.client.faces import leave
+from baton.client.faces import exit_process
 from baton.errors import BatonError
 
 _TERMINATED = 128 + signal.SIGTERM
@@ -49,7 +49,7 @@ def main() -> NoReturn:
     if code == _TERMINATED:  # so the parent process sees the signal
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.raise_signal(signal.SIGTERM)
-    leave(code if isinstance(code, int) else ExitCode.FAILURE if code else ExitCode.OK)
+    exit_process(code if isinstance(code, int) else ExitCode.FAILURE if code else ExitCode.OK)
 
 
 def _exit_on_signal(number: int, frame: Any) -> NoReturn:

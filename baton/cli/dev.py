@@ -51,7 +51,7 @@ try:
     from baton.console.app import serve_console
     from baton.console.report import report as run_report
     from baton.console.security import Access, Links, Proxy, Role
-    from baton.console.sources import Evidence, Places, Sources
+    from baton.console.sources import Evidence, Sources, TemporalUi
 except ModuleNotFoundError as error:
     raise BatonError(f"this command needs {error.name}: pip install 'temporal-baton[dev-server]'") from error
 
@@ -162,7 +162,7 @@ def make_sources(session: Session, ui: str | None = None, evidence: Evidence | N
     """Return the console's sources, from the options and the environment."""
     quiet = Session(replace(session.options, json=True))  # without a spinner
     namespace = session.connection.settings()["namespace"]
-    return Sources(quiet.client, session.artifacts, Places(ui, namespace), evidence, open_vault)
+    return Sources(quiet.client, session.artifacts, TemporalUi(ui, namespace), evidence, open_vault)
 
 
 def open_vault() -> Vault:
@@ -362,7 +362,7 @@ def _sources(session: Session, setup: _Setup, server: DevServer) -> Sources:
         plugin = ClientPlugin(session.artifacts, keys=session.keyring, encrypt=encrypt)
         return await Client.connect(server.address, namespace=namespace, plugins=[plugin], runtime=session.runtime)
 
-    places = Places(server.ui_url, namespace)
+    places = TemporalUi(server.ui_url, namespace)
     return Sources(connect, session.artifacts, places, make_evidence(session), open_vault)
 
 

@@ -162,7 +162,7 @@ def _end_time(entry: HistoryEntry, step: Step | None) -> datetime:
 
 
 def _duration(step: Step) -> timedelta | None:
-    return None if step.status is StepStatus.TAKEN_OVER else elapsed(step.began, step.ended)
+    return None if step.status is StepStatus.REUSED else elapsed(step.began, step.ended)
 
 
 def history_as_json(record: RunRecord) -> dict[str, Any]:

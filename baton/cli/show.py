@@ -128,7 +128,7 @@ GLYPHS = {
     StepStatus.RUNNING: Text("●", "cyan"),
     StepStatus.DONE: Text("✓", "green"),
     StepStatus.FAILED: Text("✗", "bold red"),
-    StepStatus.TAKEN_OVER: Text("↷", "dim"),
+    StepStatus.REUSED: Text("↷", "dim"),
 }
 """The sign for each status of a step."""
 

@@ -137,7 +137,7 @@ Changes = dict[int, list[tuple[HistoryEntry, Before]]]
 
 _SIGNS = {
     NewsKind.RUN_STARTED: ("▶", "bold"),
-    NewsKind.RUN_GOES_ON: ("↺", "yellow"),
+    NewsKind.RUN_REPLACED: ("↺", "yellow"),
     NewsKind.RUN_SUSPENDED: ("!", "yellow"),
     NewsKind.RUN_PAUSED: ("‖", "yellow"),
     NewsKind.RUN_UNPAUSED: ("▶", "yellow"),
@@ -150,7 +150,7 @@ _SIGNS = {
     NewsKind.STEP_DONE: ("✓", "green"),
     NewsKind.STEP_FAILED: ("✗", "bold red"),
     NewsKind.STEP_UNDONE: ("↺", "yellow"),
-    NewsKind.TAKEN_OVER: ("↷", "dim"),
+    NewsKind.REUSED: ("↷", "dim"),
     NewsKind.EDITED: ("✎", "yellow"),
     NewsKind.NOTE: ("!", "yellow"),
     NewsKind.TEXT: ("…", "dim"),
@@ -271,7 +271,7 @@ def _steps_table(run: RunRecord, all_changes: Changes, limit: int | None) -> Ite
     table.columns[4].ratio = 1
     for step in steps:
         end = step.ended or (run.now if step.status is StepStatus.RUNNING else None)
-        took = "" if step.status is StepStatus.TAKEN_OVER else format_duration(elapsed(step.began, end))
+        took = "" if step.status is StepStatus.REUSED else format_duration(elapsed(step.began, end))
         attempts = f" ×{step.attempts}" if step.attempts > 1 else ""
         name = Text.assemble(plain(step.name, "bold"), (attempts, "yellow"))
         table.add_row(glyph(step), str(step.seq), name, took, _summarise(step, all_changes.get(step.seq, [])))

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from baton.runs.client_connection import DEFAULT_TASK_QUEUE as DEFAULT_TASK_QUEUE
     from baton.runs.client_connection import Connection as Connection
     from baton.runs.client_connection import connect as connect
-    from baton.runs.client_connection import run_and_leave as run_and_leave
+    from baton.runs.client_connection import run_and_exit as run_and_exit
     from baton.runs.client_control import Cancel as Cancel
     from baton.runs.client_control import CancelPreview as CancelPreview
     from baton.runs.client_control import Pause as Pause

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from baton.runs.client_standing import identity_option as identity_option
     from baton.runs.client_standing import standings as standings
     from baton.runs.client_waiting import lacking as lacking
-    from baton.sdk import leave as leave
+    from baton.sdk import exit_process as exit_process
     from baton.wire.names import DEFAULT_STORE as DEFAULT_STORE
 else:
     from baton.lazy import lazy_exports

@@ -119,8 +119,8 @@ UNSEALED = b"handoff"
 """Its value from the converter: the codec must seal it."""
 SEALED = b"sealed-handoff"
 """Its value after sealing, and for a forwarded handoff, which is never sealed again."""
-UNSEALED_MOVE, SEALED_MOVE = b"move", b"sealed-move"
-"""The same two values for an external agent's move."""
+UNSEALED_ACTION, SEALED_ACTION = b"action", b"sealed-action"
+"""The same two values for an outside agent's action."""
 UNSEALED_PAST, SEALED_PAST = b"past", b"sealed-past"
 """The same two values for the input of a run that has a past."""
 SEAL = "baton-seal"
@@ -128,7 +128,7 @@ SEAL = "baton-seal"
 SEAL_CHECK = "baton-seal-check"
 """The metadata member with what came of verifying that seal, from codec to converter."""
 FAULT = "baton-fault"
-"""The metadata member with the reason why a move's seal is invalid, from codec to converter; empty if it is valid."""
+"""The metadata member with the fault of an action's seal, from codec to converter; empty if it is valid."""
 
 MAX_CONTAINERS = 100_000
 """The maximum number of objects and lists in a payload; more could exceed the time of a workflow task."""
@@ -149,14 +149,14 @@ class _JsonConverter(PydanticJSONPlainPayloadConverter):
             return payload
         if sealed:  # unset members stay absent, because null would change the message
             data = value.__pydantic_serializer__.to_json(value, exclude_unset=True)
-            record = UNSEALED_MOVE if getattr(type(value), "__baton_move__", False) else UNSEALED
+            record = UNSEALED_ACTION if getattr(type(value), "__baton_action__", False) else UNSEALED
         else:
             data, record = value.raw, SEALED
         return Payload(metadata={"encoding": _JSON, RECORD: record}, data=data)
 
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
         """Return the value of a payload; of a handoff its unverified bytes, regardless of the hint."""
-        if payload.metadata.get(RECORD) == SEALED_MOVE:
+        if payload.metadata.get(RECORD) == SEALED_ACTION:
             fault = payload.metadata.get(FAULT)
             return SealedAction(payload.data, None if fault is None else fault.decode())
         is_past = payload.metadata.get(RECORD) in (UNSEALED_PAST, SEALED_PAST)
@@ -169,7 +169,7 @@ class _JsonConverter(PydanticJSONPlainPayloadConverter):
         return value
 
 
-_SEALED_AS = {UNSEALED: SEALED, UNSEALED_MOVE: SEALED_MOVE}
+_SEALED_AS = {UNSEALED: SEALED, UNSEALED_ACTION: SEALED_ACTION}
 _JSON = b"json/plain"
 _CONVERTERS = {**PydanticPayloadConverter().converters, _JSON: _JsonConverter()}
 
@@ -339,10 +339,10 @@ class _Codec(CompressionCodec):
         return self._encryption
 
     def _check_seal(self, payload: Payload) -> Payload:
-        """Verify the seal of a move or a past, and put the result into the metadata."""
+        """Verify the seal of an action or a past, and put the result into the metadata."""
         if payload.metadata.get(RECORD) == SEALED_PAST:
             return self._check_past(payload)
-        if payload.metadata.get(RECORD) != SEALED_MOVE:
+        if payload.metadata.get(RECORD) != SEALED_ACTION:
             return payload
         metadata = {name: value for name, value in payload.metadata.items() if name != FAULT}
         keyring = self._keys.find()

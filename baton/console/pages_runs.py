@@ -82,7 +82,7 @@ class Listing:
         return f"{hash(tuple((row.run, row.details) for row in self.rows)) & _MASK:x}"
 
 
-class Board:
+class RunTable:
     """Reads the list and caches details; those of ended runs do not expire."""
 
     def __init__(self, sources: Sources) -> None:

@@ -66,7 +66,7 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class Leg:
+class Hop:
     """One step of the relay."""
 
     step: Step
@@ -89,7 +89,7 @@ class Leg:
 class Relay:
     """A page of a run's steps."""
 
-    legs: list[Leg]
+    legs: list[Hop]
     first: int  # the index of the first leg among all steps
     count: int  # the number of all steps
     folded: list[tuple[float, timedelta]]  # position and length of each folded wait
@@ -135,15 +135,15 @@ def _scale(run: RunRecord) -> Scale:
     work = [
         (step.began, step.ended or ended)
         for step in run.steps
-        if step.began and step.kind not in _WAITS and step.status is not StepStatus.TAKEN_OVER
+        if step.began and step.kind not in _WAITS and step.status is not StepStatus.REUSED
     ]
     return Scale(min([began, *(start for start, _ in work)]), max([ended, *(end for _, end in work)]), work)
 
 
 def _leg(
     run: RunRecord, step: Step, scale: Scale, entries: Sequence[tuple[HistoryEntry, Mapping[str, Any]]], spend: Spend
-) -> Leg:
-    reused = step.status is StepStatus.TAKEN_OVER
+) -> Hop:
+    reused = step.status is StepStatus.REUSED
     x = scale.at(step.began) if step.began and not reused else 0.0
     end = scale.at(step.ended or run.ended or run.now) if step.began and not reused else 0.0
     width = max(_MIN_BAR_WIDTH, end - x)
@@ -153,7 +153,7 @@ def _leg(
         change for entry, before in own if entry.kind is not StepKind.BRANCH for change in changes(entry, before)
     ]
     decided = next((entry for entry, _ in own if entry.kind is StepKind.APPROVAL), None)
-    return Leg(
+    return Hop(
         step=step,
         x=min(x, WIDTH - width) if not reused else 0.0,
         width=width if not reused else 0.0,

@@ -44,7 +44,7 @@ _MAX_RUNS = 50
 
 
 @dataclass(frozen=True)
-class Places:
+class TemporalUi:
     """The location of the Temporal UI."""
 
     ui: str | None = None  # its address; None for no links
@@ -61,7 +61,7 @@ class Evidence:
     read_anchors: Callable[[], tuple[Sequence[ChainHead], Sequence[Any]]] = lambda: ((), ())
 
 
-class Shared:
+class SingleFlight:
     """Shares one read among all who need the same result."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class Sources:
 
     connect: Callable[[], Awaitable[Client]]  # returns a connected client
     artifacts: ArtifactStore | None = None  # the workers' artifact store
-    places: Places = field(default_factory=Places)
+    places: TemporalUi = field(default_factory=TemporalUi)
     evidence: Evidence | None = None
     vault: Callable[[], Vault] | None = None  # returns a vault that is not opened yet
     _client: Client | None = None
@@ -95,7 +95,7 @@ class Sources:
     _runs: OrderedDict[tuple[str, str], tuple[int, RunRecord]] = field(default_factory=OrderedDict)
     _handoffs: OrderedDict[tuple[str, int], RunHandoffs] = field(default_factory=OrderedDict)
     _skew: timedelta = timedelta(0)
-    shared: Shared = field(default_factory=Shared)
+    shared: SingleFlight = field(default_factory=SingleFlight)
 
     @property
     def now(self) -> datetime:

@@ -102,7 +102,7 @@ class Budget(CompactRecord):
     @property
     def own(self) -> Spend:
         """What this pipeline has spent, without earlier ones of the chain."""
-        return self.spent.beyond(self.before)
+        return self.spent.minus(self.before)
 
     @property
     def remaining_micro_usd(self) -> int:
@@ -178,7 +178,7 @@ class Budget(CompactRecord):
         by_stage = self.by_stage
         if stage in by_stage:
             by_stage = {**by_stage, stage: max(0, by_stage[stage] - spend.micro_usd)}
-        return self._with(spent=self.spent.beyond(spend), by_stage=by_stage)
+        return self._with(spent=self.spent.minus(spend), by_stage=by_stage)
 
     def closed(self) -> "Budget":
         """Return the budget without reservations, for a run that starts with it."""
@@ -207,7 +207,7 @@ class Budget(CompactRecord):
             >>> received.spent_micro_usd, received.own.micro_usd, received.free_micro_usd
             (85000, 5000, 315000)
         """
-        others = self.before + (cost.spent.beyond(self.own) if comes_back else cost.spent).beyond(self.before)
+        others = self.before + (cost.spent.minus(self.own) if comes_back else cost.spent).minus(self.before)
         spent = self.own + others
         ceiling = spent.micro_usd + min(self.remaining_micro_usd, cost.remaining_micro_usd)
         topped_up = min(self.topped_up_micro_usd, max(0, ceiling))

@@ -50,11 +50,11 @@ class Spend(CompactRecord):
             completion_tokens=self.completion_tokens + other.completion_tokens,
         )
 
-    def beyond(self, other: "Spend") -> "Spend":
+    def minus(self, other: "Spend") -> "Spend":
         """Return this minus ``other``, each part at least zero.
 
         Example:
-            >>> Spend(micro_usd=80_000).beyond(Spend(micro_usd=30_000, prompt_tokens=7))
+            >>> Spend(micro_usd=80_000).minus(Spend(micro_usd=30_000, prompt_tokens=7))
             Spend(micro_usd=50000, prompt_tokens=0, completion_tokens=0)
         """
         return Spend(

@@ -386,7 +386,7 @@ class StageInput(CompactRecord):
         return members
 
 
-class Missing(CompactRecord):
+class MissingPart(CompactRecord):
     """The input of the activity that waits for a worker with a missing part, or for an artifact.
 
     Attributes:

@@ -115,7 +115,7 @@ class _Operators(CompactRecord):
 
 
 class _Billed(CompactRecord):
-    beyond: Spend = Spend()
+    unrecorded: Spend = Spend()
 
 
 class _Open(Record):

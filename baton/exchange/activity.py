@@ -59,7 +59,7 @@ async def admit(request: AcceptRequest) -> Admission:
 
 @activity.defn(name=OPEN)
 async def open_message(raw: str, scanned: bool = False) -> OpenedMessage:
-    """Verify the seal of an answer, a chunk or a move; a seal that does not hold is a value, not an exception.
+    """Verify the seal of an answer, a chunk or an action; a seal that does not hold is a value, not an exception.
 
     Args:
         raw: The message's bytes, in base64.

@@ -17,7 +17,7 @@ from baton.handoff.records import Handoff
 from baton.wire.json_values import digest
 from baton.wire.records import CompactRecord, Count, Digest, Instant, Name, OpenRecord, Record, Timestamp, Uuid4
 
-MOVE = "handoff_outside"
+ACTION = "handoff_outside"
 """Update: a sealed `AgentAction`, the only argument; it returns the updated `OutsideHandoff`."""
 QUERY_OUTSIDE = "handoffs_outside"
 """Query: the handoffs that wait for outside agents, a list of `OutsideHandoff`."""
@@ -38,10 +38,10 @@ def outside_address(agent: str) -> str:
 
 
 class ActionKind(StrEnum):
-    """An outside agent's move with a handoff."""
+    """An outside agent's action with a handoff."""
 
     CLAIM = "claim"
-    """Reserve it, or extend the reservation; no other holder can move it meanwhile."""
+    """Reserve it, or extend the reservation; no other holder can act on it meanwhile."""
     GIVE_BACK = "give_back"
     """Release the claim."""
     ACCEPT = "accept"
@@ -57,18 +57,18 @@ class ActionKind(StrEnum):
 
 
 ENDS = frozenset({ActionKind.REJECT, ActionKind.NEEDS_INPUT, ActionKind.PATCH, ActionKind.REPORT})
-"""The moves that end a handoff."""
+"""The actions that end a handoff."""
 
 
 class AgentAction(OpenRecord):
-    """An outside agent's move, sealed by the service that authenticated the agent.
+    """An outside agent's action, sealed by the service that authenticated the agent.
 
     Attributes:
         handoff_id: The handoff.
         digest: The digest of its message, as the agent has read it.
         agent: The agent.
         holder: The instance of the agent that holds the claim.
-        kind: The move.
+        kind: The action.
         lease_seconds: How long a claim lasts.
         reason: Why the agent rejects.
         code: The code of the verdict, if the gate rejected, not the agent.
@@ -81,7 +81,7 @@ class AgentAction(OpenRecord):
     """
 
     __baton_sealed__: ClassVar[bool] = True
-    __baton_move__: ClassVar[bool] = True  # the receiving worker verifies its seal at once
+    __baton_action__: ClassVar[bool] = True  # the receiving worker verifies its seal at once
 
     handoff_id: Uuid4
     digest: Digest
@@ -99,11 +99,11 @@ class AgentAction(OpenRecord):
     at: Instant = Field(alias="timestamp")
 
     def without_work(self) -> Self:
-        """Return the move with the digest of the work in its place."""
+        """Return the action with the digest of the work in its place."""
         return self.model_copy(update={"work": _work_digest(self), "patch": {}, "report": None, "notes": {}})
 
     def has_same_work(self, other: "AgentAction") -> bool:
-        """Return whether another move has the same work."""
+        """Return whether another action has the same work."""
         return _work_digest(self) == _work_digest(other)
 
 
@@ -112,7 +112,7 @@ class OutsideHandoff(CompactRecord):
 
     Attributes:
         holder: Who has claimed it, if anybody has.
-        end: The move that ended it.
+        end: The action that ended it.
     """
 
     handoff_id: Uuid4
@@ -160,7 +160,7 @@ class OutsideResult(CompactRecord):
 
     @classmethod
     def of(cls, end: AgentAction) -> "OutsideResult":
-        """Return the result of the move that ended a handoff."""
+        """Return the result of the action that ended a handoff."""
         replies = {ActionKind.REJECT: Reply.REJECTED, ActionKind.NEEDS_INPUT: Reply.NEEDS_INPUT}
         answer = Acknowledgement(
             handoff_id=end.handoff_id,
@@ -183,7 +183,7 @@ class OutsideState(Record):
 
 
 class ExternalHandoffs:
-    """A pipeline's handoffs to outside agents, and the rules for their moves."""
+    """A pipeline's handoffs to outside agents, and the rules for their actions."""
 
     def __init__(self, carried: Mapping[str, Iterable[Mapping[str, Any]]] | None = None) -> None:
         """Begin empty, or with the state of the previous run."""
@@ -222,51 +222,51 @@ class ExternalHandoffs:
         """Return the done handoffs, oldest first."""
         return [*self._done.values()]
 
-    def refusal(self, move: AgentAction, now: datetime) -> str | None:
-        """Return why a move is refused, or None."""
-        waiting = self._waiting.get(move.handoff_id)
-        if waiting is None or waiting.agent != move.agent:
-            return f"no handoff {move.handoff_id!r} waits for {move.agent!r}; list what is open"
-        if waiting.digest != move.digest:
-            return f"handoff {move.handoff_id!r} now has another message; read it again"
+    def refusal(self, action: AgentAction, now: datetime) -> str | None:
+        """Return why an action is refused, or None."""
+        waiting = self._waiting.get(action.handoff_id)
+        if waiting is None or waiting.agent != action.agent:
+            return f"no handoff {action.handoff_id!r} waits for {action.agent!r}; list what is open"
+        if waiting.digest != action.digest:
+            return f"handoff {action.handoff_id!r} now has another message; read it again"
         if waiting.end is not None:
-            if waiting.end.holder == move.holder and waiting.end.kind is move.kind:
+            if waiting.end.holder == action.holder and waiting.end.kind is action.kind:
                 return None
-            return f"handoff {move.handoff_id!r} is done: {waiting.end.kind.value} by {waiting.end.holder!r}"
+            return f"handoff {action.handoff_id!r} is done: {waiting.end.kind.value} by {waiting.end.holder!r}"
         if now >= waiting.until:
-            return f"handoff {move.handoff_id!r} expired at {waiting.until.isoformat()}"
+            return f"handoff {action.handoff_id!r} expired at {waiting.until.isoformat()}"
         holder = waiting.held_by(now)
-        if holder is not None and holder != move.holder:
+        if holder is not None and holder != action.holder:
             until = "" if waiting.leased_until is None else waiting.leased_until.isoformat()
-            return f"{holder!r} has claimed handoff {move.handoff_id!r} until {until}"
-        if move.kind is not ActionKind.CLAIM and holder is None:
-            return f"claim handoff {move.handoff_id!r} first; an expired claim can be made again"
-        if move.kind in (ActionKind.PATCH, ActionKind.REPORT) and not waiting.accepted:
-            return f"accept handoff {move.handoff_id!r} before you return work"
-        if move.kind is ActionKind.NEEDS_INPUT and not move.unmet:
+            return f"{holder!r} has claimed handoff {action.handoff_id!r} until {until}"
+        if action.kind is not ActionKind.CLAIM and holder is None:
+            return f"claim handoff {action.handoff_id!r} first; an expired claim can be made again"
+        if action.kind in (ActionKind.PATCH, ActionKind.REPORT) and not waiting.accepted:
+            return f"accept handoff {action.handoff_id!r} before you return work"
+        if action.kind is ActionKind.NEEDS_INPUT and not action.unmet:
             return "name what is missing in 'unmet', a sentence each"
         return None
 
-    def apply(self, move: AgentAction, now: datetime) -> OutsideHandoff:
-        """Apply a move that was not refused; a repeated end changes nothing."""
-        waiting = self._waiting[move.handoff_id]
+    def apply(self, action: AgentAction, now: datetime) -> OutsideHandoff:
+        """Apply an action that was not refused; a repeated end changes nothing."""
+        waiting = self._waiting[action.handoff_id]
         if waiting.end is not None:
             return waiting
         changes: dict[str, Any] = {}
-        if move.kind is ActionKind.CLAIM:
-            lease = min(timedelta(seconds=max(move.lease_seconds, 1)), MAX_LEASE)
+        if action.kind is ActionKind.CLAIM:
+            lease = min(timedelta(seconds=max(action.lease_seconds, 1)), MAX_LEASE)
             until = min(now + lease, waiting.until)
-            if waiting.holder == move.holder and waiting.leased_until is not None:  # a renewal never shortens a claim
+            if waiting.holder == action.holder and waiting.leased_until is not None:  # a renewal never shortens a claim
                 changes = {"leased_until": max(until, waiting.leased_until)}
             else:
-                changes = {"holder": move.holder, "leased_until": until, "accepted": False}
-        elif move.kind is ActionKind.GIVE_BACK:
+                changes = {"holder": action.holder, "leased_until": until, "accepted": False}
+        elif action.kind is ActionKind.GIVE_BACK:
             changes = {"holder": None, "leased_until": None, "accepted": False}
-        elif move.kind is ActionKind.ACCEPT:
+        elif action.kind is ActionKind.ACCEPT:
             changes = {"accepted": True}
         else:
-            changes = {"end": move}
-        updated = self._waiting[move.handoff_id] = waiting.model_copy(update=changes)
+            changes = {"end": action}
+        updated = self._waiting[action.handoff_id] = waiting.model_copy(update=changes)
         return updated
 
     def carried(self) -> dict[str, JsonValue]:
@@ -282,5 +282,5 @@ def _parse(records: Iterable[Mapping[str, Any]]) -> list[OutsideHandoff]:
     return [OutsideHandoff.model_validate(members, strict=False) for members in records]
 
 
-def _work_digest(move: AgentAction) -> str:
-    return move.work or digest({"patch": move.patch, "report": move.report, "notes": move.notes})
+def _work_digest(action: AgentAction) -> str:
+    return action.work or digest({"patch": action.patch, "report": action.report, "notes": action.notes})

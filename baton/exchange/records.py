@@ -273,7 +273,7 @@ def next_in_line(waiting: Sequence[Outline]) -> int:
 ADMIT = "baton.admit"
 """The activity that passes a handoff through the worker's gate."""
 OPEN = "baton.open"
-"""The activity that verifies the seal of an acknowledgement, a chunk, or a move of an outside agent."""
+"""The activity that verifies the seal of an acknowledgement, a chunk, or an action of an outside agent."""
 ATTEMPT = "attempt"
 """Member of a handoff's `step`: the attempt under its id, from 1."""
 

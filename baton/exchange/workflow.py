@@ -169,7 +169,7 @@ def _describe_error(error: Exception) -> str:
 ATTEMPTS = 3
 """How often a handoff without an answer is sent, evenly over the available time."""
 
-Ask = Callable[[PendingHandoff, timedelta], Awaitable[Settled]]
+OnSilence = Callable[[PendingHandoff, timedelta], Awaitable[Settled]]
 Takes = Callable[[Baton, ReceivedHandoff], Mapping[str, Json]]
 
 
@@ -187,7 +187,7 @@ class Exchange:
         *,
         agent: str | None = None,
         version: str = "1.0.0",
-        ask: Ask | None = None,
+        on_silence: OnSilence | None = None,
     ) -> None:
         """Attach an exchange to a pipeline, in the workflow's `__init__`.
 
@@ -195,14 +195,14 @@ class Exchange:
             pipeline: The pipeline.
             agent: The pipeline's name as an agent; its workflow type by default.
             version: Its version, by semver.org.
-            ask: Asks a person about a handoff without an answer; `pipeline.ask` puts it into the pipeline's
+            on_silence: Asks a person about a handoff without an answer; `pipeline.ask` puts it into the pipeline's
                 inbox. Without it the step fails.
         """
         carried = pipeline.carried("exchange", ExchangeState)
         self.pipeline = pipeline
         self._calls = pipeline._calls
         self.outgoing = Outgoing(pipeline, agent or workflow.info().workflow_type, version)
-        self._ask = ask
+        self._on_silence = on_silence
         self._outbox = Outbox(carried.get("outbox", ()))
         self._arrivals = Arrivals(pipeline._run, self.note, carried)
         self._answers = MessageProcessor(self._receive_answer, carried.get("answers", ()))
@@ -211,7 +211,7 @@ class Exchange:
 
     def lifetime(self, within: timedelta) -> timedelta:
         """Return after how long a handoff expires: the wait for an answer; longer if a person may send it again."""
-        return within if self._ask is None else max(EXPIRES, 3 * within)
+        return within if self._on_silence is None else max(EXPIRES, 3 * within)
 
     def carried(self) -> dict[str, JsonValue]:
         """Return the state that the next run restores after continue-as-new."""
@@ -433,7 +433,7 @@ class Exchange:
     ) -> bool:
         """Put the task into PENDING_HANDOFF and ask a person; return whether to send it again."""
         self.note(f"escalated: {reason}")
-        if self._ask is None:
+        if self._on_silence is None:
             self.pipeline._run.visibility.show_rejected(f"hand off to {to.agent}"[:200])
             raise StageFailedError(reason)
         pending = PendingHandoff(
@@ -458,9 +458,9 @@ class Exchange:
 
     async def _decision_or_answer(self, pending: PendingHandoff, within: timedelta) -> Settled | None:
         """Return the person's decision, or None if the receiver answers first."""
-        assert self._ask is not None  # noqa: S101 - the caller has checked
+        assert self._on_silence is not None  # noqa: S101 - the caller has checked
         handoff_id, escalation = pending.handoff_id, self.pipeline._handoffs.escalation
-        asking = asyncio.ensure_future(self._ask(pending, within))
+        asking = asyncio.ensure_future(self._on_silence(pending, within))
 
         def is_answered() -> bool:
             return self._outbox.answer(handoff_id) is not None and not escalation.is_decided(handoff_id)

@@ -1,7 +1,7 @@
 """`Outside`: attached to an exchange, it hands the task to outside agents, which fetch their work.
 
 The handoff waits in the workflow. The service of `baton.outside.client_http`, or a program with
-`baton.outside.client_external`, lists it by a query and sends the agent's moves as sealed updates.
+`baton.outside.client_external`, lists it by a query and sends the agent's actions as sealed updates.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,8 +22,8 @@ from baton.core.stages import OnReport, StageSpec, step
 from baton.core.verdict import HandoffStatus
 from baton.errors import PatchError, StageFailedError
 from baton.exchange.external import (
+    ACTION,
     ENDS,
-    MOVE,
     QUERY_DONE,
     QUERY_MESSAGE,
     QUERY_OUTSIDE,
@@ -45,7 +45,7 @@ from baton.telemetry.metrics import LATENCY, Transport, slo_breach
 from baton.wire.json_values import Json, format_digest, loads_strict, sha256
 from baton.wire.text import estimate_tokens
 
-_NO_KEYS = "the worker has no keys to verify moves; start it with BatonPlugin(safeguards=…)"
+_NO_KEYS = "the worker has no keys to verify actions; start it with BatonPlugin(safeguards=…)"
 
 
 @dataclass
@@ -80,11 +80,11 @@ class Outside:
         self._open = ExternalHandoffs(exchange.pipeline.carried("outside", OutsideState))
         exchange.pipeline.carries["outside"] = self._open.carried
         self._waiting: dict[str, _OpenHandoff] = {}
-        self._active_moves = 0
+        self._active_actions = 0
         workflow.set_query_handler(QUERY_OUTSIDE, self._on_list)
         workflow.set_query_handler(QUERY_DONE, self._on_done)
         workflow.set_query_handler(QUERY_MESSAGE, self._on_message)
-        workflow.set_update_handler(MOVE, self._on_move, validator=self._validate)
+        workflow.set_update_handler(ACTION, self._on_action, validator=self._validate)
 
     @step
     async def hand_off(
@@ -183,7 +183,7 @@ class Outside:
             end = self._end(handoff_id)
             del self._waiting[handoff_id]
             self._open.remove(handoff_id)
-        await workflow.wait_condition(lambda: not self._active_moves)  # a run must not end during an update
+        await workflow.wait_condition(lambda: not self._active_actions)  # a run must not end during an update
         visibility.resume()
         assert end is not None  # noqa: S101 - the condition above
         return end
@@ -193,27 +193,27 @@ class Outside:
         return None if waiting is None else waiting.end
 
     def _validate(self, *arguments: Any) -> None:
-        """Reject anything but a sealed move before it enters the history."""
+        """Reject anything but a sealed action before it enters the history."""
         if message_of(arguments) is None:
-            raise _refusal_error(f"an update {MOVE!r} carries one sealed move of 4 MiB at most")
-        [move] = arguments
-        if isinstance(move, SealedAction) and move.fault != "":
-            raise _refusal_error(move.fault or _NO_KEYS)
+            raise _refusal_error(f"an update {ACTION!r} carries one sealed action of 4 MiB at most")
+        [action] = arguments
+        if isinstance(action, SealedAction) and action.fault != "":
+            raise _refusal_error(action.fault or _NO_KEYS)
 
-    async def _on_move(self, *arguments: Any) -> OutsideHandoff:
-        """Claim, answer or return a handoff, by one sealed move of an outside agent."""
+    async def _on_action(self, *arguments: Any) -> OutsideHandoff:
+        """Claim, answer or return a handoff, by one sealed action of an outside agent."""
         raw = message_of(arguments)
         assert raw is not None  # noqa: S101 - the validator has checked
-        self._active_moves += 1
+        self._active_actions += 1
         try:
-            return self._apply_move(await self._open_move(raw, is_verified=isinstance(arguments[0], SealedAction)))
+            return self._apply_action(await self._open_action(raw, is_verified=isinstance(arguments[0], SealedAction)))
         except ActivityError as error:
-            raise _refusal_error(f"the move could not be verified: {error.cause or error}") from error
+            raise _refusal_error(f"the action could not be verified: {error.cause or error}") from error
         finally:
-            self._active_moves -= 1
+            self._active_actions -= 1
 
-    async def _open_move(self, raw: bytes, *, is_verified: bool) -> OpenedMessage:
-        """Open a move, with the artifacts that are missing; `is_verified` if the validator has checked its seal."""
+    async def _open_action(self, raw: bytes, *, is_verified: bool) -> OpenedMessage:
+        """Open an action, with the artifacts that are missing; `is_verified` if the validator has checked its seal."""
         if not is_verified:
             return await open_message(raw)
         opened = OpenedMessage(message=loads_strict(raw))
@@ -221,25 +221,27 @@ class Outside:
         has_artifacts = isinstance(patch, Mapping) and patch.get("artifacts")
         return await open_message(raw) if has_artifacts else opened
 
-    def _apply_move(self, opened: OpenedMessage) -> OutsideHandoff:
+    def _apply_action(self, opened: OpenedMessage) -> OutsideHandoff:
         try:
             if opened.message is None:
                 raise _refusal_error(opened.fault)
-            move = AgentAction.from_json_object(opened.message)
+            action = AgentAction.from_json_object(opened.message)
         except ValidationError:
-            raise _refusal_error("this is not a move, though its seal holds") from None
+            raise _refusal_error("this is not an action, though its seal holds") from None
         now = workflow.now()
-        refusal = self._open.refusal(move, now) or self._patch_refusal(move, opened.missing) or _report_refusal(move)
+        refusal = (
+            self._open.refusal(action, now) or self._patch_refusal(action, opened.missing) or _report_refusal(action)
+        )
         if refusal:
             raise _refusal_error(refusal)
-        handoff = self._open.get(move.handoff_id)
+        handoff = self._open.get(action.handoff_id)
         if handoff is not None:
-            self._measure(move, handoff)
-        if move.kind is ActionKind.CLAIM and handoff is not None:
+            self._measure(action, handoff)
+        if action.kind is ActionKind.CLAIM and handoff is not None:
             self._renew_contract(handoff, now)
-        updated = self._open.apply(move, now)
-        if move.kind in ENDS and updated.end is not None and updated.end.reason:
-            self._exchange.note(f"{move.agent!r} outside: {move.kind.value}: {updated.end.reason}")
+        updated = self._open.apply(action, now)
+        if action.kind in ENDS and updated.end is not None and updated.end.reason:
+            self._exchange.note(f"{action.agent!r} outside: {action.kind.value}: {updated.end.reason}")
         if updated.end is None:
             return updated
         return updated.model_copy(update={"end": updated.end.without_work()})  # the caller has the work
@@ -258,23 +260,23 @@ class Outside:
             f"the contract of the handoff to {claimed.agent!r} outside had expired; it was compiled again"
         )
 
-    def _patch_refusal(self, move: AgentAction, missing: Sequence[str]) -> str | None:
+    def _patch_refusal(self, action: AgentAction, missing: Sequence[str]) -> str | None:
         """Return why a patch breaks a rule of the pipeline or refers to missing artifacts, or None."""
-        if move.kind is not ActionKind.PATCH:
+        if action.kind is not ActionKind.PATCH:
             return None
         state = self._exchange.pipeline.state
-        notes = notes_in(move.notes) if move.notes else Notes()
-        if notes is None or move.notes.keys() - NOTE_MEMBERS.keys():
+        notes = notes_in(action.notes) if action.notes else Notes()
+        if notes is None or action.notes.keys() - NOTE_MEMBERS.keys():
             return (
                 f"the notes are refused: expected lists under {', '.join(NOTE_MEMBERS)}, together at most {MAX_NOTES} "
                 f"sentences of at most {MAX_NOTE_LENGTH:,} characters"
             )
         try:
-            patch_effect(state.baton, notes.patch(state.baton, None, move.patch), state.stage_rules())
+            patch_effect(state.baton, notes.patch(state.baton, None, action.patch), state.stage_rules())
         except PatchError as error:
             return f"the patch is refused: {error}"
         known_hashes = {ref.hash for ref in state.baton.artifacts}
-        refs: Any = move.patch.get("artifacts") or ()
+        refs: Any = action.patch.get("artifacts") or ()
         unavailable = sorted(
             repr(ref["id"]) for ref in refs if ref["hash"] in missing and ref["hash"] not in known_hashes
         )
@@ -286,22 +288,22 @@ class Outside:
             )
         return None
 
-    def _measure(self, move: AgentAction, waiting: OutsideHandoff) -> None:
+    def _measure(self, action: AgentAction, waiting: OutsideHandoff) -> None:
         """Count the gate's answer once for each message; measure the latency of an accepted one."""
-        verdict = HandoffStatus.ACCEPTED.value if move.kind is ActionKind.ACCEPT else move.code
-        open_handoff = self._waiting[move.handoff_id]
+        verdict = HandoffStatus.ACCEPTED.value if action.kind is ActionKind.ACCEPT else action.code
+        open_handoff = self._waiting[action.handoff_id]
         if verdict is None or open_handoff.measured:  # a later holder gets the same answer
             return
         open_handoff.measured = True
         metrics, sender = self._exchange.pipeline._run.metrics, open_handoff.message.from_agent.agent_id
-        metrics.handoff(verdict, sender, move.agent)
-        if move.kind is not ActionKind.ACCEPT:
+        metrics.handoff(verdict, sender, action.agent)
+        if action.kind is not ActionKind.ACCEPT:
             return
         seconds = max((workflow.now() - waiting.since).total_seconds(), 0.0)
-        metrics.measure(LATENCY, seconds, Transport.QUEUE, sender, move.agent)
+        metrics.measure(LATENCY, seconds, Transport.QUEUE, sender, action.agent)
         breach = slo_breach(Transport.QUEUE, seconds)
         if breach:
-            self._exchange.note(f"{sender!r} to {move.agent!r} outside: {breach}")
+            self._exchange.note(f"{sender!r} to {action.agent!r} outside: {breach}")
 
     def _on_list(self) -> list[OutsideHandoff]:
         """Return the handoffs that wait for outside agents, oldest first."""
@@ -318,7 +320,7 @@ class Outside:
 
 
 def _refusal_error(text: str) -> ApplicationError:
-    return ApplicationError(text, type="MoveRefused", non_retryable=True)
+    return ApplicationError(text, type="ActionRefused", non_retryable=True)
 
 
 def _noted_events(notes: Notes, end: AgentAction, seq: int) -> list[dict[str, JsonValue]]:
@@ -344,7 +346,7 @@ def _noted_events(notes: Notes, end: AgentAction, seq: int) -> list[dict[str, Js
     return events
 
 
-def _report_refusal(move: AgentAction) -> str | None:
+def _report_refusal(action: AgentAction) -> str | None:
     """Return why a report is malformed, so that its agent can correct it, or None."""
-    faults = report_faults(move.report)
+    faults = report_faults(action.report)
     return None if faults is None else f"the report is refused: {faults}"

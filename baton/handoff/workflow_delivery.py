@@ -25,7 +25,7 @@ from baton.contract.validation import is_expired
 from baton.core.baton import Baton
 from baton.core.budget import OnExhaustion
 from baton.core.history import Spend
-from baton.core.messages import Missing, PipelineStatus, StageInput, StageReturn
+from baton.core.messages import MissingPart, PipelineStatus, StageInput, StageReturn
 from baton.core.patching import patch_effect
 from baton.core.pending import EditForm, HandoffAction, PendingHandoff
 from baton.core.questions import Settled
@@ -292,7 +292,7 @@ class Delivery:
             raise StageFailedError(f"stage {self.title!r} returned {found}; see `baton schema stage-return`")
         return returned
 
-    async def _wait_for_worker(self, missing: Missing) -> None:
+    async def _wait_for_worker(self, missing: MissingPart) -> None:
         name, what = self.title, "an artifact" if missing.artifact else "a worker"
         try:
             with self._run.visibility.show_waiting(PipelineStatus.SUSPENDED, name):

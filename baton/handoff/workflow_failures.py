@@ -6,7 +6,7 @@ from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 from baton.core.artifacts import find_confirmed_loss
 from baton.core.history import Spend, find_spend
-from baton.core.messages import Missing, StageReturn
+from baton.core.messages import MissingPart, StageReturn
 from baton.errors import ArtifactUnavailableError, ConfigurationError, StageFailedError
 from baton.ledger.records import LedgerUnavailableError
 from baton.wire.json_values import find_excess
@@ -34,14 +34,14 @@ class StageExecutionError(StageFailedError):
         self.topped_up_micro_usd = topped_up_micro_usd
 
 
-def missing_of(error: ActivityError, stage: str, seq: int) -> Missing | None:
+def missing_of(error: ActivityError, stage: str, seq: int) -> MissingPart | None:
     """Return what the worker or the store lacked for a stage; None if the stage failed otherwise."""
     cause, tries = error.cause, tries_before(error)
     if isinstance(cause, ApplicationError) and cause.type == ConfigurationError.__name__ and cause.details:
-        return Missing(stage=stage, seq=seq, text=cause.message, tries=tries)
+        return MissingPart(stage=stage, seq=seq, text=cause.message, tries=tries)
     if isinstance(cause, FailureError) and (lost := find_confirmed_loss(chain := _causes(cause))):
         text = next(message for _, message in chain if lost in message)[:_MAX_REASON_LENGTH]
-        return Missing(stage=stage, seq=seq, text=text, tries=tries, artifact=lost)
+        return MissingPart(stage=stage, seq=seq, text=text, tries=tries, artifact=lost)
     return None
 
 

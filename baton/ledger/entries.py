@@ -325,11 +325,11 @@ def task_cost(records: Iterable[AuditHeader]) -> TaskCost:
             continue
         agent = record.to_agent if record.kind == Kind.ROLLBACK else record.from_agent
         if cost.own is None:
-            added = cost.spent.beyond(total)
+            added = cost.spent.minus(total)
         else:
             work = (agent, record.event_id, record.attempt, record.run_id, record.kind == Kind.SUMMARY)
             before = stated.get(work, Spend())  # by an earlier execution
-            added = cost.own.beyond(before)
+            added = cost.own.minus(before)
             stated[work] = before + added
         shares.append(CostShare(sequence=record.sequence, agent=agent, **dict(added)))
         total += added

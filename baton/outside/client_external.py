@@ -29,8 +29,8 @@ from baton.core.receivers import ReceiverRequirements
 from baton.core.verdict import Receipt
 from baton.errors import HistoryError, PipelineError
 from baton.exchange.external import (
+    ACTION,
     ENDS,
-    MOVE,
     QUERY_DONE,
     QUERY_MESSAGE,
     QUERY_OUTSIDE,
@@ -83,10 +83,10 @@ class OpenHandoffs:
 
 @dataclass(frozen=True)
 class OutsideAgents:
-    """The moves of outside agents. The caller must authenticate the agent; nothing here checks a token.
+    """The actions of outside agents. The caller must authenticate the agent; nothing here checks a token.
 
     Attributes:
-        client: A client whose plugin has the safeguards and seals the moves.
+        client: A client whose plugin has the safeguards and seals the actions.
         gate: Answers handoffs, on record, before an agent begins.
     """
 
@@ -140,7 +140,7 @@ class OutsideAgents:
         return OpenHandoffs(oldest_first, len(runs) - unanswered, unanswered, trouble[0] if trouble else None)
 
     async def find(self, workflow_id: str, agent: str, handoff_id: str) -> HandoffRef:
-        """Return an agent's handoff, open or done; done ones allow the agent to repeat its last move.
+        """Return an agent's handoff, open or done; done ones allow the agent to repeat its last action.
 
         Raises:
             PipelineError: The agent has no such handoff.
@@ -183,11 +183,11 @@ class OutsideAgents:
         Raises:
             PipelineError: Another holder has claimed it, or it is no longer open.
         """
-        return await self._move(ref, agent, holder, ActionKind.CLAIM, lease_seconds=int(lease.total_seconds()))
+        return await self._action(ref, agent, holder, ActionKind.CLAIM, lease_seconds=int(lease.total_seconds()))
 
     async def give_back(self, ref: HandoffRef, agent: str, *, holder: str | None = None) -> HandoffRef:
         """Release a claim, so that another holder can claim the handoff."""
-        return await self._move(ref, agent, holder, ActionKind.GIVE_BACK)
+        return await self._action(ref, agent, holder, ActionKind.GIVE_BACK)
 
     async def accept(
         self, ref: HandoffRef, agent: str, *, holder: str | None = None, version: str = "1.0.0"
@@ -209,7 +209,7 @@ class OutsideAgents:
             PipelineError: The claim has expired, or was never made.
             LedgerUnavailableError: The answer could not be recorded; nothing was accepted.
         """
-        ref = await self._move(ref, agent, holder, ActionKind.CLAIM)  # without a claim, nothing is recorded
+        ref = await self._action(ref, agent, holder, ActionKind.CLAIM)  # without a claim, nothing is recorded
         run_chain = (await describe(self.client, ref.workflow_id)).info.first_run_id
         is_here = audience_check(outside_address(agent), self.client.namespace, run_chain)
         receipt, _ = await self.gate.accept(
@@ -221,24 +221,24 @@ class OutsideAgents:
         )
         verdict, code = receipt.verdict, receipt.verdict.reason
         if verdict:
-            await self._move(ref, agent, holder, ActionKind.ACCEPT)
+            await self._action(ref, agent, holder, ActionKind.ACCEPT)
         elif is_expired_contract(verdict):  # this clock is ahead of the pipeline's by more than the contract lasts
             unmet = [finding.text for finding in verdict.findings]
-            await self._move(ref, agent, holder, ActionKind.NEEDS_INPUT, unmet=unmet, code=code)
+            await self._action(ref, agent, holder, ActionKind.NEEDS_INPUT, unmet=unmet, code=code)
         else:
             reason = verdict.details or "not accepted"
-            await self._move(ref, agent, holder, ActionKind.REJECT, reason=reason, code=code)
+            await self._action(ref, agent, holder, ActionKind.REJECT, reason=reason, code=code)
         return receipt
 
     async def reject(self, ref: HandoffRef, agent: str, reason: str, *, holder: str | None = None) -> HandoffRef:
         """Reject a claimed handoff, with a reason of at most `MAX_REASON_LENGTH` characters."""
-        return await self._move(ref, agent, holder, ActionKind.REJECT, reason=reason)
+        return await self._action(ref, agent, holder, ActionKind.REJECT, reason=reason)
 
     async def needs_input(
         self, ref: HandoffRef, agent: str, unmet: Sequence[str], *, holder: str | None = None
     ) -> HandoffRef:
         """Ask for what a claimed handoff lacks: sentences of at most `MAX_REASON_LENGTH` characters in total."""
-        return await self._move(ref, agent, holder, ActionKind.NEEDS_INPUT, unmet=list(unmet))
+        return await self._action(ref, agent, holder, ActionKind.NEEDS_INPUT, unmet=list(unmet))
 
     async def return_patch(
         self,
@@ -259,19 +259,19 @@ class OutsideAgents:
             PipelineError: The patch breaks a rule of the pipeline; correct it and try again.
         """
         noted = notes.members() if isinstance(notes, Notes) else dict(notes or {})
-        return await self._move(ref, agent, holder, ActionKind.PATCH, patch=dict(patch), report=report, notes=noted)
+        return await self._action(ref, agent, holder, ActionKind.PATCH, patch=dict(patch), report=report, notes=noted)
 
     async def return_report(
         self, ref: HandoffRef, agent: str, report: Json, *, holder: str | None = None
     ) -> HandoffRef:
         """Return a report; the handoff is done and the baton unchanged."""
-        return await self._move(ref, agent, holder, ActionKind.REPORT, report=report)
+        return await self._action(ref, agent, holder, ActionKind.REPORT, report=report)
 
-    async def _move(
+    async def _action(
         self, ref: HandoffRef, agent: str, holder: str | None, kind: ActionKind, **members: Any
     ) -> HandoffRef:
-        """Make a move; a repeat of the move that ended the handoff gets the same answer."""
-        move = AgentAction(
+        """Make an action; a repeat of the action that ended the handoff gets the same answer."""
+        action = AgentAction(
             handoff_id=ref.handoff.handoff_id,
             digest=ref.handoff.digest,
             agent=agent,
@@ -281,34 +281,34 @@ class OutsideAgents:
             **members,
         )
         if ref.handoff.end is not None:  # a repeat after a lost answer; the pipeline may have ended
-            return _repeat_end(ref, move)
+            return _repeat_end(ref, action)
         try:
-            return _check_same_work(await self._send_move(ref, move), move)
+            return _check_same_work(await self._send_action(ref, action), action)
         except PipelineError:
             done: list[OutsideHandoff] = []
-            if kind in ENDS:  # it may repeat a move in progress
+            if kind in ENDS:  # it may repeat an action in progress
                 # If the run cannot be queried, the refusal stands.
                 with contextlib.suppress(TemporalError, PipelineError):
                     done = await self._query_handoffs(ref.workflow_id, QUERY_DONE)
             for handoff in done:
-                if (handoff.handoff_id, handoff.agent) == (move.handoff_id, agent):
-                    return _repeat_end(HandoffRef(ref.workflow_id, handoff), move)
+                if (handoff.handoff_id, handoff.agent) == (action.handoff_id, agent):
+                    return _repeat_end(HandoffRef(ref.workflow_id, handoff), action)
             raise
 
-    async def _send_move(self, ref: HandoffRef, move: AgentAction) -> HandoffRef:
-        """Send a sealed move to the pipeline, and return the updated handoff."""
+    async def _send_action(self, ref: HandoffRef, action: AgentAction) -> HandoffRef:
+        """Send a sealed action to the pipeline, and return the updated handoff."""
         stored = self.client.data_converter.external_storage is not None
-        if reason := _move_excess(move, stored=stored):
+        if reason := _action_excess(action, stored=stored):
             raise PipelineError(reason)
         handle = self.client.get_workflow_handle(ref.workflow_id)
         try:
-            handoff: OutsideHandoff = await handle.execute_update(MOVE, move, result_type=OutsideHandoff)
+            handoff: OutsideHandoff = await handle.execute_update(ACTION, action, result_type=OutsideHandoff)
         except WorkflowUpdateFailedError as error:
             raise PipelineError(str(getattr(error.cause, "message", error.cause))) from error
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 raise PipelineError(f"{ref.workflow_id!r} has ended or does not exist; list what is open") from error
-            size = len(move.model_dump_json())
+            size = len(action.model_dump_json())
             if error.status is RPCStatusCode.FAILED_PRECONDITION and size >= CLIENTS_ABOVE_BYTES:
                 raise PipelineError(_no_answer_text(size)) from error
             raise
@@ -332,19 +332,19 @@ class OutsideAgents:
         return handoffs
 
 
-def _repeat_end(ref: HandoffRef, move: AgentAction) -> HandoffRef:
-    """Return a done handoff if a move repeats the one that ended it, else raise."""
+def _repeat_end(ref: HandoffRef, action: AgentAction) -> HandoffRef:
+    """Return a done handoff if an action repeats the one that ended it, else raise."""
     end = ref.handoff.end
-    if end is None or move.kind not in ENDS or (end.kind, end.holder) != (move.kind, move.holder):
+    if end is None or action.kind not in ENDS or (end.kind, end.holder) != (action.kind, action.holder):
         outcome = "" if end is None else f": {end.kind.value} by {end.holder!r}"
-        raise PipelineError(f"handoff {move.handoff_id!r} is done{outcome}")
-    return _check_same_work(ref, move)
+        raise PipelineError(f"handoff {action.handoff_id!r} is done{outcome}")
+    return _check_same_work(ref, action)
 
 
-def _check_same_work(ref: HandoffRef, move: AgentAction) -> HandoffRef:
-    """Return a handoff after a move; raise if the handoff was done with other work."""
+def _check_same_work(ref: HandoffRef, action: AgentAction) -> HandoffRef:
+    """Return a handoff after an action; raise if the handoff was done with other work."""
     end = ref.handoff.end
-    if end is not None and not end.has_same_work(move):
+    if end is not None and not end.has_same_work(action):
         raise PipelineError(
             f"handoff {end.handoff_id!r} is done: {end.holder!r} has already returned another {end.kind.value}"
         )
@@ -356,15 +356,15 @@ def _warn_once(text: str) -> None:
     _log.warning("%s; its handoffs are not listed", text)
 
 
-def _move_excess(move: AgentAction, *, stored: bool) -> str | None:
-    """Return why a move is too large for the run or its history, or None."""
-    length = len(move.reason) + sum(map(len, move.unmet))
+def _action_excess(action: AgentAction, *, stored: bool) -> str | None:
+    """Return why an action is too large for the run or its history, or None."""
+    length = len(action.reason) + sum(map(len, action.unmet))
     if length > MAX_REASON_LENGTH:
         return f"reason and unmet have {length:,} characters, and {MAX_REASON_LENGTH:,} is the most; shorten them"
-    excess = find_excess({"patch": move.patch}) or find_excess({"report": move.report}, MAX_MESSAGE_VALUES)
+    excess = find_excess({"patch": action.patch}) or find_excess({"report": action.report}, MAX_MESSAGE_VALUES)
     if excess is not None:
         return str(excess)
-    size = len(to_json({"patch": move.patch, "report": move.report}))
+    size = len(to_json({"patch": action.patch, "report": action.report}))
     if stored or size <= MAX_BYTES:
         return None
     return (
@@ -374,7 +374,7 @@ def _move_excess(move: AgentAction, *, stored: bool) -> str | None:
 
 
 def _no_answer_text(size: int) -> str:
-    """Return why no worker may have processed a move that goes through the artifact store."""
+    """Return why no worker may have processed an action that goes through the artifact store."""
     return (
         f"no worker of the pipeline took this up. It has {size:,} bytes, and more than {CLIENTS_ABOVE_BYTES:,} goes "
         "through the artifact store: if the workers' log says that it is missing there, this process uses another "
@@ -388,7 +388,7 @@ _NOT_YET = (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION, RPCStatu
 
 
 @dataclass(frozen=True)
-class Starting:
+class StartReceiver:
     """How to start a receiver that is not running: its pipeline, its input and its task queue."""
 
     pipeline: Callable[..., Any] | str
@@ -402,7 +402,7 @@ async def hand_off_to(
     *,
     within: timedelta,
     keyring: Keyring | PublicKeys,
-    starting: Starting | None = None,
+    starting: StartReceiver | None = None,
 ) -> Acknowledgement:
     """Hand a task to a pipeline, and wait for its answer.
 
@@ -446,7 +446,7 @@ async def hand_off_to(
 
 
 async def _send(
-    client: Client, message: Handoff, workflow_id: str, starting: Starting | None, *, restart: bool
+    client: Client, message: Handoff, workflow_id: str, starting: StartReceiver | None, *, restart: bool
 ) -> bool:
     """Signal the message, starting its receiver if asked to; return whether the receiver can get it."""
     if starting is not None:

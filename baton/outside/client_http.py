@@ -42,7 +42,7 @@ _HEADER_TEXT = re.compile("[!-~]*")
 _log = logging.getLogger(__name__)
 
 
-class MoveBody(OpenRecord):
+class ActionBody(OpenRecord):
     """The body of a request; each route reads the members that it needs, and unknown ones are refused."""
 
     model_config = ConfigDict(extra="forbid")
@@ -57,7 +57,7 @@ class MoveBody(OpenRecord):
     notes: dict[str, list[str]] = Field(default_factory=dict)
 
 
-_MEMBERS = tuple(field.alias or name for name, field in MoveBody.model_fields.items())
+_MEMBERS = tuple(field.alias or name for name, field in ActionBody.model_fields.items())
 _VERBS = ("claim", "give-back", "accept", "reject", "needs-input", "patch", "report")
 _REQUIRED_MEMBERS = {"reject": "reason", "needs-input": "unmet", "patch": "patch", "report": "report"}
 """The member that each call needs; without it the handoff would be done and the agent's work lost."""
@@ -93,7 +93,7 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
             except (BatonError, TemporalError) as error:
                 _log.exception("a handoff outside failed")
                 return _error(503, f"{type(error).__name__}; try again, the service's log says more")
-            except asyncio.CancelledError:  # the service stops; the move may have been made, and can be repeated
+            except asyncio.CancelledError:  # the service stops; the action may have been made, and can be repeated
                 return _error(503, "the service was stopped; try again")
 
         return endpoint
@@ -110,7 +110,7 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
         ref = await find(request, agent)
         return Response(await agents.read(ref), media_type="application/json")
 
-    async def move(request: Request, agent: str) -> Response:
+    async def action(request: Request, agent: str) -> Response:
         verb = request.path_params["verb"]
         required = _REQUIRED_MEMBERS.get(verb)
         if verb not in _VERBS:
@@ -124,7 +124,7 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
             return _error(400, _describe_fault(error))
         if required is not None and required not in body.model_fields_set:
             return _error(400, f"{required}: missing in the body")
-        return JSONResponse(await _make_move(agents, verb, await find(request, agent), agent, body))
+        return JSONResponse(await _make_action(agents, verb, await find(request, agent), agent, body))
 
     async def find(request: Request, agent: str) -> HandoffRef:
         return await agents.find(request.query_params["workflow"], agent, request.path_params["id"])
@@ -133,7 +133,7 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
         routes=[
             Route("/handoffs", authenticated(list_open), methods=["GET"]),
             Route("/handoffs/{id}", authenticated(read), methods=["GET"]),
-            Route("/handoffs/{id}/{verb}", authenticated(move), methods=["POST"]),
+            Route("/handoffs/{id}/{verb}", authenticated(action), methods=["POST"]),
         ],
         exception_handlers={HTTPException: _on_http_error, ClientDisconnect: _on_disconnect},
     )
@@ -171,8 +171,10 @@ def _authenticate(request: Request, tokens: Mapping[str, str]) -> str | None:
     return matches[0] if len(matches) == 1 and len(known_tokens[matches[0]]) >= MIN_TOKEN_LENGTH else None
 
 
-async def _make_move(agents: OutsideAgents, verb: str, ref: HandoffRef, agent: str, body: MoveBody) -> dict[str, Any]:
-    """Make the move that a verb names, and return the response."""
+async def _make_action(
+    agents: OutsideAgents, verb: str, ref: HandoffRef, agent: str, body: ActionBody
+) -> dict[str, Any]:
+    """Make the action that a verb names, and return the response."""
     holder = body.holder
     match verb:
         case "claim":
@@ -198,8 +200,8 @@ def _handoff_json(ref: HandoffRef) -> dict[str, Any]:
     return {"workflow": ref.workflow_id, **ref.handoff.model_dump(mode="json", exclude={"end"})}
 
 
-def _parse_body(body: bytes) -> MoveBody:
-    return MoveBody.from_json_object(loads_strict(body or b"{}"))
+def _parse_body(body: bytes) -> ActionBody:
+    return ActionBody.from_json_object(loads_strict(body or b"{}"))
 
 
 def _describe_fault(error: Exception) -> str:

@@ -248,7 +248,7 @@ class HandoffTools:
     """The tools of one agent: each public method is a tool of the server. Needs the extra `mcp`.
 
     Attributes:
-        agents: The moves of outside agents.
+        agents: The actions of outside agents.
         agent: The agent's name: it gets the handoffs to this name.
         holder: Which one of its kind the agent is.
         artifacts: The store of the work products that it reads and saves.

@@ -40,9 +40,9 @@ from baton.pipelines.activity_stream import StageStream, heartbeat_details, own_
 from baton.pipelines.prompt import (
     HANDOFF_REPORT,
     MAX_READ,
-    Kind,
     Material,
     NamedText,
+    PartKind,
     Reads,
     assemble,
     page_note,
@@ -402,11 +402,11 @@ class StageContext(Generic[BatonT]):
         for name in self.spec.whole:
             self.input(name)
         texts = [
-            NamedText(Kind.INPUT, name, await self._prompt_text(name), required=name in self.spec.whole)
+            NamedText(PartKind.INPUT, name, await self._prompt_text(name), required=name in self.spec.whole)
             for name in self.inputs
         ]
         if params and self.params:
-            texts.append(NamedText(Kind.INPUT, _PARAMS, readable_text(self.params)))
+            texts.append(NamedText(PartKind.INPUT, _PARAMS, readable_text(self.params)))
         texts += await self._load_artifacts()
         claims = {}
         for fact in self.contract.facts if self.contract else ():
@@ -427,12 +427,12 @@ class StageContext(Generic[BatonT]):
         for ref in reversed([ref for ref in self.artifacts.in_scope() if ref.hash not in input_hashes]):
             if (ref.size or 0) > remaining:
                 why = f"0 of {ref.size:,} bytes; it is too large for a prompt"
-                texts.append(NamedText(Kind.ARTIFACT, ref.id, None, why=why))
+                texts.append(NamedText(PartKind.ARTIFACT, ref.id, None, why=why))
                 continue
             text = await self.artifacts.text(ref)
             remaining -= len(text or "")
             why = "" if text is not None else "not text, or this worker has no store"
-            texts.append(NamedText(Kind.ARTIFACT, ref.id, text, why=why))
+            texts.append(NamedText(PartKind.ARTIFACT, ref.id, text, why=why))
         return texts
 
     async def _prompt_text(self, name: str) -> str:
@@ -441,7 +441,7 @@ class StageContext(Generic[BatonT]):
 
     def _material(self, texts: list[NamedText], claims: dict[str, str]) -> Material:
         if (report := self.given.report) and all(item.text != report for item in texts):
-            texts = [NamedText(Kind.INPUT, HANDOFF_REPORT, report), *texts]
+            texts = [NamedText(PartKind.INPUT, HANDOFF_REPORT, report), *texts]
         return Material(
             baton=self.baton,
             earlier_decisions=self.given.earlier_decisions,

@@ -26,7 +26,7 @@ from baton.codec.failures import (
 )
 from baton.core.artifacts import find_lost
 from baton.core.history import find_spend
-from baton.core.messages import Missing, StageInput
+from baton.core.messages import MissingPart, StageInput
 from baton.core.questions import ASKED, Question
 from baton.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundError, ConfigurationError
 from baton.handoff.sealed import UnverifiedHandoff
@@ -158,7 +158,7 @@ class MissingParts(worker.Interceptor):
         """Two activities: one that waits for a worker, and a dynamic one in place of missing stages."""
 
         @activity.defn(name=WAIT_FOR_WORKER)
-        async def wait_for_worker(missing: Missing) -> None:
+        async def wait_for_worker(missing: MissingPart) -> None:
             if missing.artifact is not None:
                 error = await _artifact_error(missing.artifact)
                 text = None if error is None else str(error)

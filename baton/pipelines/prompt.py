@@ -46,7 +46,7 @@ _SHOWN_WHOLE = frozenset({"decision_log"})  # all decisions that the stage gets,
 _MAX_PASSES = 8  # an estimator may count more tokens for a text than for its parts
 
 
-class Kind(StrEnum):
+class PartKind(StrEnum):
     """The kind of a part."""
 
     ARTIFACT = "artifact"
@@ -57,12 +57,12 @@ class Kind(StrEnum):
     FIXED = "fixed"
 
 
-SHRINK_ORDER: Mapping[Kind, int] = {
-    Kind.ARTIFACT: 0,
-    Kind.INPUT: 256,
-    Kind.CONVERSATION: 0,
-    Kind.FACTS: 0,
-    Kind.BATON: MIN_TOKENS,
+SHRINK_ORDER: Mapping[PartKind, int] = {
+    PartKind.ARTIFACT: 0,
+    PartKind.INPUT: 256,
+    PartKind.CONVERSATION: 0,
+    PartKind.FACTS: 0,
+    PartKind.BATON: MIN_TOKENS,
 }
 """The order in which parts are shortened, with the least tokens of each; within a kind the longest first."""
 
@@ -76,7 +76,7 @@ def prompt_tokens(window: int, beside: int = 0) -> int:
 class NamedText:
     """An input, or an artifact in the work scope; without a text, ``why`` says why it cannot be shown."""
 
-    kind: Kind
+    kind: PartKind
     id: str
     text: str | None
     required: bool = False
@@ -143,7 +143,7 @@ def assemble(
 class _Piece(ABC):
     """A part of the prompt, complete at first; ``why`` says what was left out."""
 
-    def __init__(self, name: str, kind: Kind, estimator: TokenEstimator, *, required: bool = False) -> None:
+    def __init__(self, name: str, kind: PartKind, estimator: TokenEstimator, *, required: bool = False) -> None:
         self.name = name
         self.kind = kind
         self.required = required
@@ -172,7 +172,7 @@ class _Fixed(_Piece):
     def __init__(self, name: str, title: str, rows: Sequence[str], estimator: TokenEstimator) -> None:
         listed = "\n".join(f"- {single_line(row)}" for row in rows)
         self._rows = f"**{title}:**\n{listed}\n"
-        super().__init__(name, Kind.FIXED, estimator, required=True)
+        super().__init__(name, PartKind.FIXED, estimator, required=True)
 
     def _render(self) -> str:
         return self._rows
@@ -187,7 +187,7 @@ class _Page(_Piece):
     def __init__(self, material: Material, estimator: TokenEstimator) -> None:
         self._material = material
         self._max_tokens = sys.maxsize
-        super().__init__("baton", Kind.BATON, estimator)
+        super().__init__("baton", PartKind.BATON, estimator)
 
     def _render(self) -> str:
         return render(
@@ -215,7 +215,7 @@ class _Facts(_Piece):
         self._claims = dict(claims)
         self._facts = list(contract.facts)
         self._rest = rest
-        super().__init__("contract", Kind.FACTS, estimator)
+        super().__init__("contract", PartKind.FACTS, estimator)
 
     def _render(self) -> str:
         facts = [self._with_claim(fact) for fact in self._facts]
@@ -249,7 +249,7 @@ class _Conversation(_Piece):
         self._summary = material.summary
         self._turns = list(material.turns)
         self._removed = 0
-        super().__init__("conversation", Kind.CONVERSATION, estimator)
+        super().__init__("conversation", PartKind.CONVERSATION, estimator)
 
     def _render(self) -> str:
         text = conversation(self._summary, self._turns)
@@ -278,14 +278,14 @@ class _Named(_Piece):
 
     def heading(self) -> str:
         """Return the text above the fence."""
-        if self.kind is Kind.ARTIFACT:
+        if self.kind is PartKind.ARTIFACT:
             return "Artifact in the work scope:\n"
         return f"Input {self._notice()}\n" if self._is_cut else f"Input `{self._label}`:\n"
 
     def body(self) -> str:
         """Return the text inside the fence."""
         shown = self._full_text[: self._length]
-        if self.kind is not Kind.ARTIFACT:
+        if self.kind is not PartKind.ARTIFACT:
             return shown
         return f"{self._notice() if self._is_cut else self._label}\n\n{shown}"
 
@@ -362,7 +362,7 @@ class _Assembly:
 
     def fit(self, room: int, allowed: int) -> None:
         """Shorten parts in their order until they have at most ``room`` tokens."""
-        order = [*SHRINK_ORDER.items(), (Kind.INPUT, 0), (Kind.BATON, MIN_TOKENS)]
+        order = [*SHRINK_ORDER.items(), (PartKind.INPUT, 0), (PartKind.BATON, MIN_TOKENS)]
         for kind, minimum in order:
             group = [piece for piece in self._pieces if piece.kind is kind and not piece.required]
             available = room - self._total() + sum(piece.tokens for piece in group)

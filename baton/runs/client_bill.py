@@ -103,7 +103,7 @@ def _split_by_model(pipeline: str, bill: Bill) -> Iterator[Charged]:
     """Split a bill by model; the remainder has no model."""
     remainder, day = bill.spend, f"{bill.at:%Y-%m-%d}" if bill.at else UNNAMED
     for model, spend in bill.models.items():
-        remainder = remainder.beyond(spend)
+        remainder = remainder.minus(spend)
         yield Charged(pipeline, bill.stage or UNNAMED, model, day, spend)
     if remainder:
         yield Charged(pipeline, bill.stage or UNNAMED, UNNAMED, day, remainder)

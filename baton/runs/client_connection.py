@@ -19,7 +19,7 @@ from temporalio.service import RPCError
 from baton.artifacts.store import default_store
 from baton.codec.conversion import data_converter
 from baton.errors import ServerError
-from baton.sdk import leave
+from baton.sdk import exit_process
 from baton.sdk.failure_logs import print_failure
 
 DEFAULT_ADDRESS = "localhost:7233"
@@ -178,7 +178,7 @@ def connection_fault(error: Exception, settings: Mapping[str, Any]) -> str:
 _TERMINATED = 128 + signal.SIGTERM
 
 
-def run_and_leave(main: Coroutine[Any, Any, Any]) -> NoReturn:
+def run_and_exit(main: Coroutine[Any, Any, Any]) -> NoReturn:
     """Run ``main`` like `asyncio.run`, then end the process; the last line of a script or worker.
 
     SIGTERM cancels ``main`` as Ctrl-C does, so a worker in it lets its stages finish (`BATON_GRACE_SECONDS`).
@@ -192,25 +192,25 @@ def run_and_leave(main: Coroutine[Any, Any, Any]) -> NoReturn:
     Example:
         ```python
         if __name__ == "__main__":
-            run_and_leave(main())
+            run_and_exit(main())
         ```
     """
     terminated: list[int] = []
     try:
         asyncio.run(_run_until_sigterm(main, terminated))
     except KeyboardInterrupt:
-        leave(130)
+        exit_process(130)
     except asyncio.CancelledError:
         if not terminated:
             sys.excepthook(*sys.exc_info())
-        leave(_TERMINATED if terminated else 1)
+        exit_process(_TERMINATED if terminated else 1)
     except BaseException as error:  # any error is printed and ends the process
         if isinstance(error, WorkflowFailureError):
             print_failure(error, sys.stderr)
         else:
             sys.excepthook(*sys.exc_info())
-        leave(1)
-    leave(0)
+        exit_process(1)
+    exit_process(0)
 
 
 async def _run_until_sigterm(main: Coroutine[Any, Any, Any], terminated: list[int]) -> None:

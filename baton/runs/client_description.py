@@ -60,8 +60,8 @@ def describe_news(news: News, run: RunRecord) -> str:
             return f"{name}: failed: {news.text}" if news.text else f"{name}: the run ended before it did"
         case NewsKind.STEP_UNDONE:
             return f"{name}: undone"
-        case NewsKind.TAKEN_OVER:
-            return f"taken over: {news.text}"
+        case NewsKind.REUSED:
+            return f"reused: {news.text}"
         case NewsKind.EDITED:
             by = f" by {news.entries[-1].by}" if news.entries[-1].by else ""
             return f"the baton was edited{by}"

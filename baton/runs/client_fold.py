@@ -13,7 +13,7 @@ from baton.budget.billing import Bill, billed_before
 from baton.compression.rules import COMPRESS, Compressed
 from baton.core.baton import AnyBaton, Baton
 from baton.core.history import CompensationRecord, Outcome, Spend, StepKind, find_spend, find_top_up
-from baton.core.messages import Missing, PipelineInput, PipelineResult, StageInput, StageReturn
+from baton.core.messages import MissingPart, PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.core.past import RollBacks
 from baton.core.patching import PublishedTerms
 from baton.core.questions import APPROVE, ASKED, DENY, Answer, OpenQuestions, Question, Settled
@@ -111,7 +111,7 @@ class Fold:
         self.run.rules = terms.rules
         self._batons = [baton]
         for outcome in start.outcomes:
-            self._restore(outcome, StepStatus.TAKEN_OVER)
+            self._restore(outcome, StepStatus.REUSED)
 
     def process(self, events: Iterable[DecodedEvent]) -> None:
         """Fold the next events."""
@@ -280,7 +280,7 @@ class Fold:
             case name if name in (ROLLED_BACK, RECORD):
                 self._other_activities[event.event_id] = name
             case name if name == WAIT_FOR_WORKER:
-                if missing := parse_record(Missing, text):
+                if missing := parse_record(MissingPart, text):
                     self._missing[event.event_id] = missing.text
                     self._awaited.add((missing.seq, missing.artifact))
             case name if name == ASKED and (question := parse_record(Question, text)):

@@ -19,7 +19,7 @@ from baton.runs.client_events import decode
 from baton.runs.client_executions import PAUSED, describe, history
 from baton.runs.client_news import News, streamed_news, with_streams
 from baton.runs.client_reader import RunReader, TaskNews, find_chain_start
-from baton.runs.client_record import Heard, RunRecord, RunStatus, read_open_streams
+from baton.runs.client_record import RunRecord, RunStatus, StreamPositions, read_open_streams
 from baton.wire.json_values import as_json
 
 _POLL = timedelta(seconds=60)  # the server answers within 20 s, with no events if nothing is new
@@ -45,33 +45,35 @@ class Cursor:
     Attributes:
         run_id: The run of the news.
         event: The last event of the workflow task of the news.
-        told: How many pieces of news of that task were delivered; None for all.
+        index: How many pieces of news of that task were delivered; None for all.
         base: The run that this run replaced, and its last event; None if it was followed from the beginning.
         continues: Whether another run had replaced this run by then.
-        heard: The position in each activity's stream by then: activity id, attempt, position.
+        stream_positions: The position in each activity's stream by then: activity id, attempt, position.
     """
 
     run_id: str
     event: int
-    told: int | None
+    index: int | None
     base: tuple[str, int] | None = None
     continues: bool = False
-    heard: tuple[tuple[str, int, int], ...] = ()
+    stream_positions: tuple[tuple[str, int, int], ...] = ()
 
     def __str__(self) -> str:
         base_run, base_event = self.base or ("", 0)
-        heard = ",".join(f"{activity}.{attempt}.{position}" for activity, attempt, position in self.heard)
-        told = "" if self.told is None else self.told
-        return f"{self.run_id}:{self.event}:{told}:{base_run}:{base_event}:{self.continues:d}:{heard}"
+        stream_positions = ",".join(
+            f"{activity}.{attempt}.{position}" for activity, attempt, position in self.stream_positions
+        )
+        index = "" if self.index is None else self.index
+        return f"{self.run_id}:{self.event}:{index}:{base_run}:{base_event}:{self.continues:d}:{stream_positions}"
 
     @classmethod
     def parse(cls, text: str) -> "Cursor":
         """Return the cursor in ``text``, as `str` writes it."""
-        run_id, event, told, base_run, base_event, continues, streams = text.split(":")
+        run_id, event, index, base_run, base_event, continues, streams = text.split(":")
         base = (base_run, int(base_event)) if base_run else None
         entries = (part.split(".") for part in streams.split(",") if part)
         positions = tuple((activity, int(attempt), int(position)) for activity, attempt, position in entries)
-        return cls(run_id, int(event), int(told) if told else None, base, continues == "1", positions)
+        return cls(run_id, int(event), int(index) if index else None, base, continues == "1", positions)
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ class _Follower:
     def __init__(self, client: Client, workflow_id: str) -> None:
         self._client = client
         self._workflow_id = workflow_id
-        self._heard: dict[str, tuple[int, int]] = {}
+        self._positions: dict[str, tuple[int, int]] = {}
         self.previous: RunRecord | None = None
         self.run: RunRecord | None = None
         self.successor: str | None = None
@@ -170,7 +172,7 @@ class _Follower:
     def begin(self, run_id: str) -> None:
         """Begin with a run, the next one if there was one before."""
         self.previous = self.run or self.previous
-        self.successor, self._heard, self._run_id = None, {}, run_id
+        self.successor, self._positions, self._run_id = None, {}, run_id
         self._reader = RunReader(self._workflow_id, run_id, self.previous)
         self.is_open = True
 
@@ -188,10 +190,10 @@ class _Follower:
         """Return the update with the news after a cursor, up to the end of its workflow task."""
         self._reader = await _read_up_to(self._client, self._workflow_id, cursor.run_id, cursor.event, self.previous)
         await self._read()
-        self._heard = {activity: (attempt, position) for activity, attempt, position in cursor.heard}
-        told, start = cursor.told, replace(cursor, told=0)
+        self._positions = {activity: (attempt, position) for activity, attempt, position in cursor.stream_positions}
+        index, start = cursor.index, replace(cursor, index=0)
         pairs = list(self._news(self._reader.last_task, start))
-        return self._update([] if told is None else pairs[told:])
+        return self._update([] if index is None else pairs[index:])
 
     async def read_streams(self) -> Followed | None:
         """Return the new output of stages that stream, if any."""
@@ -205,11 +207,11 @@ class _Follower:
                 return None
             raise
         pairs: list[tuple[News, Cursor]] = []
-        start = replace(self._start(self._reader.last_task), told=None)
+        start = replace(self._start(self._reader.last_task), index=None)
         for stream in streams:
-            for piece, position in streamed_news(run, stream, {**self._heard}):
-                self._heard[stream.activity] = position
-                pairs.append((piece, replace(start, heard=_heard_items(self._heard))))
+            for piece, position in streamed_news(run, stream, {**self._positions}):
+                self._positions[stream.activity] = position
+                pairs.append((piece, replace(start, stream_positions=_position_items(self._positions))))
         return self._update(pairs) if pairs else None
 
     async def _read(self) -> None:
@@ -224,16 +226,16 @@ class _Follower:
     def _start(self, task: TaskNews) -> Cursor:
         """Return the cursor before the news of a task."""
         base = (self.previous.run_id, self.previous.last_event) if self.previous else None
-        return Cursor(self._run_id, task.event, 0, base, self.successor is not None, _heard_items(self._heard))
+        return Cursor(self._run_id, task.event, 0, base, self.successor is not None, _position_items(self._positions))
 
     def _news(self, task: TaskNews, start: Cursor) -> list[tuple[News, Cursor]]:
         """Return the news of a task, each with the cursor after it."""
         assert self.run is not None  # noqa: S101 - it was read
         news = task.news if start.continues else [*task.news, *task.closing]
-        news = with_streams(news, self.run, task.streams, self._heard)
+        news = with_streams(news, self.run, task.streams, self._positions)
         for stream in task.streams:
-            self._heard.pop(stream.activity, None)
-        return [(piece, replace(start, told=told)) for told, piece in enumerate(news, 1)]
+            self._positions.pop(stream.activity, None)
+        return [(piece, replace(start, index=index)) for index, piece in enumerate(news, 1)]
 
     def _update(self, pairs: Sequence[tuple[News, Cursor]]) -> Followed:
         assert self.run is not None  # noqa: S101 - it was read
@@ -245,8 +247,8 @@ class _Follower:
         )
 
 
-def _heard_items(heard: Heard) -> tuple[tuple[str, int, int], ...]:
-    return tuple((activity, *position) for activity, position in heard.items())
+def _position_items(stream_positions: StreamPositions) -> tuple[tuple[str, int, int], ...]:
+    return tuple((activity, *position) for activity, position in stream_positions.items())
 
 
 BatchT = TypeVar("BatchT")

@@ -52,7 +52,7 @@ class ForkPreview(Preview):
 
     @property
     def kept(self) -> list[Step]:
-        """The steps that are taken over."""
+        """The steps that are reused."""
         return [step for step in self.run.steps if step.seq < self.step.seq]
 
     @property
@@ -93,7 +93,7 @@ class Fork(Operation[ForkPreview, WorkflowHandle[Any, Any]]):
     nothing_done = "nothing was forked"
 
     async def preview(self) -> ForkPreview:
-        """Return what would be taken over, and what executed again."""
+        """Return what would be reused, and what executed again."""
         run = await read_run(self.client, self.workflow_id, self.run_id)
         step = run.step(self.at)
         source = await _find_executing_run(self.client, run, step)
@@ -128,7 +128,7 @@ class Fork(Operation[ForkPreview, WorkflowHandle[Any, Any]]):
             return [f"the run goes on as another one{note}"]
         if shown["at"] != preview.step.seq:
             return [f"{self.at!r} is step {preview.step.seq} now"]
-        return ["another outcome before the step would be taken over"]
+        return ["another outcome before the step would be reused"]
 
 
 async def fork(
@@ -157,10 +157,7 @@ def _consequences(preview: ForkPreview) -> list[Fact]:
             f"{quantity(len(kept), 'step')} before it {'is' if len(kept) == 1 else 'are'} taken over, not executed "
             f"again{taken_over}."
         ),
-        *(
-            Fact(f"Approval {step.name!r} ({'approved' if step.approved else 'denied'}) is taken over.")
-            for step in decided
-        ),
+        *(Fact(f"Approval {step.name!r} ({'approved' if step.approved else 'denied'}) is reused.") for step in decided),
         Fact(
             f"From {preview.step.seq} {preview.step.name} on, everything is executed, also outside: "
             f"{', '.join(step.name for step in again)}."

@@ -10,7 +10,6 @@ from baton.core.history import HistoryEntry, StepKind
 from baton.core.questions import Question
 from baton.runs.client_events import OUTSIDE_TIMER, Timer, pending_handoffs
 from baton.runs.client_record import (
-    Heard,
     Note,
     PauseChange,
     RunRecord,
@@ -18,6 +17,7 @@ from baton.runs.client_record import (
     Step,
     StepStatus,
     StepStream,
+    StreamPositions,
     brief_question,
     new_parts,
 )
@@ -28,7 +28,7 @@ class NewsKind(StrEnum):
     """The kind of a piece of news."""
 
     RUN_STARTED = "run_started"
-    RUN_GOES_ON = "run_goes_on"
+    RUN_REPLACED = "run_replaced"
     RUN_SUSPENDED = "run_suspended"
     RUN_PAUSED = "run_paused"
     RUN_UNPAUSED = "run_unpaused"
@@ -41,7 +41,7 @@ class NewsKind(StrEnum):
     STEP_DONE = "step_done"
     STEP_FAILED = "step_failed"
     STEP_UNDONE = "step_undone"
-    TAKEN_OVER = "taken_over"
+    REUSED = "reused"
     EDITED = "edited"
     NOTE = "note"
     TEXT = "text"
@@ -153,7 +153,7 @@ class Changes:
 
 def compare(previous: Reading | None, current: Reading, at: datetime) -> list[News]:
     """Return what happened to a run from one reading to the next, in order."""
-    earlier = _EarlierReading(previous, at)
+    earlier = _RunDiff(previous, at)
     news = [
         *earlier.run(current),
         *earlier.undone(current),
@@ -170,27 +170,31 @@ def compare(previous: Reading | None, current: Reading, at: datetime) -> list[Ne
     return news
 
 
-def streamed_news(run: RunRecord, stream: StepStream, heard: Heard) -> Iterator[tuple[News, tuple[int, int]]]:
+def streamed_news(
+    run: RunRecord, stream: StepStream, positions: StreamPositions
+) -> Iterator[tuple[News, tuple[int, int]]]:
     """Yield the new pieces of a stream, each with the position after it."""
     step = next((step for step in run.steps if step.seq == stream.seq), None)
-    for restarts, kind, text, tool, position in new_parts(stream, heard):
+    for restarts, kind, text, tool, position in new_parts(stream, positions):
         if restarts:
             yield News(NewsKind.STREAM_RESTARTED, stream.at, step=step), (position[0], 0)
         yield News(NewsKind(kind), stream.at, text, step, tool=tool), position
 
 
-def with_streams(news: list[News], run: RunRecord, ended: Iterable[StepStream], heard: Heard) -> list[News]:
+def with_streams(
+    news: list[News], run: RunRecord, ended: Iterable[StepStream], positions: StreamPositions
+) -> list[News]:
     """Insert the new pieces of ended streams into the news, each before its step's end."""
     merged = [*news]
     for stream in ended:
-        pieces = [piece for piece, _ in streamed_news(run, stream, heard)]
+        pieces = [piece for piece, _ in streamed_news(run, stream, positions)]
         ends = (piece.step and piece.step.seq == stream.seq and piece.kind in _ENDS for piece in merged)
         index = next((index for index, is_end in enumerate(ends) if is_end), len(merged))
         merged[index:index] = pieces
     return merged
 
 
-class _EarlierReading:
+class _RunDiff:
     """The earlier reading of a run; its methods yield the news since then."""
 
     def __init__(self, previous: Reading | None, now: datetime) -> None:
@@ -209,7 +213,7 @@ class _EarlierReading:
             yield News(NewsKind.RUN_STARTED, current.began or self._now, current.goal)
         elif previous.run_id != current.run_id:
             how = "continued as new" if previous.next_run_id else "rolled back"
-            yield News(NewsKind.RUN_GOES_ON, self._replaced_at(current), f"{how}; continues as run {current.run_id}")
+            yield News(NewsKind.RUN_REPLACED, self._replaced_at(current), f"{how}; continues as run {current.run_id}")
 
     def suspended(self, current: Reading) -> Iterator[News]:
         same_run = self._previous if self._previous and self._previous.run_id == current.run_id else None
@@ -238,10 +242,10 @@ class _EarlierReading:
 
     def steps(self, current: Reading) -> Iterator[News]:
         entries = _entries_by_step(current)
-        taken_over = [step for step in current.steps if step.status is StepStatus.TAKEN_OVER]
+        taken_over = [step for step in current.steps if step.status is StepStatus.REUSED]
         if taken_over and self._previous is None:
             names = ", ".join(f"{step.seq} {step.name}" for step in taken_over)
-            yield News(NewsKind.TAKEN_OVER, current.began or self._now, names)
+            yield News(NewsKind.REUSED, current.began or self._now, names)
         for key, edits in entries.items():
             if key[1] and not self._has_entries(key, edits):
                 yield News(NewsKind.EDITED, edits[-1].timestamp, entries=edits)
@@ -268,7 +272,7 @@ class _EarlierReading:
         if old is None or old.began == step.began:
             return False
         run_began = self._previous.began if self._previous else None
-        return not (old.status is StepStatus.TAKEN_OVER and step.ended and run_began and step.ended <= run_began)
+        return not (old.status is StepStatus.REUSED and step.ended and run_began and step.ended <= run_began)
 
     def handoffs(self, current: Reading) -> Iterator[News]:
         known = pending_handoffs(self._previous.timers) if self._previous else []

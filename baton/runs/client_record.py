@@ -27,7 +27,7 @@ from baton.wire.json_values import JsonFields, as_json
 from baton.wire.store_clock import now_utc
 from baton.wire.text import elapsed
 
-Heard = Mapping[str, tuple[int, int]]
+StreamPositions = Mapping[str, tuple[int, int]]
 """By activity: the last attempt that was read, and the position in its stream."""
 
 
@@ -65,11 +65,11 @@ async def _parse_heartbeat(payloads: Sequence[object], converter: DataConverter)
     return next((content for detail in details if (content := Streamed.from_json(detail))), None)
 
 
-def new_parts(stream: StepStream, heard: Heard) -> Iterator[tuple[bool, str, str, str, tuple[int, int]]]:
+def new_parts(stream: StepStream, positions: StreamPositions) -> Iterator[tuple[bool, str, str, str, tuple[int, int]]]:
     """Yield each new part of a stream: whether it restarts the stream, kind, text, tool and position."""
     if stream.content is None:
         return
-    attempt, position = heard.get(stream.activity, (0, 0))
+    attempt, position = positions.get(stream.activity, (0, 0))
     if stream.content.attempt < attempt:  # the heartbeat of an earlier attempt
         return
     restarted = stream.content.attempt > attempt
@@ -105,7 +105,7 @@ class StepStatus(StrEnum):
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
-    TAKEN_OVER = "taken over"
+    REUSED = "reused"
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Step(JsonFields):
         seq: Its number in the pipeline, from 1.
         name: The name of the stage, the fan-out's stages, the approval or the child.
         kind: The kind of step.
-        status: Whether it runs, is done, failed, or was taken over from an earlier run.
+        status: Whether it runs, is done, failed, or was reused from an earlier run.
         began: When it was scheduled.
         ended: When it ended.
         until: The deadline of an approval, or the end of a sleep.

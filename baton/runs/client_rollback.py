@@ -65,7 +65,7 @@ class RollbackPoint(JsonFields):
     @property
     def spent(self) -> Spend:
         """The spend after the point. It stays charged."""
-        return self.newest.billed.beyond(self.run.billed_by(self.event))
+        return self.newest.billed.minus(self.run.billed_by(self.event))
 
     @property
     def children(self) -> list[str]:
@@ -364,7 +364,7 @@ async def _settle(client: Client, run: RunRecord, reset: Reset) -> RolledBack:
     newest, known_spend = await _find_newest(client, base, run.run_id), base.billed_by(reset.event)
     # Each of these runs has settled the resets before it, or has spent nothing.
     newest = max([newest, *await _list_between(client, base, run.run_id)], key=lambda other: _spend_order(other.billed))
-    abandoned, stopped_children = newest.billed.beyond(known_spend), []
+    abandoned, stopped_children = newest.billed.minus(known_spend), []
     topped_up = newest.topped_up_by(newest.last_event) - base.topped_up_by(reset.event)
     shares_history = newest is base or any(later.base_run_id == base.run_id for later in newest.resets)
     last_event = reset.event if shares_history else 0

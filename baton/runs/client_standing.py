@@ -286,11 +286,11 @@ def _at_work(run: RunRecord, pending: Pending, time_format: TimeFormat) -> Stand
         sentence, waits_for = f"Waits for {name}, which ended before the run was reset and is lost.", pending.name
         commands = (f"baton rollback {shlex.quote(run.workflow_id)} --to {pending.seq} --why '…'",)
     elif pending.kind is StepKind.CHILD:
-        child_status = f", which is {pending.stands}" if pending.stands else ""
+        child_status = f", which is {pending.child_status}" if pending.child_status else ""
         sentence, waits_for = f"Waits for the child of {name}{child_status}.", f"child {pending.name}{child_status}"
         commands = (
             (f"baton show {shlex.quote(pending.run)}",)
-            if pending.run and pending.stands not in (None, "RUNNING")
+            if pending.run and pending.child_status not in (None, "RUNNING")
             else ()
         )
     elif pending.kind is StepKind.SLEEP:

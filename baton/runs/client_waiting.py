@@ -75,7 +75,7 @@ class Pending(JsonFields):
         failure: Why the last try failed.
         next_try: When the next try is due.
         run: The workflow id of the child.
-        stands: The child's status, one of `STATUSES`.
+        child_status: The child's status, one of `STATUSES`.
         is_lost: Whether the child ended before the run was reset: the run never receives its end.
     """
 
@@ -90,7 +90,7 @@ class Pending(JsonFields):
     failure: str | None = None
     next_try: datetime | None = None
     run: str | None = None
-    stands: str | None = None
+    child_status: str | None = None
     is_lost: bool = False
     asked: Question | None = None
 
@@ -265,7 +265,7 @@ async def _pending_child(client: Client, run: RunRecord, step: Step, description
     close_time = child.close_time
     is_lost = close_time is not None and run.reset is not None and close_time < run.reset
     return Pending(
-        step.seq, step.name, step.kind, step.began, run=workflow_id, stands=status_of(child), is_lost=is_lost
+        step.seq, step.name, step.kind, step.began, run=workflow_id, child_status=status_of(child), is_lost=is_lost
     )
 
 

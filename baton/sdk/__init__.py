@@ -10,7 +10,7 @@ import sys
 from typing import NoReturn
 
 
-def leave(code: int) -> NoReturn:
+def exit_process(code: int) -> NoReturn:
     """Flush standard output and error, and end the process with ``code``.
 
     Args:

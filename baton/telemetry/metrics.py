@@ -18,7 +18,7 @@ from temporalio.common import MetricMeter
 from baton.core.verdict import Code, Disposition, HandoffStatus
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """The kind of a metric."""
 
     COUNTER = "counter"
@@ -34,7 +34,7 @@ class Metric:
     """A metric as Prometheus shows it."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
@@ -46,7 +46,7 @@ RECEIVER_FAILED = "receiver_failed"
 
 HANDOFFS = Metric(
     "baton_handoffs_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Handoffs answered by their receivers, by verdict: ACCEPTED, or the code they were rejected with.",
     labels=("verdict",),
     at_start=(HandoffStatus.ACCEPTED.value, *(code.value for code in Code)),
@@ -54,14 +54,14 @@ HANDOFFS = Metric(
 
 REJECTIONS = Metric(
     "baton_handoff_rejections_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Handoffs rejected by their receivers, by verdict and pair of agents.",
     labels=("verdict", "sender", "receiver"),
 )
 
 LATENCY = Metric(
     "baton_handoff_latency_seconds",
-    Kind.HISTOGRAM,
+    MetricKind.HISTOGRAM,
     "From the sender's dispatch to the receiver's accept, by transport and pair of agents.",
     labels=("transport", "sender", "receiver"),
     # Includes every limit of `SLOS`, so that alerts count instead of interpolating.
@@ -70,46 +70,46 @@ LATENCY = Metric(
 
 COMPRESSIONS = Metric(
     "baton_compressions_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Handoffs whose conversation had to be compressed, by the receiver whose window it was for.",
     labels=("receiver",),
 )
 
 COMPRESSED_AWAY = Metric(
     "baton_compressed_away_tokens_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Tokens that compression saved, by receiver.",
     labels=("receiver",),
 )
 
 PROMPT_LEFT_OUT = Metric(
     "baton_prompt_left_out_tokens_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Tokens of what was handed on and did not fit the prompt, by stage.",
     labels=("stage",),
 )
 
 DEAD_LETTERS = Metric(
     "baton_dead_letters",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "Runs whose handoff waits for a person. Every worker reports all of them: use max(), not sum().",
 )
 
 DEAD_LETTER_AGE = Metric(
     "baton_dead_letter_age_seconds",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "How long the oldest of the handoffs with the nearest deadlines has waited for a person. Take the maximum.",
 )
 
 DEAD_LETTERS_EXPIRING = Metric(
     "baton_dead_letters_expiring",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "Runs whose handoff is abandoned within a day unless a person decides. Take the maximum, not the sum.",
 )
 
 ROLLBACKS = Metric(
     "baton_rollbacks_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Handoffs that were rolled back, by reason: what became of them, or that their receiver failed.",
     labels=("reason",),
     at_start=(RECEIVER_FAILED, *(disposition.value for disposition in Disposition if disposition.rolls_back)),
@@ -117,20 +117,20 @@ ROLLBACKS = Metric(
 
 SUSPENDED_RUNS = Metric(
     "baton_suspended_runs",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "Open runs whose workflow tasks fail: the code does not fit them. Every worker reports all of them: use max().",
 )
 
 STAGE_FAILURES = Metric(
     "baton_stage_failures_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Executions of a stage that failed, by stage; Temporal repeats them.",
     labels=("stage",),
 )
 
 STAGE_SECONDS = Metric(
     "baton_stage_seconds",
-    Kind.HISTOGRAM,
+    MetricKind.HISTOGRAM,
     "How long an execution of a stage took, by stage.",
     labels=("stage",),
     buckets=(0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0),
@@ -138,7 +138,7 @@ STAGE_SECONDS = Metric(
 
 QUEUE_SECONDS = Metric(
     "baton_queue_seconds",
-    Kind.HISTOGRAM,
+    MetricKind.HISTOGRAM,
     "How long a stage waited for a free worker (schedule to start), by stage.",
     labels=("stage",),
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 30.0, 300.0),
@@ -146,21 +146,21 @@ QUEUE_SECONDS = Metric(
 
 SPENT = Metric(
     "baton_spent_micro_usd_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "What stages cost, in millionths of a US dollar, by stage.",
     labels=("stage",),
 )
 
 CONTRACTS = Metric(
     "baton_contracts_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Contracts validated before they were handed over, by outcome: valid, flagged (with warnings) or refused.",
     labels=("outcome",),
 )
 
 EMPTY_CONTRACTS = Metric(
     "baton_empty_contracts_total",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Contracts that hold no facts, or allow no tools, by receiver; without facts they are usually a bug.",
     labels=("lacks", "receiver"),
 )
@@ -186,7 +186,7 @@ METRICS = (
 )
 """All metrics of Baton."""
 
-BUCKETS = {metric.name: metric.buckets for metric in METRICS if metric.kind is Kind.HISTOGRAM}
+BUCKETS = {metric.name: metric.buckets for metric in METRICS if metric.kind is MetricKind.HISTOGRAM}
 """The buckets by histogram name, for `PrometheusConfig(histogram_bucket_overrides=…)`."""
 
 
@@ -240,10 +240,10 @@ class Metrics:
     """Records metrics on one meter; labels are passed in the order of the metric's `labels`."""
 
     def __init__(self, meter: MetricMeter) -> None:
-        self._create: dict[Kind, Callable[[str, str], Any]] = {
-            Kind.COUNTER: meter.create_counter,
-            Kind.GAUGE: meter.create_gauge,
-            Kind.HISTOGRAM: meter.create_histogram_float,
+        self._create: dict[MetricKind, Callable[[str, str], Any]] = {
+            MetricKind.COUNTER: meter.create_counter,
+            MetricKind.GAUGE: meter.create_gauge,
+            MetricKind.HISTOGRAM: meter.create_histogram_float,
         }
         self._known: dict[str, dict[tuple[str, ...], Any]] = {}  # by name and labels; () has the base instrument
 

@@ -368,7 +368,7 @@ async def _run_and_record(agent: Agent, work: AgentWork) -> JsonValue:
         "turns": [dict(turn) for turn in answer.turns],
         "notes": None if answer.notes is None else dict(vars(answer.notes)),
         "noted": dict(vars(work.noted)) if work.noted else None,
-        "spend": context.charged.beyond(charged_before).model_dump(mode="json"),
+        "spend": context.charged.minus(charged_before).model_dump(mode="json"),
         "session": [_session_entry(event, now) for event in context.session.events[event_count:]],
     }
 

@@ -79,7 +79,7 @@ def _page(name: str) -> str:
 
 
 def _spent(micro_usd: int) -> dict[str, Any]:
-    return {"carried": {"budget": {"beyond": {"micro_usd": micro_usd}}}}
+    return {"carried": {"budget": {"unrecorded": {"micro_usd": micro_usd}}}}
 
 
 def _change_person(start: dict[str, Any]) -> None:

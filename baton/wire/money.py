@@ -198,22 +198,22 @@ class Usage(CompactRecord):
         """Input and output tokens together."""
         return self.input + self.output
 
-    def then(self, chunk: Self) -> Self:
+    def after_chunk(self, chunk: Self) -> Self:
         """Return the usage of a stream after its next chunk.
 
         A chunk that repeats the input restates the whole request, as most servers do in each or in the last chunk.
         Any other chunk adds to the chunks before it.
 
         Example:
-            >>> Usage(input=10, output=1).then(Usage(input=10, output=2)).output
+            >>> Usage(input=10, output=1).after_chunk(Usage(input=10, output=2)).output
             2
-            >>> Usage(input=10, output=1).then(Usage(output=2)).output
+            >>> Usage(input=10, output=1).after_chunk(Usage(output=2)).output
             3
         """
         restated = chunk.input >= self.input > 0 and chunk.output >= self.output
         return chunk if restated else self + chunk
 
-    def beyond(self, other: "Usage") -> Self:
+    def minus(self, other: "Usage") -> Self:
         """Return the difference to another usage, member by member and never negative."""
         return type(self)(
             **{name: max(0, getattr(self, name) - getattr(other, name)) for name in type(self).model_fields}

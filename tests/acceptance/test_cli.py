@@ -351,7 +351,7 @@ class TestRepairing:
         async with at_work.started("watch", "again", "--json") as watching:
             first_approval = await heard(watching, lambda news: news.get("kind") == "approval")
             response = await at_work.json("rollback", "again", "--yes", "--to", "implement", "--why", "another library")
-            gone_on = await heard(watching, lambda news: news["what"] == "run_goes_on")
+            gone_on = await heard(watching, lambda news: news["what"] == "run_replaced")
             second_approval = await heard(watching, lambda news: news.get("kind") == "approval")
             await at_work("approve", "again", "--yes", "--why", "it is tested")
             await watching.communicate()
@@ -418,7 +418,7 @@ class TestRepairing:
 
         response = await at_rest.json("history", "forked")
         assert [(row["stage_id"], row["status"]) for row in response["history"]][:3] == [
-            ("plan", "taken over"),
+            ("plan", "reused"),
             ("edit", "done"),
             ("implement", "done"),
         ]

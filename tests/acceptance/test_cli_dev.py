@@ -57,7 +57,7 @@ import asyncio
 from temporalio.worker import Worker
 from baton import WorkerParts
 from baton.artifacts.store import open_store
-from baton.client import connect, run_and_leave
+from baton.client import connect, run_and_exit
 from baton.plugin import BatonPlugin
 from slow import Slow, slow
 
@@ -69,7 +69,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    run_and_leave(main())
+    run_and_exit(main())
 """
 
 Ready = tuple[asyncio.subprocess.Process, dict[str, Any]]

@@ -187,7 +187,7 @@ class TestWorker:
     async def test_it_collects_garbage_rarely(self, environment: dict[str, str], tmp_path: Path) -> None:
         """With Python's default a worker with agents spent a tenth of its time on it."""
         code = (
-            "import gc; from baton import worker; worker.serve(worker.Served([], [])); "
+            "import gc; from baton import worker; worker.serve(worker.WorkerCode([], [])); "
             "print(gc.get_threshold()[0], worker.COLLECT_AFTER)"
         )
         nowhere = {**environment, "PYTHONPATH": str(ROOT), "TEMPORAL_ADDRESS": "127.0.0.1:1"}

@@ -212,7 +212,7 @@ def cost_on_record(entries: list[AuditEntry]) -> TaskCost:
 
 def spent_since(received: CostTracking, budget: Budget) -> Spend:
     """Return what an agent has spent since it received the task."""
-    return budget.spent.beyond(received.spent)
+    return budget.spent.minus(received.spent)
 
 
 def topped_up(received: CostTracking, budget: Budget) -> CostTracking:

@@ -118,7 +118,7 @@ class TestWaitsCard:
         child = "r-1.Research.step2.89327917"
 
         def lines(stands: str) -> list[str]:
-            pending = Pending(2, "Research", StepKind.CHILD, BEGAN, run=child, stands=stands)
+            pending = Pending(2, "Research", StepKind.CHILD, BEGAN, run=child, child_status=stands)
             return shown(waits_card(run(step), waiting(pending)))
 
         assert lines("SUSPENDED") == [

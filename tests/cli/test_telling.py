@@ -151,7 +151,7 @@ def test_every_kind_of_news_has_a_line() -> None:
         ),
         (News(NewsKind.STEP_DONE, AT, step=asked, entries=run.state.entries[:1]), "✓ 4 risk: decided by ann: seen"),
         (News(NewsKind.STEP_UNDONE, AT, step=step), "↺ 3 write: undone"),
-        (News(NewsKind.TAKEN_OVER, AT, "2 steps of v"), "↷ taken over: 2 steps of v"),
+        (News(NewsKind.REUSED, AT, "2 steps of v"), "↷ reused: 2 steps of v"),
         (News(NewsKind.EDITED, AT, entries=edit), "✎ the baton was edited by bob"),
         (News(NewsKind.TEXT, AT, "Once", step), "… 3 write: Once"),
         (News(NewsKind.TOOL_CALLED, AT, "x" * 100, step, tool="find"), f"→ 3 write: calls find {'x' * 79}…"),

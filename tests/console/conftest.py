@@ -16,7 +16,7 @@ from baton.client import Ledger, LedgerOptions, Vault
 from baton.client.faces import ArtifactStore
 from baton.console.app import console_app
 from baton.console.security import Access, Links, Role
-from baton.console.sources import Evidence, Places, Sources
+from baton.console.sources import Evidence, Sources, TemporalUi
 from baton.devserver import DevServer
 from baton.testing import local_server, pipeline_worker
 from tests.console.console_pipelines import PIPELINES, STAGES
@@ -120,7 +120,7 @@ async def sources(
     console_sources = Sources(
         connect,
         console_store,
-        Places("http://127.0.0.1:8233", client.namespace),
+        TemporalUi("http://127.0.0.1:8233", client.namespace),
         evidence,
         lambda: Vault(place, safeguards.keyring),
     )

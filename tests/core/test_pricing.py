@@ -129,7 +129,7 @@ class TestThen:
         for chunks in (cumulative, adding):
             total = chunks[0]
             for chunk in chunks[1:]:
-                total = total.then(chunk)
+                total = total.after_chunk(chunk)
             assert total == Usage(input=1_000, output=100)
 
 

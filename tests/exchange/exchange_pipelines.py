@@ -89,7 +89,7 @@ class AsksAPerson:
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
         self.pipeline = Pipeline(start)
-        self.exchange = Exchange(self.pipeline, agent="legal", ask=self.ask)
+        self.exchange = Exchange(self.pipeline, agent="legal", on_silence=self.ask)
 
     async def ask(self, pending: PendingHandoff, within: timedelta) -> Settled:
         """Ask by an approval: yes sends it again."""
@@ -131,7 +131,7 @@ class AsksTheInbox:
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
         self.pipeline = Pipeline(start)
-        self.exchange = Exchange(self.pipeline, agent="legal", ask=self.pipeline.ask)
+        self.exchange = Exchange(self.pipeline, agent="legal", on_silence=self.pipeline.ask)
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
@@ -244,7 +244,7 @@ class HandsTwoOn:
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
         self.pipeline = Pipeline(start)
-        self.exchange = Exchange(self.pipeline, agent="legal", ask=self.pipeline.ask)
+        self.exchange = Exchange(self.pipeline, agent="legal", on_silence=self.pipeline.ask)
         self.outside = Outside(self.exchange)
 
     @workflow.run
@@ -327,7 +327,7 @@ class StreamsOut:
     def __init__(self, start: PipelineInput) -> None:
         self.pipeline = Pipeline(start)
         ask = self.pipeline.ask if self.pipeline.params.get("asking") else None
-        self.streams = Streams(Exchange(self.pipeline, agent="legal", ask=ask))
+        self.streams = Streams(Exchange(self.pipeline, agent="legal", on_silence=ask))
         self.held = bool(self.pipeline.params.get("held"))
 
     @workflow.run

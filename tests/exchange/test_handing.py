@@ -22,7 +22,7 @@ from baton.handoff.relay import AgentState, Envelope, build_handoff
 from baton.handoff.sealed import SealError
 from baton.handoff.store_safeguards import Safeguards
 from baton.keys.store_keyring import Keyring
-from baton.outside.client_external import Starting
+from baton.outside.client_external import StartReceiver
 from baton.plugin import BatonPlugin
 from baton.testing import pipeline_worker
 from tests.exchange.exchange_pipelines import EXCHANGES, Broadcasts, Receives, StreamsIn, StreamsOut, ThereAndBack
@@ -68,7 +68,7 @@ class TestHandOffTo:
     async def test_a_pipeline_is_started_for_it(self, exchange: Worker, safeguards: Safeguards) -> None:
         """Start and signal are one request."""
         to = f"risk-{uuid.uuid4()}"
-        starting = Starting(Receives.run, PipelineInput(goal=GOAL), exchange.task_queue)
+        starting = StartReceiver(Receives.run, PipelineInput(goal=GOAL), exchange.task_queue)
         answer = await hand_off_to(
             exchange.client, message(to), within=IN_TIME, keyring=safeguards.keyring, starting=starting
         )
@@ -81,7 +81,7 @@ class TestHandOffTo:
     ) -> None:
         """It is executed once; a service that lost the answer does not know of it."""
         to = f"risk-{uuid.uuid4()}"
-        starting = Starting(Receives.run, PipelineInput(goal=GOAL), exchange.task_queue) if starts else None
+        starting = StartReceiver(Receives.run, PipelineInput(goal=GOAL), exchange.task_queue) if starts else None
         if not starts:
             await start(exchange, Receives.run, id=to)
         handoff, receiver, keyring = message(to), exchange.client.get_workflow_handle(to), safeguards.keyring
@@ -98,7 +98,7 @@ class TestHandOffTo:
     ) -> None:
         """It has not answered that one."""
         to = f"risk-{uuid.uuid4()}"
-        starting = Starting(Receives.run, PipelineInput(goal=GOAL), exchange.task_queue)
+        starting = StartReceiver(Receives.run, PipelineInput(goal=GOAL), exchange.task_queue)
         for _ in range(2):
             answer = await hand_off_to(
                 exchange.client, message(to), within=IN_TIME, keyring=safeguards.keyring, starting=starting

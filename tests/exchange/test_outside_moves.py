@@ -18,7 +18,7 @@ from baton.client.faces import ArtifactStore
 from baton.devserver import DevServer
 from baton.errors import PipelineError
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
-from baton.exchange.external import MOVE, QUERY_OUTSIDE, ActionKind, AgentAction, OutsideHandoff
+from baton.exchange.external import ACTION, QUERY_OUTSIDE, ActionKind, AgentAction, OutsideHandoff
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import seal_json
@@ -31,7 +31,7 @@ from tests.exchange.test_outside_service import waiting
 from tests.support import Handle
 
 PLAIN = {"encoding": b"json/plain"}
-SEALED_MOVE = {**PLAIN, "baton-record": b"sealed-move"}
+SEALED_ACTION = {**PLAIN, "baton-record": b"sealed-action"}
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def claim(ref: HandoffRef, holder: str) -> bytes:
 
 async def refused(handle: Handle, argument: Any) -> str:
     with pytest.raises(WorkflowUpdateFailedError) as error:
-        await handle.execute_update(MOVE, argument, result_type=OutsideHandoff)
+        await handle.execute_update(ACTION, argument, result_type=OutsideHandoff)
     return str(getattr(error.value.cause, "message", error.value.cause))
 
 
@@ -92,7 +92,7 @@ async def test_a_move_whose_seal_does_not_hold_leaves_nothing_in_the_history(
         (b"{", "the seal cannot be verified"),
     ):
         for metadata in ({}, {"baton-fault": b""}):  # whoever says that it holds is not believed
-            assert why in await refused(handle, RawValue(Payload(metadata={**SEALED_MOVE, **metadata}, data=data)))
+            assert why in await refused(handle, RawValue(Payload(metadata={**SEALED_ACTION, **metadata}, data=data)))
 
     assert not [kind for kind in await events_of(handle) if "update" in kind]
     assert (await found_in(handle)).handoff.holder is None
@@ -107,7 +107,7 @@ async def test_a_move_as_an_earlier_release_marked_it_is_verified_as_it_was(
     ref = await found_in(handle)
     assert "it is not sealed" in await refused(handle, UnverifiedHandoff(claim(ref, "eve")))
     sealed = UnverifiedHandoff(seal_json(claim(ref, "ann"), safeguards.keyring, exchange.client.namespace))
-    assert (await handle.execute_update(MOVE, sealed, result_type=OutsideHandoff)).holder == "ann"
+    assert (await handle.execute_update(ACTION, sealed, result_type=OutsideHandoff)).holder == "ann"
     await handle.cancel()
 
 

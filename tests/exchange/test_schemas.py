@@ -92,7 +92,7 @@ class TestSchema:
         """A new record cannot be forgotten; the reader's own `AnyBaton` is none."""
         # Not sent as such, or published elsewhere.
         bases = {Record, CompactRecord, baton.AnyBaton, HandoffContract, SessionEvent, RolledBack, RollBacks}
-        bases |= {messages.Missing, SealCheck}  # within a worker only
+        bases |= {messages.MissingPart, SealCheck}  # within a worker only
         bases |= {Heir, ParentHandoff, messages.ToolLimits}  # in the schema of the input
         bases |= {ChildHandoff}  # in that of the result
         bases |= {questions.OpenQuestions}  # in the memo

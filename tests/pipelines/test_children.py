@@ -73,7 +73,7 @@ class TestChild:
 
         assert [(run.workflow_id, run.status) for run in listed] == [(child_id, "WAITING")]
         assert now is not None
-        assert [(item.name, item.run, item.stands) for item in now.pending] == [("half", child_id, "WAITING")]
+        assert [(item.name, item.run, item.child_status) for item in now.pending] == [("half", child_id, "WAITING")]
         await approve(client, client.get_workflow_handle(child_id))
 
         await handle.result()

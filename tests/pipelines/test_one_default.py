@@ -14,7 +14,7 @@ from baton.devserver import DevServer
 from baton.keys.store_keyring import KeyringError
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.testing import PipelineRun, assert_replays, connected, pipeline_worker, run_pipeline, temporary_plugin
-from baton.worker import Served, Settings, plugin_for
+from baton.worker import Settings, WorkerCode, plugin_for
 from tests.pipelines import default_pipelines as they
 from tests.support import failure, start
 from tests.support.tampering import sealed_handoffs
@@ -62,7 +62,7 @@ class TestPlugin:
         """Created on first use where `worker.py` creates them; each reads the other's handoffs."""
         client = await Client.connect(server.address, plugins=[BatonPlugin()])
         shipped = await Client.connect(
-            server.address, plugins=[await plugin_for(Settings.of(os.environ), Served([], []))]
+            server.address, plugins=[await plugin_for(Settings.of(os.environ), WorkerCode([], []))]
         )
         pipelines = Worker(client, task_queue="sealing", workflows=they.PIPELINES, no_remote_activities=True)
         async with pipelines, pipeline_worker(shipped, [], they.STAGES, task_queue="sealing"):
@@ -175,7 +175,7 @@ async def test_output_rules_are_the_same_in_tests_and_production(
     server: DevServer, place: Path, what: str, where: str
 ) -> None:
     """With the same error for an inexact number and half a surrogate pair."""
-    shipped = await plugin_for(Settings.of(os.environ), Served([], []))
+    shipped = await plugin_for(Settings.of(os.environ), WorkerCode([], []))
     messages = []
     for plugin in (temporary_plugin(), BatonPlugin(), shipped, BatonPlugin(safeguards=Safeguards.development(place))):
         client = await Client.connect(server.address, plugins=[plugin])

@@ -12,7 +12,7 @@ from baton import Baton, estimate_tokens
 from baton.contract.records import Confidence, Fact, HandoffContract, SourceProvenance
 from baton.core.rendering import PromptTooLargeError
 from baton.core.turns import Turn
-from baton.pipelines.prompt import SHRINK_ORDER, Kind, Material, NamedText, assemble, prompt_tokens
+from baton.pipelines.prompt import SHRINK_ORDER, Material, NamedText, PartKind, assemble, prompt_tokens
 from tests.agents.material import contract
 
 NONCE = "f00d"
@@ -38,7 +38,7 @@ def under(facts: Sequence[Fact]) -> HandoffContract:
     return contract().model_copy(update={"facts": [*facts]})
 
 
-def draft(characters: int, *, kind: Kind = Kind.INPUT, id: str = "draft", required: bool = False) -> NamedText:
+def draft(characters: int, *, kind: PartKind = PartKind.INPUT, id: str = "draft", required: bool = False) -> NamedText:
     """Return an input or artifact of the given length, with numbered lines."""
     rows = "".join(f"{place:>9}\n" for place in range(0, characters, 10))
     return NamedText(kind, id, rows[:characters], required)
@@ -67,7 +67,7 @@ class TestWhole:
             BATON,
             contract=under([fact(1, claim[:900], whole=claim)]),
             claims={"1.research.1": claim},
-            texts=[draft(40_000), draft(20_000, kind=Kind.ARTIFACT, id="plan-1")],
+            texts=[draft(40_000), draft(20_000, kind=PartKind.ARTIFACT, id="plan-1")],
         )
         prompt = assemble(material, 32_000, estimate_tokens, NONCE)
 
@@ -85,7 +85,7 @@ class TestWhole:
     def test_each_text_has_its_own_page(self) -> None:
         """An input cannot imitate the baton, because it is in another fence."""
         prompt = assemble(
-            Material(BATON, texts=[NamedText(Kind.INPUT, "x", "**Constraints:**\n- none")]),
+            Material(BATON, texts=[NamedText(PartKind.INPUT, "x", "**Constraints:**\n- none")]),
             9_000,
             estimate_tokens,
             NONCE,
@@ -100,7 +100,7 @@ class TestShortening:
 
     def test_a_shortened_input_says_so(self) -> None:
         """In the prompt, and in its parts for people; a short input stays complete."""
-        material = Material(BATON, texts=[draft(40_000), NamedText(Kind.INPUT, "style", "plain")])
+        material = Material(BATON, texts=[draft(40_000), NamedText(PartKind.INPUT, "style", "plain")])
         prompt = assemble(material, 4_000, estimate_tokens, NONCE)
         notice = next(line for line in prompt.text.splitlines() if line.startswith("Input draft: "))
 
@@ -125,7 +125,7 @@ class TestShortening:
     def test_parts_are_shortened_in_the_declared_order(self) -> None:
         """First readable texts, then the oldest and least certain, at last the baton."""
         turns = [Turn(role="a", content=f"turn {n} " + "words " * 40) for n in range(20)]
-        material = Material(BATON, turns=turns, texts=[draft(4_000), draft(4_000, kind=Kind.ARTIFACT, id="plan-1")])
+        material = Material(BATON, turns=turns, texts=[draft(4_000), draft(4_000, kind=PartKind.ARTIFACT, id="plan-1")])
         order = ["artifact plan-1", "input draft", "conversation", "baton"]
         seen = set()
         full_tokens = assemble(material, 99_000, estimate_tokens, NONCE).tokens
@@ -136,7 +136,7 @@ class TestShortening:
             assert prompt.tokens <= allowed
             seen.add(len(gave))
 
-        assert list(SHRINK_ORDER)[:3] == [Kind.ARTIFACT, Kind.INPUT, Kind.CONVERSATION]
+        assert list(SHRINK_ORDER)[:3] == [PartKind.ARTIFACT, PartKind.INPUT, PartKind.CONVERSATION]
         assert seen >= {0, 1, 2, 3}
 
     def test_the_surest_and_newest_facts_stay(self) -> None:
@@ -167,19 +167,22 @@ class TestShortening:
     def test_artifacts_that_cannot_be_shown_are_named(self) -> None:
         """The agent knows that there is an image."""
         prompt = assemble(
-            Material(BATON, texts=[NamedText(Kind.ARTIFACT, "logo", None, why="not text")]), 900, estimate_tokens, NONCE
+            Material(BATON, texts=[NamedText(PartKind.ARTIFACT, "logo", None, why="not text")]),
+            900,
+            estimate_tokens,
+            NONCE,
         )
 
         assert "**Not Shown:**\n- logo: not text\n" in prompt.text
         assert prompt.parts[-1].why == "logo: not text"
 
     @given(
-        st.lists(st.tuples(st.integers(0, 30_000), st.sampled_from([Kind.INPUT, Kind.ARTIFACT])), max_size=6),
+        st.lists(st.tuples(st.integers(0, 30_000), st.sampled_from([PartKind.INPUT, PartKind.ARTIFACT])), max_size=6),
         st.integers(2_500, 20_000),
         st.sampled_from([estimate_tokens, len, lambda text: len(text.split())]),
     )
     def test_it_always_fits_and_names_all_shortened_parts(
-        self, sizes: list[tuple[int, Kind]], allowed: int, estimator: Callable[[str], int]
+        self, sizes: list[tuple[int, PartKind]], allowed: int, estimator: Callable[[str], int]
     ) -> None:
         """Whatever the sizes and the estimator are."""
         texts = [draft(size, kind=kind, id=f"text-{at}") for at, (size, kind) in enumerate(sizes)]

@@ -54,7 +54,7 @@ async def test_a_fork_does_not_repeat_earlier_sleeps(client: Client, poller: Wor
     await forked.result()
 
     read = await assert_reads_back(client, client.get_workflow_handle(forked.id), PAUSING)
-    assert [step.status for step in read.steps] == [StepStatus.TAKEN_OVER] * 4 + [StepStatus.DONE] * 2
+    assert [step.status for step in read.steps] == [StepStatus.REUSED] * 4 + [StepStatus.DONE] * 2
     assert await timers(client.get_workflow_handle(forked.id)) == 1
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from baton.telemetry.metrics import METRICS, SLOS, Kind, Transport
+from baton.telemetry.metrics import METRICS, SLOS, MetricKind, Transport
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PROMETHEUS, GRAFANA = DEPLOY / "prometheus", DEPLOY / "grafana"
@@ -26,7 +26,7 @@ ASKED = [target["expr"] for panel in PANELS for target in panel["targets"]]
 SERIES = {
     f"{metric.name}{end}": metric
     for metric in METRICS
-    for end in (("_bucket", "_sum", "_count") if metric.kind is Kind.HISTOGRAM else ("",))
+    for end in (("_bucket", "_sum", "_count") if metric.kind is MetricKind.HISTOGRAM else ("",))
 }
 
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool comes with Prometheus")

@@ -1,4 +1,4 @@
-"""`run_and_leave`, the last line of a script: its exit codes and its output."""
+"""`run_and_exit`, the last line of a script: its exit codes and its output."""
 
 import asyncio
 import os
@@ -18,13 +18,13 @@ PROGRAM = """
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from baton.client import run_and_leave
+from baton.client import run_and_exit
 
 
 async def main() -> None:
     raise {raised}
 
-run_and_leave(main())
+run_and_exit(main())
 """
 
 SERVICE = """
@@ -35,7 +35,7 @@ from temporalio import activity
 from temporalio.worker import Worker
 
 from baton import Baton, BatonPatch, BatonPlugin, Pipeline, pipeline, stage
-from baton.client import connect, run_and_leave
+from baton.client import connect, run_and_exit
 
 @stage
 async def hold(baton: Baton) -> BatonPatch:
@@ -59,7 +59,7 @@ async def main() -> None:
         print("stopped", flush=True)
 
 if __name__ == "__main__":
-    run_and_leave(main())
+    run_and_exit(main())
 """
 """A program with a worker of its own, whose stage ends a little after the worker is asked to stop."""
 
@@ -71,7 +71,7 @@ def run_program(raised: str) -> tuple[int, str]:
 
 
 class TestRunAndLeave:
-    """`run_and_leave`."""
+    """`run_and_exit`."""
 
     def test_the_last_line_says_why_a_run_failed(self) -> None:
         """Temporal's own exception has no reason."""

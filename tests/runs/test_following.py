@@ -104,7 +104,7 @@ class TestFollow:
         updates = await following
         done_steps = [seq for kind, seq in kinds_and_steps(updates) if kind == "step_done" and seq]
         assert sorted(done_steps) == list(range(1, 11))
-        assert kinds_and_steps(updates).count(("run_goes_on", None)) == 1
+        assert kinds_and_steps(updates).count(("run_replaced", None)) == 1
         assert updates[-1].run is not None
         assert updates[-1].run.status is RunStatus.COMPLETED
 

@@ -78,7 +78,7 @@ class TestFork:
         assert [entry.timestamp for entry in run.state.entries[: 3 - len(executed)]] == [
             entry.timestamp for entry in original.record.state.entries[: 3 - len(executed)]
         ]
-        assert [step.status is StepStatus.TAKEN_OVER for step in run.steps] == [
+        assert [step.status is StepStatus.REUSED for step in run.steps] == [
             step.name not in executed for step in run.steps
         ]
 

@@ -32,7 +32,7 @@ def run(*steps: Step, id: str = "run-1", recorded: float = 0, **members: Any) ->
     """Return a run with these steps; ``recorded`` delays the times of their entries."""
     state = PipelineState(Baton(goal="Add login"))
     for item in steps:
-        if item.status in (StepStatus.DONE, StepStatus.TAKEN_OVER):
+        if item.status in (StepStatus.DONE, StepStatus.REUSED):
             entry = HistoryEntry(
                 seq=item.seq,
                 stage_id=item.name,
@@ -189,7 +189,7 @@ class TestCompare:
         current = run(step(1), repeated, id="run-2", recorded=5, reset=note.at, notes=[note])
 
         assert news_between(abandoned, current) == [
-            ("run_goes_on", None),
+            ("run_replaced", None),
             ("step_undone", 2),
             ("step_undone", 3),
             ("note", None),
@@ -202,7 +202,7 @@ class TestCompare:
         continued = run(step(1), notes=[Note(BEGAN, "reset from run run-0: rolled back by ann")], next_run_id="run-2")
 
         assert news_between(continued, run(step(1), id="run-2", notes=[Note(BEGAN, "rolled back by ann")])) == [
-            ("run_goes_on", None)
+            ("run_replaced", None)
         ]
 
     def test_a_step_done_again_after_a_roll_back_is_news_again(self) -> None:
@@ -216,17 +216,15 @@ class TestCompare:
     def test_a_run_that_continues_as_new_repeats_nothing(self) -> None:
         """The outcomes of its input are known steps."""
         continued = run(step(1), step(2), status=RunStatus.CONTINUED_AS_NEW, ended=at(3), next_run_id="run-2")
-        current = run(
-            step(1, StepStatus.TAKEN_OVER), step(2, StepStatus.TAKEN_OVER), id="run-2", previous_run_id="run-1"
-        )
+        current = run(step(1, StepStatus.REUSED), step(2, StepStatus.REUSED), id="run-2", previous_run_id="run-1")
 
-        assert news_between(continued, current) == [("run_goes_on", None)]
+        assert news_between(continued, current) == [("run_replaced", None)]
 
     def test_a_fork_lists_the_steps_it_took_over_in_one_piece(self) -> None:
         """These steps happened in another run."""
-        news = news_of(None, run(step(1, StepStatus.TAKEN_OVER), step(2)))
+        news = news_of(None, run(step(1, StepStatus.REUSED), step(2)))
 
-        assert [piece.kind for piece in news] == [NewsKind.RUN_STARTED, NewsKind.TAKEN_OVER, NewsKind.STEP_DONE]
+        assert [piece.kind for piece in news] == [NewsKind.RUN_STARTED, NewsKind.REUSED, NewsKind.STEP_DONE]
         assert news[1].text == "1 stage1"
 
 

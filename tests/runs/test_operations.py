@@ -257,7 +257,7 @@ class TestRollBack:
 
 class TestFork:
     async def test_does_what_was_shown(self, client: Client, worker: Worker) -> None:
-        """What goes on after the step does not matter: the old run stays, and so does what is taken over."""
+        """What goes on after the step does not matter: the old run stays, and so does what is reused."""
         handle = await ordered(worker)
         operation = Fork(client, handle.id, "manager")
         shown = await operation.preview()
@@ -266,7 +266,7 @@ class TestFork:
 
         forked = await operation.commit(shown.mark, by="bob", why="another manager")
 
-        assert "1 step before it is taken over, not executed again: plan." in [fact.text for fact in shown.facts]
+        assert "1 step before it is reused, not executed again: plan." in [fact.text for fact in shown.facts]
         await until_waiting(forked, "manager")
         await forked.terminate()
         await handle.terminate()

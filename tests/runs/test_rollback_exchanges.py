@@ -225,7 +225,7 @@ class TestPlainReset:
         run_waits = await read_waits(sealing, await read_run(sealing, handle.id))
         assert run_waits is not None
         [half] = [pending for pending in run_waits.pending if pending.name == "half"]
-        assert (half.stands, half.is_lost) == ("CANCELED", True)
+        assert (half.child_status, half.is_lost) == ("CANCELED", True)
         arguments = ["show", handle.id, "--address", server.address]
         shell = await asyncio.to_thread(CliRunner().invoke, make_app(), arguments)
         assert f"baton rollback {handle.id} --to 2" in " ".join(shell.output.split())

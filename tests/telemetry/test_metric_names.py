@@ -5,7 +5,7 @@ import re
 import pytest
 
 from baton.core.verdict import Code, Disposition
-from baton.telemetry.metrics import BUCKETS, LATENCY, METRICS, SLOS, Kind, Metric, Slo, Transport, slo_breach
+from baton.telemetry.metrics import BUCKETS, LATENCY, METRICS, SLOS, Metric, MetricKind, Slo, Transport, slo_breach
 
 each_metric = pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 
@@ -15,15 +15,15 @@ class TestMetrics:
     def test_a_name_says_its_unit_and_kind_as_prometheus_wants_it(self, metric: Metric) -> None:
         """Counters end in `_total`, histograms and ages in their unit, and nothing else does."""
         assert re.fullmatch(r"baton(_[a-z]+)+", metric.name)
-        assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
-        assert metric.name.endswith("_seconds") == (metric.kind is Kind.HISTOGRAM or "_age_" in metric.name)
+        assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER)
+        assert metric.name.endswith("_seconds") == (metric.kind is MetricKind.HISTOGRAM or "_age_" in metric.name)
         assert metric.help.endswith(".")
 
     @each_metric
     def test_buckets_rise(self, metric: Metric) -> None:
         """Only histograms have buckets, in ascending order."""
         assert list(metric.buckets) == sorted(set(metric.buckets))
-        assert bool(metric.buckets) == (metric.kind is Kind.HISTOGRAM) == (metric.name in BUCKETS)
+        assert bool(metric.buckets) == (metric.kind is MetricKind.HISTOGRAM) == (metric.name in BUCKETS)
 
     @each_metric
     def test_what_begins_at_nought_has_one_label(self, metric: Metric) -> None:

@@ -22,7 +22,7 @@ from temporalio.worker import Worker
 from baton import BatonPlugin, MemoryArtifactStore, PipelineInput, Safeguards, WorkerParts
 from baton.console.app import serve_console
 from baton.console.security import Access, Links, Role
-from baton.console.sources import Places, Sources
+from baton.console.sources import Sources, TemporalUi
 from baton.devserver import DevServer
 from baton.testing import pipeline_worker
 from tests.console.browser.desk_pipelines import DESK, DESK_STAGES
@@ -187,7 +187,7 @@ def office_over(browser: Browser, client: Client, screenshots: Path) -> Office:
     async def connect() -> Client:
         return client
 
-    return Office(browser, Sources(connect, places=Places(None, client.namespace)), screenshots)
+    return Office(browser, Sources(connect, places=TemporalUi(None, client.namespace)), screenshots)
 
 
 async def begun(worker: Worker, pipeline: Any, id: str, goal: str = "Pay the invoice", **members: Any) -> Any:

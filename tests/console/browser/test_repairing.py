@@ -97,7 +97,7 @@ class TestFork:
         quiet.append(ann)
         handle = await relayed(desk_worker, "fork-1")
         await ann.open(fork_path(handle.id, 3))
-        await ann.sees("is taken over")
+        await ann.sees("is reused")
         patch = ann.page.get_by_label("Patch of the baton")
         await patch.fill('{"constraints": ["Cheap"]}')
         await ann.sees("constraints: is protected")
