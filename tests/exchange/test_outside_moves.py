@@ -126,7 +126,7 @@ async def test_a_worker_without_keys_refuses_moves_and_says_what_it_needs(
     async with pipeline_worker(client, [HandsOutside], EXCHANGE_ACTIVITIES) as poor:
         handle = await waiting(poor)
         ref = await found_in(handle)
-        with pytest.raises(PipelineError, match=r"no keys to verify moves; .*BatonPlugin\(safeguards=…\)"):
+        with pytest.raises(PipelineError, match=r"no keys to verify actions; .*BatonPlugin\(safeguards=…\)"):
             await agents.claim(ref, "reviewer")
         await handle.cancel()
 

@@ -41,7 +41,7 @@ class TestStaleness:
             pytest.param({"expiresAt": "2026-06-12T10:00:00Z"}, "expired at 2026-06-12T10", id="it expires just now"),
             pytest.param({"expiresAt": "2026-06-12T12:00:00+02:30"}, "expired", id="it expired in its own time zone"),
             pytest.param({"timestamp": "2026-06-12T10:01:01Z"}, "0:01:01 in the future", id="it is from the future"),
-            pytest.param({"timestamp": "2026-06-12T08:59:59Z"}, "nothing older than 1:00:00", id="it is too old"),
+            pytest.param({"timestamp": "2026-06-12T08:59:59Z"}, "limit is 1:00:00", id="it is too old"),
         ],
     )
     def test_a_stale_message_is_refused_with_the_reason(self, changes: dict[str, Any], reason: str) -> None:
