@@ -154,7 +154,7 @@ def _consequences(preview: ForkPreview) -> list[Fact]:
     return [
         Fact("A new run starts. This one stays as it is, and so do its children."),
         Fact(
-            f"{quantity(len(kept), 'step')} before it {'is' if len(kept) == 1 else 'are'} taken over, not executed "
+            f"{quantity(len(kept), 'step')} before it {'is' if len(kept) == 1 else 'are'} reused, not executed "
             f"again{taken_over}."
         ),
         *(Fact(f"Approval {step.name!r} ({'approved' if step.approved else 'denied'}) is reused.") for step in decided),
