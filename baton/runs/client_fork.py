@@ -149,13 +149,13 @@ async def fork(
 
 def _consequences(preview: ForkPreview) -> list[Fact]:
     kept, again = preview.kept, preview.again
-    taken_over = f": {', '.join(step.name for step in kept)}" if kept else ""
+    names = f": {', '.join(step.name for step in kept)}" if kept else ""
     decided = [step for step in kept if step.kind is StepKind.APPROVAL and step.approved is not None]
     return [
         Fact("A new run starts. This one stays as it is, and so do its children."),
         Fact(
             f"{quantity(len(kept), 'step')} before it {'is' if len(kept) == 1 else 'are'} reused, not executed "
-            f"again{taken_over}."
+            f"again{names}."
         ),
         *(Fact(f"Approval {step.name!r} ({'approved' if step.approved else 'denied'}) is reused.") for step in decided),
         Fact(

@@ -242,9 +242,9 @@ class _RunDiff:
 
     def steps(self, current: Reading) -> Iterator[News]:
         entries = _entries_by_step(current)
-        taken_over = [step for step in current.steps if step.status is StepStatus.REUSED]
-        if taken_over and self._previous is None:
-            names = ", ".join(f"{step.seq} {step.name}" for step in taken_over)
+        reused = [step for step in current.steps if step.status is StepStatus.REUSED]
+        if reused and self._previous is None:
+            names = ", ".join(f"{step.seq} {step.name}" for step in reused)
             yield News(NewsKind.REUSED, current.began or self._now, names)
         for key, edits in entries.items():
             if key[1] and not self._has_entries(key, edits):
@@ -268,7 +268,7 @@ class _RunDiff:
                 yield News(NewsKind.STEP_FAILED, step.ended or self._now, step.failure or "", step)
 
     def _was_repeated(self, old: Step | None, step: Step) -> bool:
-        """Return whether a step was executed again; a taken-over step has only its end."""
+        """Return whether a step was executed again; a reused step has only its end."""
         if old is None or old.began == step.began:
             return False
         run_began = self._previous.began if self._previous else None
