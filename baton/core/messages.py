@@ -514,7 +514,7 @@ class StageResult(CompactRecord):
 
     Attributes:
         baton_patch: The change to the baton; `{}` is legal.
-        output: A result for the pipeline's code, as JSON.
+        output: A result for the pipeline's code, as JSON or a pydantic model, which is kept as JSON.
         spend: The cost of the stage.
         turns: Conversation for the next stages, each `{"role": …, "content": …}`; compressed when it grows too long.
         tool_calls: Tool calls, each as an item of a handoff's `toolCallHistory`.
@@ -535,6 +535,11 @@ class StageResult(CompactRecord):
     report: str | None = None
     warnings: list[str] = Field(default_factory=list)
     __baton_has_output__: ClassVar[bool] = True
+
+    @field_validator("output", mode="before")
+    @classmethod
+    def _model_as_json(cls, output: Any) -> Any:
+        return output.model_dump(mode="json", by_alias=True) if isinstance(output, BaseModel) else output
 
     def output_as(self, kind: type[T]) -> T:
         """Return the output as a value of a type that pydantic can parse, such as a model.

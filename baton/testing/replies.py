@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError
+from temporalio.testing import TimeSkipper
 
 from baton.core.messages import Overview, PipelineStatus
 from baton.core.people import GROUP_PREFIX
@@ -47,11 +48,12 @@ class Reply:
     key: Key | None = None
 
 
-Replies = bool | Reply | Sequence[bool | Reply] | Callable[[Question], bool | Reply | None]
+Replies = bool | Reply | Sequence[bool | Reply] | Callable[[Question], bool | Reply | None] | None
 """The replies to the approvals of one title.
 
 A bool or a `Reply` is given each time; those of a list are given in turn, one person's each. A function gets the open
-approval, after each vote again, and returns the next one; None leaves the approval open.
+approval, after each vote again, and returns the next one; None leaves the approval open. None instead of a reply means
+silence: the run's clock moves to the approval's deadline.
 """
 
 
@@ -74,6 +76,7 @@ class Replying:
         self._replies = replies
         self._counted: dict[str, int] = {}  # replies of each list
         self._asked: set[tuple[str | None, str | None, int]] = set()  # what the functions were asked
+        self._expired: set[str] = set()  # the approvals that nobody decides
 
     async def until_refused(self) -> None:
         """Reply whenever an approval is open, until cancelled.
@@ -115,6 +118,9 @@ class Replying:
             raise RepliesError(f"{self._handle.id!r} waits for a part that its worker lacks: {'; '.join(missing)}")
 
     async def _reply(self, question: Question) -> None:
+        if self._replies[question.title] is None:
+            await self._let_expire(question)
+            return
         reply = self._next(question)
         if reply is None:
             return
@@ -128,6 +134,12 @@ class Replying:
                 ) from error
         else:
             self._counted[question.title] = self._counted.get(question.title, 0) + 1
+
+    async def _let_expire(self, question: Question) -> None:
+        """Move the run's clock to an approval's deadline, once."""
+        if question.id not in self._expired:
+            self._expired.add(question.id)
+            await TimeSkipper(self._client).fast_forward(self._handle, question.until - question.since)
 
     async def _is_open(self, question: Question) -> bool:
         """Return whether what was decided on is still asked: otherwise the refusal was of a late decision."""
@@ -158,7 +170,7 @@ class Replying:
 def _as_reply(given: bool | Reply) -> Reply:
     if not isinstance(given, bool | Reply):
         raise TypeError(
-            f"a decision of run_pipeline is {given!r}; expected a bool, a Reply, a list of them, a function"
+            f"a decision of run_pipeline is {given!r}; expected a bool, a Reply, a list of them, a function, None"
         )
     return Reply(given) if isinstance(given, bool) else given
 

@@ -275,7 +275,8 @@ async def run_pipeline(
         id: The workflow's id; a new one by default.
         within: The execution timeout.
         decisions: What people decide, by approval title: True, False or a `Reply` each time, a list of them in turn,
-            or a function of the open approval.
+            a function of the open approval, or None: nobody does, and the run's clock moves to the deadline, for
+            which `within` needs room.
 
     Returns:
         The completed run.

@@ -96,13 +96,14 @@ class TestReplies:
             ("form", [Reply(True, Headline(headline="A")), Reply(True, {"headline": "B"})], ["tester: A", "tester: B"]),
             ("forms", _form_is_shown, ["reader 0, reader 1: a draft"] * 2),
             ("open", [False, Reply(True, why="better now")], ["denied", "tester"]),
+            ("open", None, ["denied", "denied"]),
         ],
     )
     async def test_they_decide(self, client: Client, how: str, replies: Any, told: list[str]) -> None:
         """Each form of reply, for each form of approval."""
         async with pipeline_worker(client, [asked], []) as worker:
             start = PipelineInput(goal=GOAL, params={"how": how})
-            run = await run_pipeline(worker, asked, start, decisions={"ed": replies})
+            run = await run_pipeline(worker, asked, start, decisions={"ed": replies}, within=timedelta(days=5))
 
         assert run.result.output == told
 

@@ -174,6 +174,15 @@ class TestRun:
         [text] = (await answer(not_json)).findings
         assert text.startswith(finding)
 
+    async def test_an_output_may_be_a_model(self) -> None:
+        """As inputs may; it is kept as JSON."""
+
+        async def model(context: StageContext[Baton]) -> StageResult:
+            return StageResult(output=Spend(micro_usd=3))
+
+        returned = await answer(model)
+        assert StageResult(output=returned.output).output_as(Spend) == Spend(micro_usd=3)
+
     async def test_another_invalid_record_is_an_exception(self) -> None:
         """Only patches are answers; other errors are the stage's own."""
 
