@@ -167,7 +167,7 @@ class Replying:
         return None if returned is None else _as_reply(returned)
 
 
-def _as_reply(given: bool | Reply) -> Reply:
+def _as_reply(given: object) -> Reply:
     if not isinstance(given, bool | Reply):
         raise TypeError(
             f"a decision of run_pipeline is {given!r}; expected a bool, a Reply, a list of them, a function, None"
