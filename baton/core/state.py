@@ -58,10 +58,18 @@ DEFAULT_STRATEGIES: Mapping[str, MergeStrategy] = {
 
 
 @dataclass(frozen=True)
-class MergedDecisions:
-    """The new decisions of a fan-out's branches that reported; without entries, the branches' own lists count."""
+class MergedReports:
+    """What the branches of a fan-out reported; without decisions or a state, the branches' own lists count.
 
-    entries: Sequence[str] = ()
+    Attributes:
+        decisions: Their new decisions, with their authors.
+        state: Their current state, where the union would be too long.
+        disputes: Decisions of one that another rejects.
+        remarks: How many more there are.
+    """
+
+    decisions: Sequence[str] = ()
+    state: Sequence[str] = ()
     disputes: Sequence[Conflict] = ()
     remarks: Sequence[str] = ()
 
@@ -219,7 +227,7 @@ class PipelineState:
         at: datetime,
         *,
         strategies: Mapping[str, MergeStrategy] = DEFAULT_STRATEGIES,
-        decisions: MergedDecisions | None = None,
+        reports: MergedReports | None = None,
     ) -> Outcome:
         """Apply the patches of a fan-out's branches, or of a map's items, as one change.
 
@@ -229,16 +237,18 @@ class PipelineState:
             results: The results of the branches; a failed item of a map changes nothing.
             at: The workflow time.
             strategies: How each field is merged.
-            decisions: The decisions of the branches that reported.
+            reports: What the branches reported.
         """
         branches = [result for result in results if isinstance(result, StageReturn)]
         for branch in branches:
             check_bounds(branch.baton_patch)
         patches = [(branch.title, branch.baton_patch) for branch in branches]
         merged, conflicts = merge_branches(patches, strategies)
-        reported = decisions or MergedDecisions()
-        if reported.entries:
-            merged["decision_log"] = [*reported.entries]
+        reported = reports or MergedReports()
+        if reported.decisions:
+            merged["decision_log"] = [*reported.decisions]
+        if reported.state and strategies.get("current_state") == MergeStrategy.UNION:
+            merged["current_state"] = [*reported.state]
         effect = patch_effect(self.baton, merged, self.stage_rules())
         entries = [_branch_entry(seq, at, result) for result in results]
         entries.append(

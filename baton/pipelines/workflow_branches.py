@@ -18,7 +18,7 @@ from baton.core.state import FailedItem, MergeStrategy
 from baton.errors import InputError, PatchError, PipelineError, StageFailedError
 from baton.handoff.workflow_coordinator import HandoffCoordinator
 from baton.handoff.workflow_delivery import Delivery
-from baton.pipelines.workflow_reports import merged_decisions
+from baton.pipelines.workflow_reports import merged_reports
 from baton.pipelines.workflow_steps import stage_results
 
 ItemT = TypeVar("ItemT")
@@ -75,11 +75,9 @@ async def run_branches(
     results = [result for result in ended if not isinstance(result, BaseException)]
     branches = [result for result in results if isinstance(result, StageReturn)]
     run.visibility.add_seconds(max((branch.seconds for branch in branches), default=0))
-    decisions = merged_decisions(branches)
+    reports = merged_reports(branches)
     try:
-        outcome = run.state.record_fan_out(
-            seq, name, results, workflow.now(), strategies=strategies, decisions=decisions
-        )
+        outcome = run.state.record_fan_out(seq, name, results, workflow.now(), strategies=strategies, reports=reports)
     except PatchError as error:
         raise StageFailedError(f"the branches of {name!r} cannot be merged: {error}") from error
     for delivery, result in zip(deliveries, results, strict=True):

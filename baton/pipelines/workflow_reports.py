@@ -1,6 +1,6 @@
 """Handoff reports in a pipeline: what the next agent reads, how parallel ones merge, and when people are asked."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -8,8 +8,8 @@ from pydantic import JsonValue
 from baton.core.history import Outcome, StepKind
 from baton.core.messages import StageReturn
 from baton.core.stages import OnReport, StageSpec
-from baton.core.state import MergedDecisions
-from baton.report.merging import merge_decisions, merge_reports
+from baton.core.state import MergedReports
+from baton.report.merging import ReportedBranch, merge_branch_reports, merge_reports
 from baton.report.records import MAX_CHARACTERS, HandoffReport, find_report
 from baton.report.rendering import render_for_agent
 from baton.runtime.questions import MAX_ASKS_LENGTH
@@ -73,13 +73,14 @@ class RunReports:
 
 
 def _report_of(outcome: Outcome) -> HandoffReport | None:
-    """Return the report of a step, of several branches merged."""
+    """Return the report of a step; those of several branches merged, each under the name of its branch."""
     entries = [entry for entry in outcome.entries if entry.kind is not StepKind.MERGE]
     values = outcome.value if outcome.kind is StepKind.MERGE and isinstance(outcome.value, list) else [outcome.value]
     pairs = zip(entries, values, strict=False)
-    reports = [report for entry, value in pairs if entry.report and (report := _report_in(value)) is not None]
-    if len(reports) < 2:
-        return reports[0] if reports else None
+    found = [(entry, report) for entry, value in pairs if entry.report and (report := _report_in(value)) is not None]
+    if len(found) < 2:
+        return found[0][1] if found else None
+    reports = [report.model_copy(update={"sender": entry.stage_id}) for entry, report in found]
     return merge_reports(reports, sender=outcome.name, receiver="next agent")
 
 
@@ -88,21 +89,29 @@ def _report_in(value: JsonValue) -> HandoffReport | None:
     return find_report(value) or (find_report(value.get("report")) if isinstance(value, dict) else None)
 
 
-def merged_decisions(branches: Sequence[StageReturn]) -> MergedDecisions:
-    """Return the new decisions of branches that reported, with their authors, and the disputes among them."""
-    logs = [_decisions_of(branch.baton_patch) for branch in branches]
-    if any(log is None for log in logs):  # the merge says what is wrong
-        return MergedDecisions()
-    reports = [find_report(branch.output) if branch.report else None for branch in branches]
-    names = [branch.stage for branch in branches]
-    return merge_decisions([*zip(names, [log or [] for log in logs], reports, strict=True)])
+def merged_reports(branches: Sequence[StageReturn]) -> MergedReports:
+    """Return what branches that reported make of the baton together."""
+    lists = [[_texts_in(branch, field) for field in ("decision_log", "current_state")] for branch in branches]
+    if any(texts is None for pair in lists for texts in pair):  # the merge says what is wrong
+        return MergedReports()
+    return merge_branch_reports(
+        [
+            ReportedBranch(
+                name=branch.title,
+                decisions=decisions or [],
+                state=state or [],
+                report=find_report(branch.output) if branch.report else None,
+            )
+            for branch, (decisions, state) in zip(branches, lists, strict=True)
+        ]
+    )
 
 
-def _decisions_of(patch: Mapping[str, JsonValue]) -> list[str] | None:
-    """Return the decisions that a patch adds; None if they are malformed."""
-    log = patch.get("decision_log", [])
-    texts = [entry for entry in log if isinstance(entry, str)] if isinstance(log, list) else []
-    return texts if isinstance(log, list) and len(texts) == len(log) else None
+def _texts_in(branch: StageReturn, field: str) -> list[str] | None:
+    """Return the texts of a list that a branch writes; None if it is malformed."""
+    value = branch.baton_patch.get(field) or []
+    texts = [entry for entry in value if isinstance(entry, str)] if isinstance(value, list) else []
+    return texts if isinstance(value, list) and len(texts) == len(value) else None
 
 
 MAX_SHOWN = 60_000

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from baton.core.history import Conflict
-from baton.core.state import MergedDecisions
+from baton.core.patching import MAX_BULLETS
+from baton.core.state import MergedReports
 from baton.report.records import (
     HandoffReport,
     Note,
@@ -33,7 +34,7 @@ def merge_reports(
     Equal entries become one, with all their authors. A decision that another report rejects becomes a blocker.
 
     Args:
-        reports: The reports, at least one.
+        reports: The reports, at least one; of several with the same sender, the later ones get a number.
         sender: Who merges them.
         receiver: Who gets the result.
         task: The task; those of the reports by default.
@@ -51,6 +52,7 @@ def merge_reports(
     """
     if not reports:
         raise ValueError("expected at least one report to merge; found none")
+    reports = _with_distinct_senders(reports)
 
     def union(pick: Callable[[HandoffReport], Iterable[str]]) -> list[str]:
         return [_attribute(text, names) for text, names in _group_entries(reports, pick).items()]
@@ -91,6 +93,16 @@ def merge_reports(
             for note in report.notes
         ],
     )
+
+
+def _with_distinct_senders(reports: Iterable[HandoffReport]) -> list[HandoffReport]:
+    """Return the reports, with a number behind a sender that an earlier one has."""
+    named: dict[str, HandoffReport] = {}
+    for report in reports:
+        numbered = (f"{report.sender} ({number})" for number in itertools.count(2))
+        name = next(name for name in itertools.chain([report.sender], numbered) if name not in named)
+        named[name] = report.model_copy(update={"sender": name})
+    return [*named.values()]
 
 
 def _group_entries(
@@ -269,24 +281,51 @@ def pair_decisions(decided: Sequence[ComparedDecision]) -> Iterator[tuple[Compar
             yield from ((made, part, instead) for made in itertools.chain(containing, contained))
 
 
-def merge_decisions(
-    branches: Sequence[tuple[str, Iterable[str], HandoffReport | None]],
-) -> MergedDecisions:
-    """Return the new decisions of a fan-out's branches with their authors, and the disputes; nothing without reports.
+@dataclass(frozen=True)
+class ReportedBranch:
+    """A branch of a fan-out.
 
-    Args:
-        branches: The name of each branch, the entries that it adds to the decision log, and its report, if it has one.
+    Attributes:
+        name: Its name.
+        decisions: The entries that it adds to the decision log.
+        state: The current state that it writes, if any.
+        report: Its report, if it has one.
     """
-    reports = [(name, report) for name, _, report in branches if report is not None]
+
+    name: str
+    decisions: Sequence[str] = ()
+    state: Sequence[str] = ()
+    report: HandoffReport | None = None
+
+
+def merge_branch_reports(branches: Sequence[ReportedBranch]) -> MergedReports:
+    """Return the decisions of a fan-out's branches with their authors, their state, and the disputes.
+
+    Nothing without reports. The state is a short one only if all branches that write it have reported.
+    """
+    reports = [(branch.name, branch.report) for branch in branches if branch.report is not None]
     if not reports:
-        return MergedDecisions()
+        return MergedReports()
     names: dict[str, list[str]] = {}
-    for name, entries, _ in branches:
-        for entry in dict.fromkeys(entries):
-            names.setdefault(entry, []).append(name)
+    for branch in branches:
+        for entry in dict.fromkeys(branch.decisions):
+            names.setdefault(entry, []).append(branch.name)
     confidences = {name: report.confidence for name, report in reports}
     decisions = [_with_sources(entry, authors, confidences) for entry, authors in names.items()]
+    have_reported = all(branch.report is not None for branch in branches if branch.state)
+    state = _shorten_states([branch.state for branch in branches]) if have_reported else []
     if not decisions:
-        return MergedDecisions()
+        return MergedReports(state=state)
     disputes = find_disputes(reports)
-    return MergedDecisions(decisions, [dispute.conflict for dispute in disputes.shown], disputes.remarks)
+    return MergedReports(decisions, state, [dispute.conflict for dispute in disputes.shown], disputes.remarks)
+
+
+MORE = "(more in the reports)"
+"""The last bullet of a shortened state."""
+
+
+def _shorten_states(states: Iterable[Sequence[str]]) -> list[str]:
+    """Return the most important bullets of each branch, in turn; nothing if all have room."""
+    turns = itertools.zip_longest(*states)
+    bullets = [*dict.fromkeys(bullet for turn in turns for bullet in turn if bullet is not None)]
+    return [*bullets[: MAX_BULLETS - 1], MORE] if len(bullets) > MAX_BULLETS else []

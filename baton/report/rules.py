@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from baton.core.artifacts import ArtifactRef
 from baton.core.baton import Baton
-from baton.core.patching import MAX_BULLETS
+from baton.core.patching import MAX_BULLETS, MIN_BULLETS
 from baton.report.records import (
     HandoffReport,
     Readiness,
@@ -82,27 +82,31 @@ def report_patch(
     """Return the baton_patch for a report.
 
     The lists of questions, checks, paths and artifacts are patched if ``fields`` has them, that is if the stage sees
-    and writes them; otherwise blockers, recommendations and commands are added to the current state.
+    and writes them; otherwise blockers, recommendations and commands are added to the current state, a bullet for each
+    kind. The current state has 3 to 8 bullets.
     """
     errors = [finding for finding in lint_report(report) if finding.severity is Severity.ERROR]
     if errors:
         raise ReportError(errors)
     resolved = set(report.resolved_blockers)
     kept = [text for text in baton.open_questions if text not in resolved and not text.startswith(NEXT)]
-    advice = [f"{NEXT}{recommendation}" for recommendation in report.recommendations]
+    advice, commands = report.recommendations, report.verification_commands
     lists: dict[str, list[Any]] = {
-        "open_questions": _union(kept, report.blockers, advice),
-        "acceptance": _union(baton.acceptance, report.verification_commands),
+        "open_questions": _union(kept, report.blockers, (f"{NEXT}{text}" for text in advice)),
+        "acceptance": _union(baton.acceptance, commands),
         "work_scope": _union(baton.work_scope, _list_paths(report)),
         "artifacts": _union(baton.artifacts, artifacts),
     }
     hidden = set() if fields is None else lists.keys() - fields
-    state = [f"{report.sender}: {report.reported}"]
-    if "open_questions" in hidden:
-        state += [*(f"Open: {blocker}" for blocker in report.blockers), *advice]
-    if "acceptance" in hidden:
-        state += [f"Verify: {command}" for command in report.verification_commands]
-    patch: dict[str, JsonValue] = {"current_state": [*state, *_list_found(report, MAX_BULLETS - len(state))]}
+    unseen = [
+        *((("Open: ", report.blockers), (NEXT, advice)) if "open_questions" in hidden else ()),
+        *((("Verify: ", commands),) if "acceptance" in hidden else ()),
+    ]
+    state = [f"{report.sender}: {report.reported}", *(f"{kind}{'; '.join(texts)}" for kind, texts in unseen if texts)]
+    found = _list_found(report, MAX_BULLETS - len(state))
+    if len(state) + len(found) < MIN_BULLETS:
+        found.insert(0, f"Task: {report.task}")
+    patch: dict[str, JsonValue] = {"current_state": [*state, *found]}
     if report.context.decisions:
         patch["decision_log"] = [format_decision(decision) for decision in report.context.decisions]
     for name, entries in lists.items():
@@ -129,7 +133,7 @@ def _list_found(report: HandoffReport, room: int) -> list[str]:
     ]
     if len(found) <= room:
         return found
-    shown = found[: max(room - 1, 1)]
+    shown = found[: room - 1]
     return [*shown, f"(+{len(found) - len(shown)} more in the report)"]
 
 

@@ -7,7 +7,8 @@ from baton.report.records import Readiness, RelevantFile, ReportContext, ReportD
 
 
 def _report(context: StageContext[Any], sender: str, decision: ReportDecision) -> HandoffReport:
-    params = context.params
+    params = {**context.params, **({"status": "failed", "ready": "No"} if context.inputs.get("item") == "bad" else {})}
+    found, advised = (400, 100) if params.get("long") else (12, 1)
     return HandoffReport(
         sender=sender,
         receiver="anybody",
@@ -15,13 +16,13 @@ def _report(context: StageContext[Any], sender: str, decision: ReportDecision) -
         status=Status(str(params.get("status", "completed"))),
         confidence=10 if "status" in params else 85,
         summary="Looked at the login. It is old.",
-        findings=ReportFindings(discoveries=[f"{sender} saw `src/auth.ts:{number}`" for number in range(1, 13)]),
+        findings=ReportFindings(discoveries=[f"{sender} saw `src/auth.ts:{number}`" for number in range(1, found + 1)]),
         context=ReportContext(
             relevant_files=[RelevantFile(file="src/auth.ts", lines="7-21", reason="it signs the tokens")],
             decisions=[ReportDecision(decision="Keep the tests"), decision],
         ),
         blockers=["Who owns the keys?"],
-        recommendations=["Rotate the keys first"],
+        recommendations=["Rotate the keys first", *(f"Then do number {number}" for number in range(2, advised + 1))],
         verification_commands=["npm test"],
         readiness=Readiness(str(params.get("ready", "Yes"))),
     )
@@ -90,8 +91,16 @@ async def reads_little(context: StageContext[Baton]) -> StageResult:
     return StageResult(output=await context.prompt_with_inputs())
 
 
+@stage(window=5_000)
+async def reads_briefly(context: StageContext[Baton]) -> StageResult:
+    """Return the prompt of an agent with a small window."""
+    return StageResult(output=await context.prompt_with_inputs())
+
+
 async def _relay(p: Pipeline) -> object:
     looked = await p.stage(looks)
+    if p.params.get("long"):
+        return (await p.stage(reads_briefly)).output
     if p.params.get("little"):
         return (await p.stage(reads_little)).output
     return (await p.stage(reads, inputs={"findings": looked} if p.params.get("named") else None)).output
@@ -142,11 +151,22 @@ async def compared_long(p: Pipeline) -> object:
 
 
 @pipeline
+async def mapped_reports(p: Pipeline) -> object:
+    """One agent reports about each of three files, and fails at one of them."""
+    await p.map(looks, ["a.py", "bad", "c.py"])
+    return (await p.stage(reads)).output
+
+
+@pipeline
 async def overfilled(p: Pipeline) -> object:
     """An agent reports more than fits a report."""
     return (await p.stage(reports_too_much)).output
 
 
-RELAYING: list[Any] = [relayed, asked, overseen, proven, continued, compared, compared_long, overfilled]
-RELAY_STAGES: list[Any] = [looks, differs, decides_much, rejects_much, reports_too_much, reads, reads_little]
+RELAYING: list[Any] = [
+    *(relayed, asked, overseen, proven, continued, compared, compared_long, mapped_reports, overfilled),
+]
+RELAY_STAGES: list[Any] = [
+    *(looks, differs, decides_much, rejects_much, reports_too_much, reads, reads_little, reads_briefly),
+]
 """Every stage of these pipelines."""

@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 
 from baton.report.merging import (
     MAX_DISPUTES,
+    MORE,
     ComparedDecision,
+    ReportedBranch,
     find_disputes,
-    merge_decisions,
+    merge_branch_reports,
     merge_reports,
     pair_decisions,
 )
@@ -182,7 +184,7 @@ class TestMergeReports:
         ]
 
         found = find_disputes([(one.sender, one) for one in several])
-        merge = merge_decisions([(one.sender, ["Decided"], one) for one in several])
+        merge = merge_branch_reports([ReportedBranch(one.sender, ["Decided"], report=one) for one in several])
 
         assert len(found.shown) == len(merge.disputes) == disputes
         assert any("too many to compare" in remark for remark in found.remarks) is incomplete
@@ -217,6 +219,23 @@ class TestMergeReports:
         assert len(str(dispute)) < 1_000
         assert len(str(dispute.conflict.values)) < 1_000
 
+    def test_reports_of_one_sender_are_told_apart(self) -> None:
+        """Three runs of one reviewer are three authors, each with its own confidence."""
+        decided = ReportContext(decisions=[ReportDecision(decision="Use JWT")])
+        rejected = ReportContext(decisions=[ReportDecision(decision="Use sessions", alternatives="JWT")])
+        several = [
+            report(sender=sender, confidence=confidence, context=context)
+            for sender, confidence, context in (("a", 90, decided), ("a", 60, decided), ("a (2)", 70, rejected))
+        ]
+
+        result = merged(*several)
+
+        assert [decision.decision for decision in result.context.decisions] == [
+            "Use JWT (from a, confidence 90; a (2), confidence 60)",
+            "Use sessions (from a (2) (2), confidence 70)",
+        ]
+        assert len(result.blockers) == 2
+
     def test_merging_no_reports_is_an_error(self) -> None:
         """It is a misuse."""
         with pytest.raises(ValueError, match="at least one report"):
@@ -227,3 +246,23 @@ class TestMergeReports:
         result = merge_reports([AUDIT], sender="a", receiver="b", task="All", summary="Both agree. It is slow.")
 
         assert (result.task, result.summary) == ("All", "Both agree. It is slow.")
+
+
+class TestBranchReports:
+    def test_a_long_state_is_shortened_in_turn(self) -> None:
+        """S1's 3 to 8 bullets hold for a fan-out as well: each branch says how it went before any says what it saw."""
+        states = [[f"{name}: completed", *(f"{name} saw {number}" for number in range(4))] for name in "abc"]
+        branches = [ReportedBranch(name, (), state, report()) for name, state in zip("abc", states, strict=True)]
+
+        state = merge_branch_reports(branches).state
+
+        assert state == [
+            *("a: completed", "b: completed", "c: completed", "a saw 0", "b saw 0", "c saw 0", "a saw 1"),
+            MORE,
+        ]
+
+    def test_a_state_of_another_kind_of_branch_is_kept(self) -> None:
+        """Only a report says elsewhere what is left out here."""
+        long = [f"saw {number}" for number in range(9)]
+
+        assert merge_branch_reports([ReportedBranch("a", state=long), ReportedBranch("b", report=report())]).state == []

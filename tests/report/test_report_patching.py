@@ -2,6 +2,7 @@
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from baton import Baton, apply_patch
 from baton.report.parsing import parse_report
@@ -63,6 +64,14 @@ class TestReportPatch:
         shown = render_for_agent(result)
         assert shown.index("Look at 99") < shown.index("npm test") < shown.index("Found 0")
 
+    @given(original=reports, fields=st.sampled_from([None, frozenset({"current_state"})]))
+    def test_the_state_has_three_to_eight_bullets(self, original: HandoffReport, fields: frozenset[str] | None) -> None:
+        """S1's guidelines, for a report of one sentence as for a long one, whatever its stage may write."""
+        state = report_patch(original, Baton(goal="g"), fields=fields)["current_state"]
+
+        assert isinstance(state, list)
+        assert 3 <= len(state) <= 8
+
     @given(original=reports, baton=batons)
     def test_every_consistent_report_can_be_applied(self, original: HandoffReport, baton: Baton) -> None:
         """S4-use-1: for any report the chain continues with a valid baton, and no decision is lost."""
@@ -105,7 +114,10 @@ class TestReportPatch:
         baton = Baton(goal="g", open_questions=["A?"], work_scope=["src/a.ts"], artifacts=[ref("art-1")])
         visible_fields = frozenset({"current_state"})
         findings = ReportFindings(artifacts_created=["`src/b.ts` - new"])
-        result = report(blockers=["B?"], findings=findings, verification_commands=["npm test"])
+        advice = [f"Look at {number}" for number in range(100)]
+        result = report(
+            blockers=["B?", "C?"], findings=findings, verification_commands=["npm test"], recommendations=advice
+        )
 
         patched = apply_patch(
             baton, report_patch(result, baton.restricted(visible_fields, None), fields=visible_fields)
@@ -114,7 +126,8 @@ class TestReportPatch:
         assert (patched.open_questions, patched.work_scope) == (["A?"], ["src/a.ts"])
         assert [artifact.id for artifact in patched.artifacts] == ["art-1"]
         assert patched.current_state[1:] == [
-            "Open: B?",
+            "Open: B?; C?",
+            f"Next: {'; '.join(advice)}",
             "Verify: npm test",
             "The plan is written.",
             "It has three steps.",

@@ -22,6 +22,7 @@ from tests.report.relay_pipelines import (
     compared,
     compared_long,
     continued,
+    mapped_reports,
     overfilled,
     overseen,
     proven,
@@ -71,6 +72,17 @@ class TestNextAgent:
         assert result.baton["current_state"][0] == "looks: completed, confidence 85, ready: Yes"
         assert result.baton["current_state"][-1] == "(+8 more in the report)"
         assert len(result.baton["current_state"]) == 8
+
+    async def test_of_a_long_one_it_reads_all_advice(self, worker: Worker) -> None:
+        """Where 400 findings and 100 recommendations have no room together, findings are left out (S4-purpose-b)."""
+        prompt, _ = await prompt_of(worker, relayed, long=True)
+        report = prompt[prompt.index("## Agent Handoff Report") :]
+
+        assert [number for number in range(2, 101) if f". Then do number {number}\n" not in report] == []
+        for text in ("**Ready for Next Phase:** Yes", "- [ ] Who owns the keys?", "npm test", "`src/auth.ts` | 7-21"):
+            assert text in report
+        assert "1. looks saw" in report
+        assert "400. looks saw" not in report
 
     async def test_it_reads_it_once(self, worker: Worker) -> None:
         """Also where the pipeline gives it as an input, which is shown as Markdown."""
@@ -173,6 +185,23 @@ class TestBranches:
         ]
         assert prompt.count("## Agent Handoff Report") == 1
         assert "looks decided 'Use JWT', and differs rejected it for 'Use sessions': which holds?" in prompt
+
+    async def test_their_state_stays_short(self, worker: Worker) -> None:
+        """Of S1's eight bullets each branch has some, and the report that the next agent reads has the rest."""
+        prompt, result = await prompt_of(worker, compared)
+        state = result.baton["current_state"]
+
+        assert state[:2] == [f"{name}: completed, confidence 85, ready: Yes" for name in ("looks", "differs")]
+        assert len(state) == 8
+        assert "differs saw `src/auth.ts:12` (from differs)" in prompt
+
+    async def test_the_items_of_a_map_are_authors(self, worker: Worker) -> None:
+        """Of one agent that reports about many; an item that failed has none (S4-use-2)."""
+        prompt, result = await prompt_of(worker, mapped_reports)
+        both = "looks 1, confidence 85; looks 3, confidence 85"
+
+        assert result.baton["decision_log"][0] == f"Keep the tests (from {both})"
+        assert f"Keep the tests (from {both})" in prompt[prompt.index("## Agent Handoff Report") :]
 
     async def test_the_history_tells_the_conflict(self, worker: Worker) -> None:
         """With both decisions."""
