@@ -81,7 +81,9 @@ class StartOptions(OptionGroup):
     events: Annotated[
         str | None,
         typer.Option(
-            "--session", metavar="FILE", help="Another tool's session, as `baton import` prints it; - reads it."
+            "--session",
+            metavar="FILE",
+            help="Another tool's session, as `baton import` prints it, for a pipeline with contracts; - reads it.",
         ),
     ] = None
     task_queue: Annotated[

@@ -157,8 +157,11 @@ class HandoffCoordinator:
         """Restore the state of the previous run."""
         if self._contracts is not None:
             self._contracts.restore(self.run.input.carried(CONTRACTS, SessionState))
-        elif self.run.start.session and not self.run.start.continued:
-            self.run.note("the session that the run starts from is not used: this pipeline makes no contracts")
+        elif self.run.start.session and not self.run.start.has_past:
+            self.run.input.refuse(
+                "the run starts from another tool's session, which only contracts read, and this pipeline makes none: "
+                "give it contracts=ContractTerms(), or start it without the session"
+            )
         carried = self.run.input.carried(HANDOFFS, HandoffState)
         self.conversation.restore(carried)
         self.escalation.restore(carried)

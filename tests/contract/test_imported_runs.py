@@ -176,13 +176,16 @@ class TestRun:
 
         assert "event 1: type" in await failure(handle)
 
-    async def test_a_pipeline_without_contracts_says_that_it_does_not_use_it(self, worker: Worker) -> None:
-        """Rather than drop it in silence."""
-        handle = await begin(worker, Uncontracted.run, imported())
-        await handle.result()
-        now = await handle.query("status")
+    async def test_a_pipeline_without_contracts_refuses_it(self, worker: Worker, server: DevServer) -> None:
+        """Rather than drop it in silence: whoever starts the run is told, and no stage has begun."""
+        connection = ["--address", server.address, "--task-queue", worker.task_queue]
+        id = f"imported-{uuid.uuid4()}"
+        words = ["run", "Uncontracted", "-g", "Publish it", "--session", "-", "--id", id, *connection]
+        refused = await command(*words, given=json.dumps(imported()))
 
-        assert any("makes no contracts" in note for note in now["notes"])
+        assert refused.exit_code == 1
+        assert "contracts=ContractTerms()" in " ".join(refused.stderr.split())
+        assert (await read_run(worker.client, id)).steps == []
 
 
 def _plugin_of(worker: Worker) -> BatonPlugin:
