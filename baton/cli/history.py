@@ -1,6 +1,6 @@
 """`baton history`, `baton diff` and `baton explain`: how the baton changed, and why."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
@@ -17,9 +17,10 @@ from baton.client import RunRecord, Settled, Step, StepStatus, read_run
 from baton.client import explain as read_explanation
 from baton.client.faces import Before, Change, changes, compare, remarks, with_before
 from baton.wire.money import format_cost, format_usd
-from baton.wire.text import elapsed, format_duration
+from baton.wire.text import cut_line, elapsed, format_duration
 
 _START, _NOW = "start", "now"  # of `RunRecord.point`
+_MAX_REASON_LENGTH = 200
 
 
 @command
@@ -48,11 +49,11 @@ def history_table(record: RunRecord) -> Any:
     table = make_table("", "#", "step", "when", "took", "what changed", right=("#", "took"), whole=("when", "took"))
     steps = {step.seq: step for step in record.steps}
     shown: set[int] = set()
-    failed = _failed_before(record)
+    failed, refused = _failed_before(record), record.refused
     for entry, before in _with_merges_first(record):
         for seq in failed.pop(entry.seq, ()):
             shown.add(seq)
-            table.add_row(*_unfinished_row(steps[seq], record))
+            table.add_row(*_unfinished_row(steps[seq], record, refused))
         step = None if entry.kind is StepKind.EDIT else steps.get(entry.seq)
         is_branch = entry.kind is StepKind.BRANCH
         shown.add(entry.seq)
@@ -62,11 +63,17 @@ def history_table(record: RunRecord) -> Any:
             stack(_name_cell(entry), _kind_cell(entry, step)),
             "" if is_branch else format_time(_end_time(entry, step), record.began),
             "" if step is None or is_branch else format_duration(_duration(step)),
-            _hanging([*_retry_lines(step if not is_branch else None), *_entry_lines(entry, before)]),
+            _hanging(
+                [
+                    *_retry_lines(step if not is_branch else None),
+                    *_refusal_lines(entry.kind, refused.get((entry.seq, entry.stage_id))),
+                    *_entry_lines(entry, before),
+                ]
+            ),
         )
     for step in record.steps:
         if step.seq not in shown:
-            table.add_row(*_unfinished_row(step, record))
+            table.add_row(*_unfinished_row(step, record, refused))
     return table
 
 
@@ -130,6 +137,12 @@ def _entry_lines(entry: HistoryEntry, before: Before) -> list[Text]:
     return lines
 
 
+def _refusal_lines(kind: StepKind, reasons: Iterable[str] | None) -> list[Text]:
+    """Return why attempts of a stage were refused, each reason on a short line."""
+    reasons = () if kind is StepKind.EDIT else reasons or ()
+    return change_lines(Change("!", f"refused: {cut_line(reason, _MAX_REASON_LENGTH)}") for reason in reasons)
+
+
 def _decision_line(settled: Settled, record: RunRecord) -> Text:
     amount = f" by {format_usd(settled.micro_usd)}" if settled.micro_usd else ""
     why = f": “{settled.why}”" if settled.why else ""
@@ -137,13 +150,12 @@ def _decision_line(settled: Settled, record: RunRecord) -> Text:
     return plain(f"{summary}, handoff {(settled.handoff_id or '')[:8]}{why}", "yellow")
 
 
-def _unfinished_row(step: Step, record: RunRecord) -> list[Any]:
-    """Return the row of a step without a history entry."""
+def _unfinished_row(step: Step, record: RunRecord, refused: Mapping[tuple[int, str], list[str]]) -> list[Any]:
+    """Return the row of a step without a history entry; of refusals its failure has the last."""
     attempts = f" ×{step.attempts}" if step.attempts > 1 else ""
-    state = "waits for a decision" if step.kind is StepKind.APPROVAL else "at work"
-    if step.status is StepStatus.FAILED:
-        state = "the run ended before it did"
-    detail = plain(step.failure, "red") if step.failure else Text(state, "dim")
+    failure = step.failure or ""
+    reasons = [reason for reason in refused.get((step.seq, step.name), ()) if reason not in failure]
+    detail = plain(failure, "red") if failure else Text(_state_of(step, record), "dim")
     return [
         glyph(step),
         str(step.seq),
@@ -153,8 +165,19 @@ def _unfinished_row(step: Step, record: RunRecord) -> list[Any]:
         ),
         format_time(step.ended or step.began, record.began),
         format_duration(_duration(step)),
-        detail,
+        stack(_hanging(_refusal_lines(step.kind, reasons)), detail) if reasons else detail,
     ]
+
+
+def _state_of(step: Step, record: RunRecord) -> str:
+    """Return what a step without a history entry does."""
+    if step.status is StepStatus.FAILED:
+        return "the run ended before it did"
+    if record.suspended or step.seq in record.lacking:
+        return "suspended"
+    if step.kind is StepKind.APPROVAL or step.seq in {handoff.seq for handoff in record.pending_handoffs}:
+        return "waits for a decision"
+    return "sleeps" if step.kind is StepKind.SLEEP else "at work"
 
 
 def _end_time(entry: HistoryEntry, step: Step | None) -> datetime:
@@ -167,7 +190,7 @@ def _duration(step: Step) -> timedelta | None:
 
 def history_as_json(record: RunRecord) -> dict[str, Any]:
     """Return the history as JSON: the run, and one object for each change and each unfinished step."""
-    steps = {step.seq: step for step in record.steps}
+    steps, refused = {step.seq: step for step in record.steps}, record.refused
     rows = []
     for entry, baton in record.history:
         step = None if entry.kind is StepKind.EDIT else steps.get(entry.seq)
@@ -191,6 +214,7 @@ def history_as_json(record: RunRecord) -> dict[str, Any]:
                 "warnings": entry.warnings,
                 "removed_constraints": entry.removed_constraints,
                 "failure": entry.failure,
+                "refused": [] if entry.kind is StepKind.EDIT else refused.get((entry.seq, entry.stage_id), []),
                 "agents": entry.agents,
                 "conflicts": entry.conflicts,
                 "report": entry.report,

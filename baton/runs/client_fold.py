@@ -89,7 +89,7 @@ class Fold:
         self._cancelled_by = ""
         self._child_ends: dict[int, HistoryEvent] = {}
         self._other_activities: dict[int, str] = {}
-        self._missing: dict[int, str] = {}
+        self._missing: dict[int, Missing] = {}
         self._awaited: set[tuple[int, str | None]] = set()  # lost artifacts, by step
         self._questions: dict[str, Question] = {}  # the newest about each handoff, and all approvals
         self._answers: set[int] = set()  # the events that accepted one
@@ -149,7 +149,8 @@ class Fold:
         run.steps = [self._steps[seq] for seq in sorted(self._steps)]
         run.bills.sort(key=lambda bill: bill.event)
         run.streams = [*self._streams.values()]
-        run.timers, run.missing = self._timers_now(), self._missing_now()
+        run.timers, missing = self._timers_now(), self._missing_now()
+        run.missing, run.lacking = [*dict.fromkeys(part.text for part in missing)], {part.seq for part in missing}
         run.asked = open_questions(self._questions.values(), run.timers)
         return run
 
@@ -166,7 +167,7 @@ class Fold:
                 pauses=run.pauses[self._told_pauses :],
                 timers=timers,
                 asked=open_questions(self._questions.values(), timers),
-                missing=self._missing_now(),
+                missing=[*dict.fromkeys(part.text for part in self._missing_now())],
             ),
             self._cut,
             self._ended_streams,
@@ -179,8 +180,8 @@ class Fold:
     def _timers_now(self) -> list[Timer]:
         return [*self._timers.values()] if self.run.status is RunStatus.RUNNING else []
 
-    def _missing_now(self) -> list[str]:
-        return [*dict.fromkeys(self._missing.values())] if self.run.status is RunStatus.RUNNING else []
+    def _missing_now(self) -> list[Missing]:
+        return [*self._missing.values()] if self.run.status is RunStatus.RUNNING else []
 
     def _put(self, step: Step) -> None:
         self._steps_before.setdefault(step.seq, self._steps.get(step.seq))
@@ -281,7 +282,7 @@ class Fold:
                 self._other_activities[event.event_id] = name
             case name if name == WAIT_FOR_WORKER:
                 if missing := parse_record(MissingPart, text):
-                    self._missing[event.event_id] = missing.text
+                    self._missing[event.event_id] = missing
                     self._awaited.add((missing.seq, missing.artifact))
             case name if name == ASKED and (question := parse_record(Question, text)):
                 self._questions[question.subject] = question

@@ -211,6 +211,7 @@ class RunRecord:
         suspended: Why the worker's code cannot continue it: it does not fit the history, does not know the pipeline,
             or a payload needs a key. The server retries; None if the last try succeeded.
         missing: What stages need and no worker has: the run is suspended until one has it.
+        lacking: The numbers of the steps of these stages.
         result: Its result.
         children: Workflow id, run id and initiating event of every child.
         ended_children: By the initiating event of a child, the event of its end.
@@ -258,6 +259,7 @@ class RunRecord:
     failure: str | None = None
     suspended: str | None = None
     missing: list[str] = field(default_factory=list)
+    lacking: set[int] = field(default_factory=set)
     result: PipelineResult | None = None
     children: list[tuple[str, str, int]] = field(default_factory=list)
     ended_children: dict[int, int] = field(default_factory=dict)
@@ -367,6 +369,16 @@ class RunRecord:
     def handed(self) -> list[StageInput]:
         """The inputs of stages that had a contract or made a prompt, in order."""
         return [sent for sent in self.inputs if sent.contract is not None or (sent.seq, sent.title) in self.prompts]
+
+    @property
+    def refused(self) -> dict[tuple[int, str], list[str]]:
+        """Why attempts were refused, in order, by step number and the name of the step, branch or item."""
+        reasons: dict[tuple[int, str], list[str]] = {}
+        for sent in filter(lambda sent: sent.findings, self.inputs):
+            known, reason = reasons.setdefault((sent.seq, sent.title), []), "; ".join(sent.findings)
+            if reason not in known[-1:]:  # else the attempt in between raised, or answered the same
+                known.append(reason)
+        return reasons
 
     @property
     def pending_handoffs(self) -> list[HandoffDeadline]:

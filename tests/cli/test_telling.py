@@ -11,9 +11,10 @@ from baton.cli.history import history_as_json, history_table
 from baton.cli.watch import news_lines
 from baton.client import News, NewsKind, RunRecord, Step, StepStatus
 from baton.client.faces import explain_in
-from baton.core.messages import PipelineInput, StageReturn
+from baton.core.messages import PipelineInput, StageInput, StageReturn
 from baton.core.state import PipelineState
 from baton.errors import HistoryError
+from baton.runs.client_events import Timer
 from baton.runs.client_news import Reading, compare
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -96,6 +97,64 @@ class TestEnds:
 
         run.steps = [Step(1, "plan", StepKind.STAGE, StepStatus.FAILED, AT, AT + timedelta(seconds=4))]
         assert "the run ended before it did" in shown(run)
+
+
+def refused_run() -> RunRecord:
+    """Return a run of a fan-out and a stage that fails, both with refused attempts."""
+    start, state = PipelineInput(goal="Add login"), PipelineState(Baton(goal="Add login"))
+    run = RunRecord("w", "run-1", "Delivery", start, state, began=AT)
+    told: list[tuple[int, str, int, list[str]]] = [
+        *((1, "audit", 1, []), (1, "profile", 1, []), (1, "audit", 2, ["goal: too long"])),
+        *((1, "audit", 3, ["goal: too long"]), (1, "audit", 4, ["constraints:\nnot a list", "x" * 300])),
+        *((2, "pay", 1, []), (2, "pay", 2, ["no amount"]), (2, "pay", 3, ["no currency"])),
+    ]
+    for seq, stage, attempt, findings in told:
+        sent = StageInput(stage=stage, seq=seq, attempt=attempt, task_id="t", baton={}, findings=findings)
+        run.sent[f"{seq} {stage} {attempt}"] = sent
+    run.steps += [
+        Step(1, "audit+profile", StepKind.MERGE, StepStatus.DONE, AT, AT, attempts=4),
+        Step(2, "pay", StepKind.STAGE, StepStatus.FAILED, AT, AT, attempts=3, failure="no currency"),
+    ]
+    state.record_fan_out(
+        1, "audit+profile", [StageReturn(stage="audit", seq=1, attempt=4), StageReturn(stage="profile", seq=1)], AT
+    )
+    return run
+
+
+class TestRefusals:
+    def test_each_row_says_why_attempts_were_refused(self) -> None:
+        """In order, briefly, in the row of its branch; of a failed stage the last reason is its failure."""
+        text = " ".join(shown(refused_run()).split())
+
+        assert text.count("refused: ") == 3
+        order = ["audit ×4", "goal: too long", "constraints: not a list; x", "pay ×3", "refused: no amount"]
+        assert sorted(order, key=text.index) == order
+        assert text.count("no currency") == 1
+
+    def test_the_json_has_the_whole_reasons(self) -> None:
+        """For programs, and for who wants to read on."""
+        rows = {row["stage_id"]: row["refused"] for row in history_as_json(refused_run())["history"]}
+
+        assert rows == {
+            "audit": ["goal: too long", f"constraints:\nnot a list; {'x' * 300}"],
+            "profile": [],
+            "audit+profile": [],
+        }
+
+
+class TestStates:
+    def test_a_step_is_at_work_only_if_something_works(self) -> None:
+        """What a suspended run, a question and a sleep have in common is that nobody does."""
+        run = RunRecord("w", "r", "P", PipelineInput(goal="g"), PipelineState(Baton(goal="g")), began=AT)
+        run.steps += [Step(seq, f"step-{seq}", StepKind.STAGE, began=AT) for seq in (1, 2, 3)]
+        run.steps.append(Step(4, "nap", StepKind.SLEEP, began=AT))
+        run.lacking = {2}
+        run.timers.append(Timer("step 3: deadline of handoff h to step-3: why", AT, AT + timedelta(days=1)))
+
+        states = ("at work", "suspended", "waits for a decision", "sleeps")
+        assert [state for line in shown(run).splitlines() for state in states if state in line] == [*states]
+        run.suspended = "it changed"
+        assert shown(run).count("suspended") == 4
 
 
 class TestDecisions:

@@ -143,6 +143,7 @@ class TestMissing:
             await completed(client, handle)
 
         assert run.steps[-1].status is StepStatus.RUNNING
+        assert run.lacking == {run.steps[-1].seq}
         assert TOLD[what] in run.missing[0]
         assert TOLD[what] in now.notes[-1]
         lines = [
@@ -230,7 +231,7 @@ class TestMissing:
                 await handle.result()
 
         run = await read_run(client, handle.id)
-        assert (run.status, run.missing) == (RunStatus.CANCELED, [])
+        assert (run.status, run.missing, run.lacking) == (RunStatus.CANCELED, [], set())
 
 
 class TestMissingPart:

@@ -80,6 +80,8 @@ class TestRejectedPatches:
         assert run.baton.current_state == ["Mended"]
         assert run.baton.constraints == ["No new service"]
         assert (run.record.steps[0].attempts, run.record.state.entries[0].attempt) == (2, 2)
+        [[reason]] = run.record.refused.values()
+        assert finding in reason
         await assert_reads_back(client, run.handle)
 
     @pytest.mark.parametrize(("patch", "options", "finding"), BAD_PATCHES)
