@@ -29,7 +29,7 @@ from baton.cli.ledger_sources import (
     read_run_heads,
 )
 from baton.cli.options import ExitCode, ForceOption, refuse_overwrite
-from baton.cli.output import format_age, format_time, json_text, make_table, plain, stack
+from baton.cli.output import Command, format_age, format_time, json_text, make_table, plain, quoted, stack
 from baton.cli.personal import VaultOption, vault_path
 from baton.cli.session import Session, command
 from baton.client import (
@@ -66,6 +66,8 @@ _UNANCHORED = (
 )
 _MIN_NAME_WIDTH = 18
 _MAX_NAMED = 3  # tasks of a bundle
+_MAX_OUTPUT_LENGTH = 2_000  # characters
+_OUTPUT = ("Output: ", "bold")
 _UNSIGNED = "  the bundle is not signed: whole chains may be missing"
 _STATUSES = {"ACCEPTED": "green", "REJECTED": "red", "COMPLETED": "green"}
 
@@ -134,7 +136,6 @@ def trace_page(trace: Trace) -> RenderableType:
             _render_spent(header.cost) if header.cost else "",
             stack(*(plain(line) for line in (_render_parties(header), reason) if line)),
         )
-    output = trace.output
     return stack(
         chain_page(trace.report),
         plain(f"  started {format_time(start)}", "dim") if start else None,
@@ -143,8 +144,27 @@ def trace_page(trace: Trace) -> RenderableType:
         "",
         _render_cost(trace.cost),
         *(plain(f"! {finding}", "yellow") for finding in trace.cost.findings),
-        None if output is None else Text.assemble(("Output: ", "bold"), plain(json_text(output, lines=True))),
+        *_output_rows(trace),
     )
+
+
+def _output_rows(trace: Trace) -> list[RenderableType]:
+    """Return the task's output as it was answered, without the record around it; where it is none, what was written."""
+    record = trace.output
+    if not isinstance(record, dict) or "output" not in record:  # of another writer
+        return [] if record is None else [Text.assemble(_OUTPUT, plain(json_text(record, lines=True)))]
+    output, patch = record["output"], record.get("baton_patch")
+    if output is None:
+        fields = ", ".join(patch) if isinstance(patch, dict) else ""
+        return [Text.assemble(_OUTPUT, plain(f"none; the last agent wrote {fields or 'nothing'}"))]
+    text = output if isinstance(output, str) else json_text(output, lines=True)
+    rows: list[RenderableType] = [Text(*_OUTPUT), quoted(text[:_MAX_OUTPUT_LENGTH])]
+    if (rest := len(text) - _MAX_OUTPUT_LENGTH) > 0:
+        rows += [
+            plain(f"  … and {rest:,} characters more, in the last message of", "dim"),
+            Command(f"  baton audit trace {trace.task_id} --json"),
+        ]
+    return rows
 
 
 def _render_title(verdict: Verdict, subject: str) -> Text:

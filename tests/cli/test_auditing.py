@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -20,7 +21,7 @@ from baton.ledger.entries import Trace, handoff_entry
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_evidence import AnchorFile
 from tests.cli.desk import Desk, entries
-from tests.ledger.material import KEYS, NOW, TASK, chain, message
+from tests.ledger.material import KEYS, NOW, TASK, chain, completion_entry, message
 from tests.ledger.proving import verify
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +54,27 @@ class TestTrace:
         for part in ("take-snapshot →", "review-performance", "SCHEMA_INVALID", "$0.01", "handoff", time):
             assert part in page.getvalue()
         assert page.getvalue().count(format_time(NOW)[:10]) == 1
+
+    @pytest.mark.parametrize(
+        ("answer", "lines"),
+        [
+            pytest.param({"output": "# Relay\nPass it.", "baton_patch": {}}, ["│ # Relay", "│ Pass it."], id="a text"),
+            pytest.param({"output": {"risk": "low"}, "findings": []}, ['│ {"risk":"low"}'], id="a value"),
+            pytest.param(
+                {"output": None, "baton_patch": {"current_state": ["x"]}}, ["wrote current_state"], id="a patch alone"
+            ),
+            pytest.param({"output": "x" * 2_007}, ["and 7 characters more", f"{TASK} --json"], id="a long one"),
+        ],
+    )
+    def test_the_output_is_what_the_last_agent_answered(self, answer: dict[str, Any], lines: list[str]) -> None:
+        """As people read it, without the record that the ledger made of it (S3-12.1-a)."""
+        records = chain(entries=[completion_entry(answer, agent="agent-2")])
+        page = StringIO()
+        Console(file=page, width=200).print(trace_page(Trace(TASK, tuple(records), verify(records, verifier=KEYS))))
+        shown = page.getvalue().partition("Output: ")[2]
+
+        assert [line for line in lines if line not in shown] == []
+        assert [member for member in ("baton_patch", "findings") if member in shown] == []
 
     def test_json_has_every_record_with_its_message(self, baton: Desk) -> None:
         """A program gets the reasoning and the data behind a decision (S3-6.2-c, S3-6.2-f)."""
