@@ -30,7 +30,7 @@ Contracts, reports, the ledger and the vault define further subclasses of `Baton
 Misuse by a programmer raises `TypeError` or `ValueError` instead.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 
 class BatonError(Exception):
@@ -99,8 +99,21 @@ class OutdatedError(PipelineError):
 class StageFailedError(PipelineError):
     """A stage failed, or its patches were rejected as often as its terms allow; the baton is unchanged.
 
-    Repair the stage, and roll back to it.
+    Repair the stage, and roll back to it. Of an item of `Pipeline.map` it stands where its result would:
+
+    Example:
+        >>> StageFailedError("stage 'digest 2' failed").output
+        Traceback (most recent call last):
+        AttributeError: there is no output: stage 'digest 2' failed; ask isinstance(result, StageFailedError) first
     """
+
+    if not TYPE_CHECKING:  # a type checker finds it by itself
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what a result that is none lacks, and why."""
+            if name in ("output", "output_as", "baton_patch"):
+                raise AttributeError(f"there is no {name}: {self}; ask isinstance(result, StageFailedError) first")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 class PayloadTooLargeError(StageFailedError):

@@ -71,6 +71,13 @@ async def mapped(p: Pipeline) -> list[Any]:
     return [str(result) if isinstance(result, StageFailedError) else result.output for result in results]
 
 
+@pipeline
+async def trusting(p: Pipeline) -> list[Any]:
+    """Read the output of each item, also of the bad one."""
+    results: list[Any] = await p.map(digest, ["one", "bad"])
+    return [result.output for result in results]
+
+
 @pipeline(name="mapped")
 async def mapped_with_more(p: Pipeline) -> None:
     """Do as `mapped` once another release has one page more."""
@@ -113,5 +120,5 @@ async def refused(p: Pipeline) -> None:
     await p.map(digest, items, **arguments)
 
 
-PIPELINES: list[type] = [named, failing_by_name, mapped, mapped_items, approved_items, refused]
+PIPELINES: list[type] = [named, failing_by_name, mapped, mapped_items, approved_items, refused, trusting]
 STAGES: list[Callable[..., Any]] = [digest, conclude_all]

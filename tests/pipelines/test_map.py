@@ -22,6 +22,7 @@ from tests.pipelines.map_pipelines import (
     mapped_with_more,
     named,
     refused,
+    trusting,
 )
 from tests.pipelines.stages import EXECUTED, GATES
 from tests.support import (
@@ -219,6 +220,12 @@ class TestMap:
 
         assert [text[:16] for text in result.output] == ["stage 'digest 1'", "stage 'digest 2'"]
         assert (await assert_reads_back(client, handle, PIPELINES)).baton.current_state == ["Concluded"]
+
+    async def test_the_output_of_a_failed_item_is_refused_with_the_reason(self, worker: Worker) -> None:
+        """Code that forgets to ask is told which item failed, and why."""
+        assert "there is no output: stage 'digest 2' failed: ValueError: the page is blank" in await failure(
+            await start(worker, trusting)
+        )
 
     async def test_an_item_is_the_input_item(self, worker: Worker) -> None:
         """Without a function; a map without items is no step."""
