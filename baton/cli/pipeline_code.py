@@ -18,6 +18,8 @@ MAX_LABEL = 60
 _MAX_UNROLLED = 12
 _TRANSPARENT = ("create_task", "ensure_future", "wait_for", "shield")
 _AT_ONCE = ("gather", "wait", "as_completed")
+_METHODS = ("stage", "map", "fan_out", "approve", "ask", "child", "sleep")
+_LEADS = "which steps {} leads to, is decided while it runs"
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,8 @@ class _Reader:
                 return []
             case ast.ClassDef():
                 return []
+            case ast.Assign(targets=targets, value=value) if _dotted(value) in scope.pipelines:
+                return self._assign(targets, value, scope)
             case ast.Assign(targets=targets, value=value):
                 return [*self._steps(value, scope), *self._assign(targets, value, scope)]
             case ast.AnnAssign(target=target, value=ast.expr() as value):
@@ -289,7 +293,13 @@ class _Reader:
     def _steps(self, node: ast.AST | None, scope: _Scope, *, awaited: bool = False) -> list[Block]:
         """Return the steps in an expression, in the order in which they run."""
         match node:
-            case None | ast.Lambda():
+            case None:
+                return []
+            case ast.Name() | ast.Attribute():
+                return self._mention(node, scope)
+            case ast.Lambda(body=body):
+                if any(self._leads_away(inner, scope) for inner in ast.walk(body)):
+                    self._remark(_LEADS.format(_code(node)))
                 return []
             case ast.Await(value=value):
                 return self._steps(value, scope, awaited=True)
@@ -309,6 +319,18 @@ class _Reader:
             case _:
                 return [block for child in ast.iter_child_nodes(node) for block in self._steps(child, scope)]
 
+    def _mention(self, node: ast.Name | ast.Attribute, scope: _Scope) -> list[Block]:
+        """Remark that steps may be taken through a name that is only mentioned: the pipeline, or a way to it."""
+        if self._leads_away(node, scope):
+            self._remark(_LEADS.format(_code(node)))
+        return self._steps(node.value, scope) if isinstance(node, ast.Attribute) and not _dotted(node) else []
+
+    def _leads_away(self, node: ast.AST, scope: _Scope) -> bool:
+        name = _dotted(node) if isinstance(node, ast.expr) else ""
+        owner, _, method = name.rpartition(".")
+        holds = any(known == name or known.startswith(f"{name}.") for known in scope.pipelines)
+        return bool(name) and (holds or name in scope.functions or (owner in scope.pipelines and method in _METHODS))
+
     def _comprehension(
         self, generators: Sequence[ast.comprehension], elements: Sequence[ast.expr], scope: _Scope, how: str = "for"
     ) -> list[Block]:
@@ -323,16 +345,19 @@ class _Reader:
         if tail in _AT_ONCE and owner in ("asyncio", "workflow", ""):
             return self._at_once(call, scope)
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
-        before = [block for value in given for block in self._steps(value, scope)]
+        passed = [value for value in given if _dotted(value) in scope.pipelines]
+        before = [block for value in given if value not in passed for block in self._steps(value, scope)]
         if owner in scope.pipelines:
             return [*before, *self._step(tail, call, scope)]
         if owner in scope.attached:
             return [*before, *self._attached_step(scope.attached[owner], tail, call, scope, awaited=awaited)]
         if (function := self._find_function(call, scope)) is not None:
             return [*before, *self._inline(function, call, scope)]
-        if awaited and tail not in _TRANSPARENT and any(_dotted(value) in scope.pipelines for value in given):
+        if awaited and tail not in _TRANSPARENT and passed:
             self._remark(f"the steps of {_dotted(call.func) or tail}() are in another file")
             return [*before, Step("unknown", f"{_dotted(call.func) or tail}(…)", "in another file")]
+        if (passed and not self._attaches(call, scope)) or self._attaches(call.func, scope):  # getattr(p, …)(…)
+            self._remark(_LEADS.format(_code(call)))
         if isinstance(call.func, ast.Attribute):
             if attached := self._attaches(call.func.value, scope):  # Outside(…).hand_off(…)
                 return [*before, *self._attached_step(attached, tail, call, scope, awaited=awaited)]

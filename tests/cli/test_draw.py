@@ -140,6 +140,15 @@ class TestCode:
             pytest.param("await p.fan_out(*many)", "which stage 'many' is", id="branches"),
             pytest.param("await asyncio.gather(*calls)", "what *calls runs at once", id="calls"),
             pytest.param("if x:\n    await p.stage(a)", "which of several ways a run takes", id="a condition"),
+            pytest.param("run = p.stage\nawait run(a)", "which steps p.stage leads to", id="a method by another name"),
+            pytest.param(
+                "await getattr(p, way)(a)", "which steps getattr(p, way)(a) leads to", id="a method by its name"
+            ),
+            pytest.param("await use({'of': p})", "which steps p leads to", id="the pipeline inside something"),
+            pytest.param("await use(of=lambda: p.stage(a))", "which steps lambda: p.stage(a) leads to", id="a lambda"),
+            pytest.param(
+                "async def go():\n    await p.stage(a)\nawait use(go)", "which steps go leads to", id="a function"
+            ),
             pytest.param("return", "no step of the pipeline can be seen", id="no step"),
         ],
     )
