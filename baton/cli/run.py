@@ -200,7 +200,7 @@ async def fork(
     """Start a new run that keeps everything before a stage.
 
     Shows what is reused and what is executed again, and asks for confirmation; without a terminal, --yes is
-    required. A patch changes the baton right before the stage. The old run is not changed. Where workers have
+    required. --patch changes the baton right before the stage. The old run is not changed. Where workers have
     safeguards, the keys of BATON_KEYS seal what the new run takes over.
     """
     target, by = Target.of(run), resolve_user(who)

@@ -295,7 +295,13 @@ WhoOption = Annotated[
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 PatchOption = Annotated[
-    str | None, typer.Option("--patch", metavar="JSON|@FILE", help="A patch of the baton, or a file with it.")
+    str | None,
+    typer.Option(
+        "--patch",
+        metavar="JSON|@FILE",
+        help='New values of the baton\'s fields, such as \'{"work_scope": ["src"]}\', or a file with them. A list '
+        "replaces the old one; entries of decision_log are added.",
+    ),
 ]
 
 

@@ -89,7 +89,7 @@ class Fold:
         self._cancelled_by = ""
         self._child_ends: dict[int, HistoryEvent] = {}
         self._other_activities: dict[int, str] = {}
-        self._missing: dict[int, Missing] = {}
+        self._missing: dict[int, MissingPart] = {}
         self._awaited: set[tuple[int, str | None]] = set()  # lost artifacts, by step
         self._questions: dict[str, Question] = {}  # the newest about each handoff, and all approvals
         self._answers: set[int] = set()  # the events that accepted one
@@ -180,7 +180,7 @@ class Fold:
     def _timers_now(self) -> list[Timer]:
         return [*self._timers.values()] if self.run.status is RunStatus.RUNNING else []
 
-    def _missing_now(self) -> list[Missing]:
+    def _missing_now(self) -> list[MissingPart]:
         return [*self._missing.values()] if self.run.status is RunStatus.RUNNING else []
 
     def _put(self, step: Step) -> None:

@@ -170,7 +170,7 @@ def keywords(text: str) -> list[tuple[str, str]]:
 ELSEWHERE = {
     *("timedelta", "Worker", "InstrumentationSettings", "AsyncOpenAI", "ChatOpenAI", "httpx.AsyncClient", "ToolAnswer"),
     "TemporalDurability",
-    *("no_remote_activities", "exclude", "forbids", "failure_error_function", "activities"),
+    *("no_remote_activities", "exclude", "forbids", "failure_error_function", "activities", "defer_model_check"),
 }
 """Callables and parameters that are not in a public module."""
 
