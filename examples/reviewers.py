@@ -1,59 +1,64 @@
 """Three reviewers report at once: equal decisions merge, and a disputed one is a question for the lead. Offline."""
 
+from typing import Any
+
+from pydantic_ai import Agent
+from pydantic_ai.models.test import TestModel
+
 import baton
-from baton import Baton, HandoffReport, Pipeline, StageContext, StageResult, merge_reports, pipeline, stage
-from baton.report.records import Readiness, ReportContext, ReportDecision, ReportFindings, Status
+from baton import Baton, HandoffReport, Pipeline, Stage, StageContext, StageResult, merge_reports, pipeline, stage
+from baton.agents import AnswerForm, PydanticAgent, agent_stage
+
+REPORT = """
+## Agent Handoff Report
+
+**From:** {name}
+**To:** lead
+**Task:** Review the login
+**Status:** completed
+**Confidence:** {confidence}
+
+### Summary
+Read the change. It works.
+
+#### Key Discoveries
+1. {found}
+
+#### Decisions Made
+- **Decision**: Keep the tests
+{decided}
+**Handoff Confidence:** {confidence}
+**Ready for Next Phase:** Yes
+"""
 
 
-def report(sender: str, confidence: int, found: str, *decisions: ReportDecision) -> HandoffReport:
-    """Return what a reviewer reports; an agent would write it with `answers=AnswerForm.REPORT`."""
-    return HandoffReport(
-        sender=sender,
-        receiver="lead",
-        task="Review the login",
-        status=Status.COMPLETED,
-        confidence=confidence,
-        summary="Read the change. It works.",
-        findings=ReportFindings(discoveries=[found]),
-        context=ReportContext(decisions=[ReportDecision(decision="Keep the tests"), *decisions]),
-        readiness=Readiness.YES,
-    )
+def reviewer(name: str, confidence: int, found: str, decided: str = "") -> Stage[Any, Any]:
+    """Return an agent that answers with a report; a script stands in for its model."""
+    script = REPORT.format(name=name, confidence=confidence, found=found, decided=decided)
+    agent = PydanticAgent(Agent(TestModel(call_tools=[], custom_output_text=script), name=name))
+    return agent_stage(agent, answers=AnswerForm.REPORT, instructions=f"Review the change for {name}.")
 
 
-@stage
-async def security(before: Baton) -> HandoffReport:
-    """Look for risks."""
-    decision = ReportDecision(decision="Use sessions", alternatives="JWT")
-    return report("security", 90, "A key in `src/auth.py:7`", decision)
-
-
-@stage
-async def speed(before: Baton) -> HandoffReport:
-    """Look for slow code."""
-    decision = ReportDecision(decision="Use JWT", rationale="no store is shared")
-    return report("speed", 60, "A loop in `src/auth.py:30`", decision)
-
-
-@stage
-async def style(before: Baton) -> HandoffReport:
-    """Look for unclear code."""
-    return report("style", 75, "A long function in `src/auth.py:41-160`")
+SESSIONS = "- **Decision**: Use sessions\n  - **Alternatives Considered**: JWT\n"
+JWT = "- **Decision**: Use JWT\n  - **Rationale**: no store is shared\n"
+security = reviewer("security", 90, "A key in `src/auth.py:7`", SESSIONS)
+speed = reviewer("speed", 60, "A loop in `src/auth.py:30`", JWT)
+style = reviewer("style", 75, "A long function in `src/auth.py:41-160`")
 
 
 @stage
 async def lead(context: StageContext[Baton]) -> StageResult:
-    """Read the merged report, which is in the prompt, and answer."""
+    """Read the merged report, which is in the prompt, and answer with what it asks."""
     prompt = await context.prompt_with_inputs()
-    return StageResult(output=next(line for line in prompt.splitlines() if "which holds?" in line))
+    return StageResult(output=[line for line in prompt.splitlines() if "which holds?" in line])
 
 
 @pipeline
 async def review(p: Pipeline) -> object:
     """Review a change."""
     results = await p.fan_out(security, speed, style)
-    merged = merge_reports(
-        [HandoffReport.model_validate(result.output) for result in results], sender="review", receiver="author"
-    )
+    reports = [result.output_as(HandoffReport) for result in results]
+    merged = merge_reports(reports, sender="review", receiver="author")
     asked = (await p.stage(lead)).output
     return {"confidence": merged.confidence, "decisions": p.baton.decision_log, "asked": asked}
 
