@@ -148,8 +148,7 @@ class Fold:
         run = self.run
         run.steps = [self._steps[seq] for seq in sorted(self._steps)]
         run.bills.sort(key=lambda bill: bill.event)
-        run.streams = [*self._streams.values()]
-        run.timers, missing = self._timers_now(), self._missing_now()
+        run.streams, run.timers, missing = [*self._streams.values()], self._timers_now(), self._missing_now()
         run.missing, run.lacking = [*dict.fromkeys(part.text for part in missing)], {part.seq for part in missing}
         run.asked = open_questions(self._questions.values(), run.timers)
         return run
