@@ -52,8 +52,8 @@ class TestTimes:
         """A worker that died is why a step took long."""
         start, state = PipelineInput(goal="Add login"), PipelineState(Baton(goal="Add login"))
         run = RunRecord("w", "run-1", "Delivery", start, state, began=AT)
-        gone = {"retries": 2, "retried": "its worker was not heard of any more"}
-        run.steps.append(Step(1, "plan", StepKind.STAGE, StepStatus.DONE, AT, AT + timedelta(minutes=4), **gone))
+        step = Step(1, "plan", StepKind.STAGE, StepStatus.DONE, AT, AT + timedelta(minutes=4))
+        run.steps.append(replace(step, retries=2, retried="its worker was not heard of any more"))
         state.record_stage(StageReturn(stage="plan", seq=1, baton_patch={"goal": "Log in"}), AT)
 
         assert "begun again 2 times: its worker was not heard of any more" in shown(run)
