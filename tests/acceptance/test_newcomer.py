@@ -110,8 +110,8 @@ async def test_the_first_screen_is_true(newcomer: tuple[Path, Path, dict[str, st
     """A worker is killed while an agent writes; another continues, and the terminal prints what the README shows."""
     folder, programs, variables = newcomer
     watched, listed = (promised(text) for text in TEXT.findall((ROOT / "README.md").read_text(encoding="utf-8")))
-    command = [programs / "python", "-m", "baton.worker", "article.py"]
-    replies = [Reply(answer("", ""), slow=True), answer(*WRITES), answer(*EDITS)]
+    command: list[str | Path] = [programs / "python", "-m", "baton.worker", "article.py"]
+    replies: list[Reply | dict[str, Any]] = [Reply(answer("", ""), slow=True), answer(*WRITES), answer(*EDITS)]
     with chat_server(*replies) as provider:
         own = {"TEMPORAL_ADDRESS": server.address, "OPENAI_API_KEY": "unused", "OPENAI_BASE_URL": provider.base}
         variables = {**variables, **own, "COLUMNS": "120"}

@@ -17,13 +17,13 @@ from baton.client import (
     Pause,
     Unpause,
     decide,
-    describe_news,
     fork,
     inbox,
     read_run,
     roll_back,
     standing,
 )
+from baton.client.faces import describe_news
 from baton.devserver import DevServer, DevServerOptions
 from baton.errors import OutdatedError, PipelineError
 from baton.handoff.store_safeguards import Safeguards

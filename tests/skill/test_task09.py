@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 from uuid import uuid4
 
-from baton import Answer, PipelineInput, PipelineResult
-from baton.client import decide
+from baton import PipelineInput, PipelineResult
+from baton.client import Answer, decide
 from baton.testing import assert_replays, run_pipeline
 
 
