@@ -19,10 +19,10 @@ from benchmarks.prose import GOAL
 from benchmarks.report import Findings
 from benchmarks.rig import Rig
 from benchmarks.scripted import READ, chat_server
-from benchmarks.workflows.fidelity import passes_on, passes_on_under_contracts
+from benchmarks.workflows.fidelity import passes_on, passes_on_without_contracts
 
 COLUMNS = ("fifth prompt of", "decisions", "prohibitions", "numbers", "paths", "thoughts as facts", "tokens", "1 of")
-PIPELINES = {"": passes_on, ", with contracts": passes_on_under_contracts}
+PIPELINES = {"": passes_on, ", without contracts": passes_on_without_contracts}
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ class AgentAnswer:
         spend: The cost of the run that is not charged yet (`AgentWork.charge`).
         said: Texts of the model beside the answer, for the session; empty if they are recorded already.
         turns: Turns of the conversation that the next stages read verbatim; usually none.
-        claimed: Whether the output is recorded as a claim of the model; False for technical outputs.
+        claimed: Whether the output is the agent's own words; False for technical outputs.
         notes: What the agent noted beside its answer; None if it left no reasons.
 
     Example:

@@ -19,7 +19,8 @@ _MAX_FUNCTIONS = 1_000
 
 def is_limited(context: StageContext[Any]) -> bool:
     """Return whether a contract, a stage or a pipeline above says which tools may be called."""
-    return context.contract is not None or bool(context.forbidden_tools or context.given.tool_limits)
+    has_limits = context.contract is not None and context.contract.limits_tools
+    return has_limits or bool(context.forbidden_tools or context.given.tool_limits)
 
 
 class WatchesNested(Protocol):

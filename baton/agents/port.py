@@ -333,7 +333,7 @@ def agent_stage(
     run.__annotations__["context"] = StageContext[baton_type]  # type: ignore[valid-type]
     run.__doc__ = f"The stage that the agent {agent.name!r} does."
     _set_defaults(terms, agent)
-    result = stage(name=name or agent.name, tools=runner.tool_names, **terms)(run)
+    result = stage(name=name or agent.name, tools=runner.tool_names, agent=True, **terms)(run)
     result.origin = f"{type(agent).__module__}.{type(agent).__qualname__}"
     return result
 
@@ -393,6 +393,7 @@ class _AgentRunner:
 
     async def run(self, context: StageContext[Any], spec: StageSpec, schema: dict[str, Any] | None) -> StageResult:
         """Run the agent once."""
+        context.session.is_agent = True  # a context of a test has another spec
         try:
             work = await self._prepare_work(context, spec, schema)
             answer = normalize_answer(await _run_agent(self.agent, work), work, self.agent.name)

@@ -231,9 +231,10 @@ class DurableAgent:
         answer_terms: Any = {
             key: value for key, value in terms.items() if key in ("writes", "output", "retries", "timeout")
         }
+        recorder = self._make_recorder()
         # One attempt: a retry would be rejected again and charged again.
-        self._answer_stage = stage(name=f"{self.name}.answer", attempts=1, **answer_terms)(self._make_recorder())
-        self._failure_stage = stage(name=f"{self.name}.failed", writes=())(_record_failure)
+        self._answer_stage = stage(name=f"{self.name}.answer", agent=True, attempts=1, **answer_terms)(recorder)
+        self._failure_stage = stage(name=f"{self.name}.failed", agent=True, writes=())(_record_failure)
 
     @property
     def stages(self) -> list[Stage[Any, Any]]:

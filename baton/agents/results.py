@@ -89,11 +89,9 @@ def stage_result(
     for text in answer.said:
         record_text(context.session, text)
     everything = noted.joined(answer.notes) if notes and answer.claimed else Notes()
-    if everything:
-        context.session.keep_talk()
     if context.contract is not None:
-        if answer.output is not None and answer.claimed:  # a claim for later contracts
-            context.session.model_response(json.dumps(answer.output, ensure_ascii=False))
+        if answer.output is not None and answer.claimed:
+            context.session.answer(json.dumps(answer.output, ensure_ascii=False))
         _record_notes(context.session, everything)
     own = answer.patch.to_json_object() if isinstance(answer.patch, BatonPatch) else dict(answer.patch or {})
     patch = everything.patch(context.baton, writes, own)

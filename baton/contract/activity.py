@@ -17,6 +17,7 @@ from pydantic_core import to_jsonable_python
 
 from baton.artifacts.activity import put_when_possible
 from baton.artifacts.store import ArtifactStore
+from baton.contract.draft import EXCLUDED_TYPES
 from baton.contract.prohibitions import find_prohibitions
 from baton.contract.records import (
     MAX_CLAIM_LENGTH,
@@ -36,14 +37,18 @@ from baton.wire.text import TokenEstimator, estimate_tokens
 MAX_EQUAL_FAILURES = 5
 """After so many failures in a row of calls with the same tool and arguments, the next one is denied."""
 
-_PRIVATE_TYPES = {EventType.BRAINSTORM, EventType.INTERNAL_NOTE, EventType.REJECTED_ASSUMPTION, EventType.TOOL_CALL}
+_PRIVATE_TYPES = EXCLUDED_TYPES | {EventType.TOOL_CALL}
 
 
 _acting: ContextVar[str | None] = ContextVar("baton_acting_agent", default=None)
 
 
 class SessionLog:
-    """Records the events of one run of a stage."""
+    """Records the events of one run of a stage.
+
+    Attributes:
+        is_agent: Whether an agent does the stage. What its model says is then an output or talk, and never a fact.
+    """
 
     def __init__(
         self,
@@ -53,6 +58,8 @@ class SessionLog:
         counter: TokenEstimator = estimate_tokens,
         clock: Callable[[], datetime] = now_utc,
         mask: Callable[[Any], Any] = lambda value: value,
+        *,
+        is_agent: bool = False,
     ) -> None:
         """Set up the log; ``mask`` takes secrets out of texts and arguments, which are stored for good."""
         self._mask = mask
@@ -63,6 +70,7 @@ class SessionLog:
         self._clock = clock
         self._full_texts: dict[str, str] = {}
         self._lock = threading.Lock()  # synchronous tools run in threads, possibly several at once
+        self.is_agent = is_agent
         self.events: list[SessionEvent] = []
 
     @contextmanager
@@ -110,8 +118,9 @@ class SessionLog:
         )
 
     def model_response(self, text: str, *, exclude: bool = False) -> SessionEvent:
-        """Record a model's response."""
-        return self._record(EventType.LLM_RESPONSE, text, exclude)
+        """Record a model's response: a claim of medium confidence, unless it is an agent's."""
+        kind = EventType.ASSISTANT_MESSAGE if self.is_agent else EventType.LLM_RESPONSE
+        return self._record(kind, text, exclude)
 
     def user_message(self, text: str, *, exclude: bool = False) -> SessionEvent:
         """Record a person's message; its sentences that forbid something become constraints of later contracts."""
@@ -120,8 +129,12 @@ class SessionLog:
         return self._record(EventType.USER_MESSAGE, text, exclude, prohibitions=found or None)
 
     def assistant_message(self, text: str, *, exclude: bool = False) -> SessionEvent:
-        """Record the agent's message to a person."""
+        """Record what an agent said, to a person or beside its work; it never crosses."""
         return self._record(EventType.ASSISTANT_MESSAGE, text, exclude)
+
+    def answer(self, text: str) -> SessionEvent:
+        """Record that an agent answered, without the text: the history has it as the output of the stage."""
+        return self._add(EventType.ASSISTANT_MESSAGE, "", False, tokens=self._counter(text))
 
     def decision(
         self,
@@ -168,16 +181,6 @@ class SessionLog:
         """Record a rejected assumption; it never crosses."""
         return self._record(EventType.REJECTED_ASSUMPTION, text, exclude)
 
-    def keep_talk(self) -> None:
-        """Turn what the model said so far into notes to itself, because its notes say what of it crosses."""
-        with self._lock:
-            self.events = [
-                event.model_copy(update={"type": EventType.INTERNAL_NOTE})
-                if event.type is EventType.LLM_RESPONSE
-                else event
-                for event in self.events
-            ]
-
     def _record(
         self, event_type: EventType, text: str, exclude: bool, *, full_text: str | None = None, **members: Any
     ) -> SessionEvent:
@@ -189,7 +192,7 @@ class SessionLog:
     ) -> SessionEvent:
         """Add an event; lone surrogates from tools and models are replaced."""
         text, full_text = repair_text(text), None if full_text is None else repair_text(full_text)
-        tokens = self._counter(text if full_text is None else full_text)
+        tokens = members.pop("tokens", None) or self._counter(text if full_text is None else full_text)
         with self._lock:
             event = SessionEvent(
                 id=f"{self._prefix}.{len(self.events) + 1}",

@@ -56,6 +56,7 @@ def assemble(draft: Draft, facts: Sequence[Fact] | None = None) -> HandoffContra
         "receiving_agent_version": request.receiving_agent_version,
         "traceparent": request.traceparent,
         "message_id": request.message_id,
+        "tools_as_declared": request.tools_as_declared or None,
     }
     return HandoffContract.model_construct(
         handoff_id=request.handoff_id,

@@ -29,7 +29,9 @@ from baton.contract.registry import tool_key
 from baton.wire.records import CompactRecord, Name, has_text
 from baton.wire.text import TokenEstimator, estimate_tokens, single_line
 
-EXCLUDED_TYPES = frozenset({EventType.BRAINSTORM, EventType.INTERNAL_NOTE, EventType.REJECTED_ASSUMPTION})
+EXCLUDED_TYPES = frozenset(
+    {EventType.BRAINSTORM, EventType.INTERNAL_NOTE, EventType.REJECTED_ASSUMPTION, EventType.ASSISTANT_MESSAGE}
+)
 """The types of events that never cross."""
 CONFIDENCES: Mapping[EventType, Confidence] = {
     EventType.LLM_RESPONSE: Confidence.MEDIUM,
@@ -49,6 +51,7 @@ class ContractRequest:
     Attributes:
         granted: Tools that the policy grants even if they were not used before.
         max_tokens: The maximum tokens of the rendered contract; None for no limit.
+        tools_as_declared: Leave the receiver's tools as it declares them.
     """
 
     handoff_id: str
@@ -64,6 +67,7 @@ class ContractRequest:
     receiving_agent_version: str | None = None
     traceparent: str | None = None
     message_id: str | None = None
+    tools_as_declared: bool = False
 
     def __post_init__(self) -> None:
         if self.created_at.tzinfo is None:
@@ -116,7 +120,9 @@ def render_contract(contract: HandoffContract) -> str:
         parts += [CONSTRAINTS, *(f"- {single_line(rule.text)}\n" for rule in contract.constraints)]
     if contract.facts:
         parts += [FACTS, *map(fact_line, contract.facts)]
-    parts.append(f"\n**Allowed tools:** {_join_names(contract.allowed_tools)}\n")
+    parts.append("\n")
+    if contract.allowed_tools or contract.limits_tools:
+        parts.append(f"**Allowed tools:** {_join_names(contract.allowed_tools)}\n")
     if contract.forbidden_tools:
         parts.append(f"**Forbidden tools:** {_join_names(contract.forbidden_tools)}\n")
     if contract.output_schema is not None:

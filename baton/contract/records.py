@@ -317,6 +317,8 @@ class HandoffContract(OpenRecord):
         traceparent: The W3C trace context of the handoff.
         message_id: The signed message that carries the contract, by its `handoffId`.
         excluded_counts: The number of session events per label.
+        tools_as_declared: True where nobody limits the receiver's tools: it may call those that it declares, or any
+            if it declares none.
     """
 
     handoff_id: Identifier
@@ -336,6 +338,12 @@ class HandoffContract(OpenRecord):
     traceparent: Annotated[Traceparent | None, NOT_NULL] = None
     message_id: Annotated[Uuid4 | None, NOT_NULL] = None
     excluded_counts: Annotated[dict[str, Count] | None, NOT_NULL] = None
+    tools_as_declared: Annotated[bool | None, NOT_NULL] = None
+
+    @property
+    def limits_tools(self) -> bool:
+        """Whether the receiver may call only the tools that the contract allows."""
+        return not self.tools_as_declared
 
     @property
     def expires_at(self) -> datetime:
@@ -475,7 +483,8 @@ class Explanation(CompactRecord):
         ]
         if contract.output_schema is not None:
             lines.append(f"- **Its output must fit:** {contract.output_schema}")
-        lines.append(f"- **Tools allowed:** {_join_names(contract.allowed_tools)}")
+        open_tools = "all that it has" if not contract.limits_tools else "none"
+        lines.append(f"- **Tools allowed:** {_join_names(contract.allowed_tools, open_tools)}")
         lines.append(f"- **Tools forbidden:** {_join_names(contract.forbidden_tools)}")
         if contract.constraints:
             lines += ["", f"## What users forbade ({len(contract.constraints)})", ""]
@@ -492,7 +501,8 @@ class Explanation(CompactRecord):
         for left_out in self.left_out:
             by_label.setdefault(left_out.label, []).append(left_out.event_id)
         lines += [
-            f"- `{label}`: {len(ids)} ({', '.join(ids[:_MAX_LISTED])}{', …' if len(ids) > _MAX_LISTED else ''})"
+            f"- `{label}`{_LEFT_OUT_WORDS.get(label, '')}: {len(ids)} ({', '.join(ids[:_MAX_LISTED])}"
+            f"{', …' if len(ids) > _MAX_LISTED else ''})"
             for label, ids in by_label.items()
         ] or ["- nothing"]
         earlier = sum((self.terms.excluded_counts or {}).values()) - len(self.left_out)
@@ -518,6 +528,12 @@ class Explanation(CompactRecord):
 
 
 _MAX_LISTED = 10
+_LEFT_OUT_WORDS = {
+    f"type:{EventType.BRAINSTORM}": ", only thought",
+    f"type:{EventType.REJECTED_ASSUMPTION}": ", rejected",
+    f"type:{EventType.INTERNAL_NOTE}": ", notes to itself",
+    f"type:{EventType.ASSISTANT_MESSAGE}": ", said or answered, which is no fact",
+}
 
 
 def explain_stage(
@@ -553,5 +569,5 @@ def explain_stage(
     )
 
 
-def _join_names(tools: Iterable[str]) -> str:
-    return ", ".join(f"`{single_line(tool)}`" for tool in tools) or "none"
+def _join_names(tools: Iterable[str], otherwise: str = "none") -> str:
+    return ", ".join(f"`{single_line(tool)}`" for tool in tools) or otherwise

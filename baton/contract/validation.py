@@ -405,7 +405,7 @@ def _check_emptiness(members: Mapping[str, Any]) -> list[Finding]:
     if members.get("facts") == []:
         text = "it has no facts, which is usually a bug; see what was left out, and why"
         findings.append(_finding(Check.PROVENANCE, text, "/facts"))
-    if members.get("allowedTools") == []:
+    if members.get("allowedTools") == [] and members.get("toolsAsDeclared") is not True:
         text = "it allows no tools; grant some, if the task takes any"
         findings.append(_finding(Check.TOOLS, text, "/allowedTools"))
     return findings

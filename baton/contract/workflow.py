@@ -1,4 +1,6 @@
-"""Contracts in a pipeline: before each stage, its contract is compiled from the session events of the steps before.
+"""Contracts in a pipeline: before a stage, its contract is compiled from the session events of the steps before.
+
+Without terms of the pipeline's own, each stage that is an agent gets one, which leaves its tools as it declares them.
 
 Compiling is a pure function of these events, so it runs in workflow code, adds only the contract to the history, and
 gives the same contract in a replay.
@@ -40,7 +42,7 @@ MAX_CONTRACT_TOKENS = 1_000
 
 @dataclass(frozen=True)
 class ContractTerms:
-    """The terms of a pipeline's contracts; pass them as `@pipeline(contracts=…)`.
+    """The terms of the contracts of all stages of a pipeline; pass them as `@pipeline(contracts=…)`.
 
     Attributes:
         policy: The age limits of facts and the lifetime of contracts.
@@ -102,14 +104,16 @@ class ContractIssuer:
 
     def __init__(
         self,
-        terms: ContractTerms,
+        terms: ContractTerms | None,
         start: PipelineInput,
         task_id: str,
         state: PipelineState,
         metrics: Metrics,
     ) -> None:
+        """Set up the issuer; without terms only stages that are agents get contracts."""
         limits = start.tool_limits
-        self._terms = terms
+        self._is_default = terms is None
+        self._terms = terms or ContractTerms()
         self._inherited = frozenset(limits.forbidden if limits else ())
         self._grants = [tool_keys(tools) for tools in limits.granted.values()] if limits else []
         self._metrics = metrics
@@ -122,6 +126,10 @@ class ContractIssuer:
         self._positions: dict[str, tuple[int, int]] = {}
         self._prompts: dict[str, StageReturn] = {}
         workflow.set_query_handler(QUERY_EXPLAIN, self._on_explain)
+
+    def serves(self, spec: StageSpec) -> bool:
+        """Return whether a stage gets contracts."""
+        return spec.agent or not self._is_default
 
     def route(self, spec: StageSpec) -> None:
         """Raise `StageFailedError` if no registered agent can do the stage."""
@@ -152,6 +160,7 @@ class ContractIssuer:
             forbidden=terms.forbidden | spec.forbids | self._inherited,
             output_schema=None if spec.output is None else OutputSchemaRef.parse(spec.output),
             max_tokens=terms.max_tokens,
+            tools_as_declared=self._is_default,
         )
         compiled = self._compile(request)
         verdict = validate_contract(
@@ -166,7 +175,7 @@ class ContractIssuer:
         log("contract of %r for %r: %s", handoff_id, spec.name, verdict_log_fields(verdict))
         outcome = "refused" if verdict.errors else "flagged" if verdict.warnings else "valid"
         self._metrics.count(CONTRACTS, outcome)
-        for kind, count in (("facts", verdict.facts), ("tools", verdict.tools)):
+        for kind, count in (("facts", verdict.facts), ("tools", verdict.tools or self._is_default)):
             if not count:
                 self._metrics.count(EMPTY_CONTRACTS, kind, spec.name)
         if verdict.errors:

@@ -330,6 +330,7 @@ class StageInput(CompactRecord):
         findings: Why the previous attempt was rejected.
         params: The pipeline's parameters.
         inputs: The inputs by name, as `encode_inputs` returns them.
+        authors: The stage or child that answered an input, by the input's name.
         branch: True in a fan-out, where the merge makes the change and not the branch.
         after: How many steps had ended when it was sent; identifies the baton it was made from.
         released: Texts that a person released although the safety scan rejects them: digest to reviewer.
@@ -357,6 +358,7 @@ class StageInput(CompactRecord):
     findings: list[str] = Field(default_factory=list)
     params: dict[str, JsonValue] = Field(default_factory=dict)
     inputs: dict[str, JsonValue] = Field(default_factory=dict)
+    authors: dict[str, Name] = Field(default_factory=dict)
     branch: bool = False
     after: Integer = Field(default=0, ge=0)
     released: dict[str, str] = Field(default_factory=dict)

@@ -118,6 +118,7 @@ class StageSpec:
         capability: The kinds of task that it is; with a registry of agents, its agent must have them all.
         output: The registered schema of its output, as `"Name@version"`.
         stream: Whether people may watch its output while it works, in every pipeline that runs it.
+        agent: Whether an agent does it: it gets a contract by default, and what its model says is not a fact.
         task: Its task for the contract, at most 500 characters; the baton's goal by default.
     """
 
@@ -142,6 +143,7 @@ class StageSpec:
     output: str | None = None
     task: str | None = None
     stream: bool = False
+    agent: bool = False
 
     def __post_init__(self) -> None:
         """Check the terms here, because a run would fail only when it reaches the stage."""

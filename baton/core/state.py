@@ -4,11 +4,12 @@ A workflow records the results of its stages; a reader records the same results 
 same baton. This module uses no clock, no random ids and no Temporal.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from itertools import islice
 from typing import Any
 
 from pydantic import JsonValue
@@ -30,6 +31,7 @@ from baton.wire.json_values import digest
 from baton.wire.text import quantity
 
 _MAX_NAMED = 10  # of the failed items in a warning
+_MAX_ANSWERS = 64  # that an input is compared with: no work of a workflow task grows with the age of its run
 
 
 class MergeStrategy(StrEnum):
@@ -310,6 +312,16 @@ class PipelineState:
         self._append(outcome)
         return outcome
 
+    def find_authors(self, inputs: Mapping[str, JsonValue]) -> dict[str, str]:
+        """Return the stage or child that answered an input, by the input's name; other inputs are the pipeline's own.
+
+        An input is compared with the newest answers, so it may be the result of a step or only the output in it.
+        """
+        answers = [*islice((pair for outcome in reversed(self.outcomes) for pair in _answers(outcome)), _MAX_ANSWERS)]
+        given = {name: value for name, value in inputs.items() if isinstance(value, str | list | dict) and value}
+        found = {name: next((by for by, answer in answers if answer == value), "") for name, value in given.items()}
+        return {name: author for name, author in found.items() if author}
+
     def restore(self, outcome: Outcome) -> None:
         """Apply a recorded step exactly as it happened; what it made is validated when `baton` is read."""
         for entry in outcome.entries:
@@ -432,3 +444,15 @@ def _stage_warnings(returned: StageReturn) -> list[str]:
         *returned.warnings,
         *(f"the prompt had no room for all: {part.why}" for part in returned.prompt if part.why),
     ]
+
+
+def _answers(outcome: Outcome) -> Iterator[tuple[str, JsonValue]]:
+    """Yield the authors and answers of a step: of a fan-out all answers together, then each."""
+    value, authors = outcome.value, [entry.stage or entry.stage_id for entry in outcome.entries]
+    if outcome.kind is StepKind.STAGE:
+        yield from zip(authors, [value], strict=False)
+    elif outcome.kind is StepKind.CHILD and isinstance(value, dict):
+        yield outcome.name, value.get("output")
+    elif outcome.kind is StepKind.MERGE and isinstance(value, list):
+        yield outcome.name, value
+        yield from zip(authors, value, strict=False)

@@ -122,7 +122,7 @@ class HandoffCoordinator:
         corrector: Who can correct the next handoff; None if the pipeline itself, a child or several branches hand on.
     """
 
-    def __init__(self, run: Run, terms: HandoffTerms, contracts: ContractTerms | None) -> None:
+    def __init__(self, run: Run, terms: HandoffTerms, contracts: ContractTerms | bool) -> None:
         self.run = run
         self.terms = terms
         self.relay = _relay_for(run, terms)
@@ -130,9 +130,11 @@ class HandoffCoordinator:
         self.conversation = Conversation(run, terms)
         self.corrector: Corrector | None = None
         self._contracts = None
-        if contracts is not None:
-            self._contracts = ContractIssuer(contracts, run.start, run.task_id, run.state, run.metrics)
+        if contracts:
+            own = contracts if isinstance(contracts, ContractTerms) else None
+            self._contracts = ContractIssuer(own, run.start, run.task_id, run.state, run.metrics)
         self._ids = 0
+        self._is_session_unused = bool(run.start.session) and not run.start.continued
 
     @property
     def approval_terms(self) -> ApprovalTerms:
@@ -229,8 +231,14 @@ class HandoffCoordinator:
         return _nth_id(self._ids)
 
     def contracted(self, spec: StageSpec, message: StageInput, handoff_id: str, *, kept: bool = True) -> StageInput:
-        """Return a stage's input with a new contract; `kept` as in `ContractIssuer.issue`."""
-        if self._contracts is None:
+        """Return a stage's input with a new contract, if it gets one; `kept` as in `ContractIssuer.issue`."""
+        is_served = self._contracts is not None and self._contracts.serves(spec)
+        if self._is_session_unused and not is_served:
+            self.run.note(
+                f"stage {spec.name!r} has no contract, so it sees nothing of the session that the run starts from"
+            )
+        self._is_session_unused = False
+        if self._contracts is None or not is_served:
             return message
         self._contracts.route(spec)
         return self._contracts.issue(spec, message, handoff_id, workflow.now(), persisted=kept)

@@ -242,7 +242,7 @@ class StageContext(Generic[BatonT]):
 
     @cached_property
     def contract(self) -> HandoffContract | None:
-        """What the stage's agent may see and do; None in a pipeline without contracts."""
+        """What the stage's agent may see and do; None if it has no contract."""
         return None if self.given.contract is None else HandoffContract.from_json_object(self.given.contract)
 
     @property
@@ -257,17 +257,18 @@ class StageContext(Generic[BatonT]):
         given = self.given
         run = activity.info().attempt if activity.in_activity() else 1
         prefix = f"{given.seq}.{given.stage}" + (f".{given.attempt}.{run}" if given.attempt + run > 2 else "")
-        counter, clock = self.parts.counter, self.parts.clock
-        return self._share("session", SessionLog(given.stage, prefix, self.handoff_id, counter, clock, mask_values))
+        members = prefix, self.handoff_id, self.parts.counter, self.parts.clock, mask_values
+        return self._share("session", SessionLog(given.stage, *members, is_agent=self.spec.agent))
 
     @cached_property
     def tools(self) -> Toolbox:
         """The tools that the stage may call; calling another one raises `ToolDeniedError` and is recorded.
 
-        Without a contract a stage may call the tools that it declared, or any if it declared none. It may never call a
+        Without limits a stage may call the tools that it declared, or any if it declared none. It may never call a
         tool that it forbids, nor in a child pipeline one that a pipeline above forbids or does not grant.
         """
-        allowed = (self.spec.tools or None) if self.contract is None else frozenset(self.contract.allowed_tools)
+        limits = self.contract if self.contract and self.contract.limits_tools else None
+        allowed = (self.spec.tools or None) if limits is None else frozenset(limits.allowed_tools)
         toolbox = Toolbox(
             allowed,
             self.session,
@@ -398,11 +399,11 @@ class StageContext(Generic[BatonT]):
             InputError: An artifact is not text, or a required input is missing.
             ArtifactError: An artifact cannot be read.
         """
-        self.window = window or self.window
-        for name in self.spec.whole:
+        whole, authors, self.window = self.spec.whole, self.given.authors, window or self.window
+        for name in whole:
             self.input(name)
         texts = [
-            NamedText(PartKind.INPUT, name, await self._prompt_text(name), required=name in self.spec.whole)
+            NamedText(PartKind.INPUT, name, await self._prompt_text(name), name in whole, by=authors.get(name, ""))
             for name in self.inputs
         ]
         if params and self.params:

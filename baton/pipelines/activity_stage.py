@@ -90,6 +90,7 @@ class StageTerms(AgentTerms, total=False):
 
     name: str | None
     tools: Iterable[str]
+    agent: bool
 
 
 class Stage(Generic[ArgumentT, AnswerT]):
@@ -304,7 +305,7 @@ def stage(function: Any = None, /, **terms: Any) -> Any:
         **terms: The fields of `StageSpec`: `name` (default: the function's name), `reads`, `writes`,
             `decisions`, `timeout`, `heartbeat`, `retries`, `attempts`, `version`, `requires`,
             `reserve_micro_usd`, `closing`, `personal_data`, `window`, `whole`, `tools`, `forbids`, `capability`,
-            `output`, `task`, `stream`.
+            `output`, `task`, `stream`, `agent`.
 
     Returns:
         The stage, or a decorator.

@@ -74,13 +74,18 @@ def prompt_tokens(window: int, beside: int = 0) -> int:
 
 @dataclass(frozen=True)
 class NamedText:
-    """An input, or an artifact in the work scope; without a text, ``why`` says why it cannot be shown."""
+    """An input, or an artifact in the work scope; without a text, ``why`` says why it cannot be shown.
+
+    Attributes:
+        by: The stage or child that answered it; empty if the pipeline gives it.
+    """
 
     kind: PartKind
     id: str
     text: str | None
     required: bool = False
     why: str = ""
+    by: str = ""
 
 
 @dataclass(frozen=True)
@@ -274,13 +279,14 @@ class _Named(_Piece):
         self._length = len(self._full_text)
         self._rest = rest
         self._label = single_line(source.id)
+        self._by = f", answered by `{single_line(source.by)}`" if source.by else ""
         super().__init__(f"{source.kind.value} {source.id}", source.kind, estimator, required=source.required)
 
     def heading(self) -> str:
         """Return the text above the fence."""
         if self.kind is PartKind.ARTIFACT:
             return "Artifact in the work scope:\n"
-        return f"Input {self._notice()}\n" if self._is_cut else f"Input `{self._label}`:\n"
+        return f"Input {self._notice()}{self._by}\n" if self._is_cut else f"Input `{self._label}`{self._by}:\n"
 
     def body(self) -> str:
         """Return the text inside the fence."""

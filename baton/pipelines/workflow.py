@@ -75,7 +75,7 @@ class Pipeline:
         merge: Mapping[str, MergeStrategy] | None = None,
         continue_after: ContinueAfter | None = None,
         handoffs: HandoffTerms | None = None,
-        contracts: ContractTerms | None = None,
+        contracts: ContractTerms | bool = True,
         on_report: OnReport = OnReport.STOP,
         plan: Sequence[PlanEntry] = (),
     ) -> None:
@@ -89,8 +89,8 @@ class Pipeline:
             merge: Merge strategies by field for fan-outs, over the defaults.
             continue_after: When to continue as new.
             handoffs: The terms of handoffs between stages.
-            contracts: The terms of contracts, which say what each stage may see and do, compiled from the session
-                events; without them, stages see only the baton.
+            contracts: By default stages that are agents get a contract: facts with their sources, compiled from the
+                session events. `ContractTerms` give one to every stage and limit its tools; False gives none.
             on_report: What happens about a handoff report that is not ready: by default a failed or blocked one
                 fails its stage, and one that says `Ready: No` asks people.
             plan: What the pipeline is going to do, for the receivers of its handoffs: names of steps, stages, or either
@@ -100,7 +100,7 @@ class Pipeline:
         self._run = run = Run(start, baton_type, rules)
         self.state, self.task_id = run.state, run.task_id
         self._strategies = {**DEFAULT_STRATEGIES, **(merge or {})}
-        self._contracts = contracts
+        self._contracts = contracts if isinstance(contracts, ContractTerms) else None
         self._reports = RunReports(on_report)
         self._handoffs = HandoffCoordinator(run, handoffs or HandoffTerms(), contracts)
         if self._handoffs.relay is not None and plan:
@@ -148,7 +148,7 @@ class Pipeline:
         Args:
             stage: The stage, as decorated by `@stage`.
             inputs: What it works on, by name: the `StageResult` of another stage (for its output), JSON, text, an
-                `ArtifactRef` or a pydantic model. An agent's prompt contains each in full under its name.
+                `ArtifactRef` or a pydantic model. An agent's prompt has each in full, with its name and author.
             params: The parameters in the stage's context; the pipeline's own by default.
             task_queue: The task queue of its workers; the pipeline's own by default.
             stream: Let people watch its tokens and tool calls with `baton watch` and `follow`.
@@ -235,7 +235,6 @@ class Pipeline:
         if recorded is not None:
             await self._ask_about_report(recorded)
             return stage_results(recorded)
-
         deliveries = [self._delivery(spec, seq, taken, encoded_inputs, task_queue, names) for spec in specs]
         return stage_results(await self._merge_branches(seq, name, deliveries, merge))
 
@@ -587,6 +586,7 @@ class Pipeline:
             baton={},
             params=params,
             inputs=inputs,
+            authors=self.state.find_authors(inputs),
             branch=bool(receivers),
             tool_limits=self._run.start.tool_limits,
             stream=stream or spec.stream,
@@ -595,5 +595,5 @@ class Pipeline:
             step_name=name if name and name != spec.name else "",
             item=item,
         )
-        queue = check_task_queue(task_queue)
-        return Delivery(self._handoffs, spec, stage_input, self._handoffs.new_id(), receivers, queue)
+        handoff_id, queue = self._handoffs.new_id(), check_task_queue(task_queue)
+        return Delivery(self._handoffs, spec, stage_input, handoff_id, receivers, queue)

@@ -48,7 +48,7 @@ def pipeline(
     merge: Mapping[str, MergeStrategy] | None = None,
     continue_after: ContinueAfter | None = None,
     handoffs: HandoffTerms | None = None,
-    contracts: ContractTerms | None = None,
+    contracts: ContractTerms | bool = True,
     on_report: OnReport = OnReport.STOP,
     plan: Sequence[PlanEntry] = (),
 ) -> Callable[[Body], PipelineType]: ...

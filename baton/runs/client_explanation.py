@@ -36,8 +36,8 @@ async def explain(
     if reference is None:
         if not run.handed:
             raise HistoryError(
-                f"there is nothing to explain in {workflow_id!r}: none of its stages was given a contract "
-                "(`@pipeline(contracts=ContractTerms())` gives them) or made a prompt for an agent; "
+                f"there is nothing to explain in {workflow_id!r}: none of its stages was given a contract (stages of "
+                "agents are, and with `@pipeline(contracts=ContractTerms())` all) or made a prompt for an agent; "
                 "`baton diff` shows what each stage changed"
             )
         reference = run.handed[-1].title
@@ -96,5 +96,6 @@ def _why_none(kind: StepKind) -> str:
     if kind not in (StepKind.STAGE, StepKind.BRANCH, StepKind.MERGE):
         return f"its kind is {kind.value}, and only stages have them"
     return (
-        "its pipeline makes none (`@pipeline(contracts=ContractTerms())` does), or it is a handoff to somebody outside"
+        "no agent does it, and only `@pipeline(contracts=ContractTerms())` makes one for every stage; or it is a "
+        "handoff to somebody outside"
     )

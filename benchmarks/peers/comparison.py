@@ -103,15 +103,15 @@ async def against(rig: Rig, effort: Effort, *, figure: str) -> Findings:
 async def agent_stage(rig: Rig, effort: Effort) -> Findings:
     """Measure how long a stage by an agent takes, against the same agent in a bare activity.
 
-    The figure is about the adapter and the stage around it; with contracts, and with the whole protocol, stand beside.
+    The figure is about the adapter and the stage around it; without contracts, and the whole protocol, stand beside.
     """
-    bare, alone, contracts, whole = "bare", "stage", "with contracts", "whole protocol"
+    bare, alone, without, whole = "bare", "stage", "without contracts", "whole protocol"
     async with Crews(rig) as crews:
         baton_crew, guarded = await crews.ours("baton"), await crews.ours("agents")
         loads = [
             Load(bare, await crews.ours("raw"), "BareAgents", small()),
-            Load(alone, baton_crew, "PydanticAIAlone", pipeline_input(small())),
-            Load(contracts, baton_crew, "PydanticAIStages", pipeline_input(small())),
+            Load(alone, baton_crew, "PydanticAIStages", pipeline_input(small())),
+            Load(without, baton_crew, "PydanticAIAlone", pipeline_input(small())),
             Load(whole, guarded, "PydanticAIStages", pipeline_input(small())),
         ]
         for load in loads:

@@ -16,7 +16,7 @@ from baton import Baton, BatonPatch, Spend, StageContext
 from baton.agents import AgentAnswer, AgentLimits, AgentTool, AgentWork, AnswerForm, agent_stage
 from baton.contract.compiler import compile_contract
 from baton.contract.draft import ContractRequest
-from baton.contract.records import Confidence, EventType, ToolDeniedError
+from baton.contract.records import EventType, ToolDeniedError
 from baton.core.verdict import Code
 from baton.errors import AgentError, PatchError
 from tests.agents.material import BATON, PATCH, context, lookup
@@ -140,19 +140,20 @@ class TestAnswer:
         assert result.report == "## Agent Handoff Report\n…"
         assert agent.works[0].schema is None
 
-    async def test_what_a_model_says_is_recorded_as_a_models(self) -> None:
-        """A later contract includes it with at most medium confidence (S5-fields-i)."""
+    async def test_what_a_model_says_is_on_record_and_is_no_fact(self) -> None:
+        """Its output is in the history as the stage's, so the record counts its tokens and does not repeat it."""
         answer = AgentAnswer(patch={}, output={"risk": "low"}, said=("The customer is an enterprise.",))
         stage_context = context()
         await agent_stage(Scripted(lambda work: answer))(stage_context)
 
         assert [(event.type, event.content) for event in stage_context.session.events] == [
-            (EventType.LLM_RESPONSE, "The customer is an enterprise."),
-            (EventType.LLM_RESPONSE, '{"risk": "low"}'),
+            (EventType.ASSISTANT_MESSAGE, "The customer is an enterprise."),
+            (EventType.ASSISTANT_MESSAGE, ""),
         ]
+        assert all(event.tokens for event in stage_context.session.events)
         request = ContractRequest("h-2", "review", "Review the plan", "t-1", datetime.now(UTC), frozenset())
-        facts = compile_contract(stage_context.session.events, request).contract.facts
-        assert [fact.confidence for fact in facts] == [Confidence.MEDIUM, Confidence.MEDIUM]
+        contract = compile_contract(stage_context.session.events, request).contract
+        assert (contract.facts, contract.excluded_counts) == ([], {"type:assistant_message": 2})
 
     async def test_a_derived_baton_is_handed_to_the_stage(self) -> None:
         """The stage is annotated with the pipeline's type."""

@@ -136,7 +136,7 @@ async def check(agent: Callable[[ChatServer], Port], form: AnswerForm, sent: Any
         assert charged == (MEASURED[0] * asked, MEASURED[1] * asked)
     elif isinstance(sent, dict) and sent["choices"]:
         assert min(charged) > 0, "an answer that the server did not measure is estimated"
-    said = [event.content for event in stage_context.session.events if event.type is EventType.LLM_RESPONSE]
+    said = [event.content for event in stage_context.session.events if event.type is EventType.ASSISTANT_MESSAGE]
     assert not [text for text in said if "think>" in text]
 
 

@@ -119,7 +119,7 @@ class TestDurableAgent:
         assert run.result.output == {"customer": "c-1", "pays": 20, "owes": 0}
         assert run.baton.decision_log == TYPED["decided"]
         step = run.record.state.outcomes[-1]
-        assert [event["type"] for event in step.events] == ["llm_response", "decision", "brainstorm"]
+        assert [event["type"] for event in step.events] == ["assistant_message", "decision", "brainstorm"]
         await assert_replays(run.handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])
 
     async def test_its_own_output_type_is_kept(self, worker: Worker) -> None:
@@ -140,7 +140,7 @@ class TestDurableAgent:
         assert run.baton.decision_log == ["Ask the customer", "Offer 10 %"]
         assert run.baton.current_state == ["Found out"]
         step = run.record.state.outcomes[-1]
-        kinds = ["internal_note", "tool_call", "tool_result", "decision", "rejected_assumption", "brainstorm"]
+        kinds = ["assistant_message", "tool_call", "tool_result", "decision", "rejected_assumption", "brainstorm"]
         assert [event["type"] for event in step.events] == kinds
         await assert_replays(run.handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])
 
@@ -190,7 +190,7 @@ class TestDurableAgent:
         run = await read_run(worker.client, result.handle.id)
         events = [event for outcome in run.state.outcomes for event in outcome.events]
         # Pages are noted, and are no facts for the next stages; an error is not.
-        assert [event["type"] for event in events] == ["llm_response", "internal_note", "internal_note"]
+        assert [event["type"] for event in events] == ["assistant_message", "internal_note", "internal_note"]
         await assert_replays(result.handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])
 
     async def test_it_reads_reports_as_its_prompt_shows_them(self, worker: Worker) -> None:
@@ -231,7 +231,7 @@ class TestDurableAgent:
         run = await read_run(worker.client, handle.id)
         events = [event for outcome in run.state.outcomes for event in outcome.events]
 
-        assert [event["type"] for event in events] == ["llm_response", "tool_call", "tool_result"]
+        assert [event["type"] for event in events] == ["assistant_message", "tool_call", "tool_result"]
         assert (events[1]["ref"], events[2]["callId"]) == (digest({"customer": "c-1"}), events[1]["id"])
         assert str(events[1]["timestamp"]) <= str(events[2]["timestamp"])
         assert events[2]["content"] == "c-1 pays 20 USD"
@@ -320,7 +320,7 @@ class TestDurableAgent:
         run = await read_run(worker.client, handle.id)
         assert run.state.spend.prompt_tokens > 0
         assert [event["type"] for outcome in run.state.outcomes for event in outcome.events][:2] == [
-            "llm_response",
+            "assistant_message",
             "tool_call",
         ]
         await assert_replays(handle, DURABLE_PIPELINES, further=[DurableAgentsPlugin()])

@@ -248,7 +248,7 @@ class TestFacts:
         assert (await run_stage(stage, context)).baton_patch == {"acceptance": ["pytest"]}
         recorded = [(event.type, event.tool_name or event.content) for event in context.session.events]
         assert recorded == [
-            (EventType.LLM_RESPONSE, "I look it up."),
+            (EventType.ASSISTANT_MESSAGE, "I look it up."),
             (EventType.TOOL_CALL, "crm_lookup"),
             (EventType.TOOL_RESULT, "crm_lookup"),
         ]

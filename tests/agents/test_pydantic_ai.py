@@ -189,7 +189,7 @@ class TestRun:
 
         assert events(stage_context) == [
             (EventType.INTERNAL_NOTE, None),
-            (EventType.LLM_RESPONSE, None),
+            (EventType.ASSISTANT_MESSAGE, None),
             (EventType.TOOL_CALL, "web_search"),
             (EventType.TOOL_RESULT, "web_search"),
         ]

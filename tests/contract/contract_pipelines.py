@@ -311,5 +311,19 @@ class Uncontracted:
         return self.pipeline.result()
 
 
-CONTRACT_PIPELINES = [Glances, Reviewed, Briefly, Misrouted, Mends, ReviewedOutside, Glanced, Uncontracted]
+@workflow.defn
+class WithoutContracts:
+    """One stage, of a pipeline that makes no contracts."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, contracts=False)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.stage(noted)
+        return self.pipeline.result()
+
+
+CONTRACT_PIPELINES = [Glances, Reviewed, Briefly, Misrouted, Mends, ReviewedOutside, Glanced, Uncontracted, WithoutContracts]
 CONTRACT_STAGES: list[Callable[..., Any]] = [research, review, write_down, gather, within_scope, glance, noted]

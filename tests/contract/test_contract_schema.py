@@ -18,6 +18,7 @@ FULL = example(
     traceparent=TRACEPARENT,
     messageId="7c9e6679-7425-40de-944b-e07fc1f90ae7",
     excludedCounts={"type:brainstorm": 3},
+    toolsAsDeclared=True,
     constraints=[{"text": "Do not email the customer.", "eventId": "evt-1"}],
 )
 

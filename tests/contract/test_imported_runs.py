@@ -179,12 +179,20 @@ class TestRun:
         """Rather than drop it in silence: whoever starts the run is told, and no stage has begun."""
         connection = ["--address", server.address, "--task-queue", worker.task_queue]
         id = f"imported-{uuid.uuid4()}"
-        words = ["run", "Uncontracted", "-g", "Publish it", "--session", "-", "--id", id, *connection]
+        words = ["run", "WithoutContracts", "-g", "Publish it", "--session", "-", "--id", id, *connection]
         refused = await command(*words, given=json.dumps(imported()))
 
         assert refused.exit_code == 1
         assert "contracts=ContractTerms()" in " ".join(refused.stderr.split())
         assert (await read_run(worker.client, id)).steps == []
+
+    async def test_a_stage_without_a_contract_says_that_it_sees_nothing_of_it(self, worker: Worker) -> None:
+        """Rather than drop it in silence."""
+        handle = await begin(worker, Uncontracted.run, imported())
+        await handle.result()
+        now = await handle.query("status")
+
+        assert [note for note in now["notes"] if "has no contract" in note] == now["notes"] != []
 
 
 def _plugin_of(worker: Worker) -> BatonPlugin:

@@ -104,8 +104,8 @@ class TestLeaveOut:
         assert fate(result(text)) == "unsupported:tool_result"
 
     def test_what_an_assistant_said(self) -> None:
-        """A message to the user is not a claim (C-39)."""
-        assert fate(event("assistant_message", "Done!")) == "unsupported:assistant_message"
+        """A message to the user, or an agent's text, is not a claim (C-39)."""
+        assert fate(event("assistant_message", "Done!")) == "type:assistant_message"
 
     def test_a_label_is_one_line_whatever_the_tool_is_called(self) -> None:
         """A hallucinated name cannot break the audit's list (S5-check-i)."""

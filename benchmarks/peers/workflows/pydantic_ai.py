@@ -1,9 +1,8 @@
-"""Baton's pipeline: four stages by agents of pydantic-ai, with contracts."""
+"""Baton's pipeline: four stages by agents of pydantic-ai, with contracts, as agents have them by default."""
 
 from temporalio import workflow
 
 from baton import Pipeline, PipelineInput, PipelineResult
-from baton.contract.workflow import ContractTerms
 
 with workflow.unsafe.imports_passed_through():
     # The stages by name: a module taken from its package would be loaded anew at every start.
@@ -16,7 +15,7 @@ class PydanticAIStages:
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
-        self.pipeline = Pipeline(start, contracts=ContractTerms())
+        self.pipeline = Pipeline(start)
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:

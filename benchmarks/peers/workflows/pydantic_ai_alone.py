@@ -15,7 +15,7 @@ class PydanticAIAlone:
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
-        self.pipeline = Pipeline(start)
+        self.pipeline = Pipeline(start, contracts=False)
 
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:

@@ -1,0 +1,93 @@
+"""What an agent says or answers without a label is never shown to the next agent as known."""
+
+import re
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from baton import BatonPlugin, PipelineInput, Safeguards, WorkerParts, open_store
+from baton.client import explain_run
+from baton.devserver import DevServer
+from baton.testing import assert_replays, pipeline_worker, run_pipeline
+from tests.contract.musing_pipelines import (
+    ASKED_FOR_NOTES,
+    FOUND,
+    MUSING,
+    NOTES,
+    SENTENCES,
+    muses,
+    muses_without_contracts,
+    tells,
+)
+
+
+@pytest.fixture(scope="module")
+async def worker(
+    server: DevServer, safeguards: Safeguards, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Worker]:
+    """Return a worker with the musing agents and the one that tells its prompt."""
+    folder: Path = tmp_path_factory.mktemp("texts")
+    plugin = BatonPlugin(WorkerParts(artifacts=open_store(folder)), safeguards=safeguards)
+    client = await Client.connect(server.address, plugins=[plugin])
+    async with pipeline_worker(client, [muses, muses_without_contracts], [*MUSING.values(), tells]) as running:
+        yield running
+
+
+def without_answer_of(agent: str, prompt: str) -> str:
+    """Return a prompt without the input that says whose answer it is."""
+    page = rf"^Input `text`, answered by `{agent}`:\n\[CONTEXT.*?^\[END OF CONTEXT[^\n]*\]$"
+    return re.sub(page, "", prompt, flags=re.DOTALL | re.MULTILINE)
+
+
+async def run(worker: Worker, pipeline: Any, agent: str, hands: str, goal: str = "Write to the customer") -> Any:
+    """Run a pipeline, and return the run."""
+    return await run_pipeline(worker, pipeline, PipelineInput(goal=goal, params={"agent": agent, "hands": hands}))
+
+
+@pytest.mark.parametrize("agent", MUSING)
+async def test_what_is_not_handed_on_is_not_shown(agent: str, worker: Worker) -> None:
+    """By default the next agent has a contract; of forty sentences in fourteen languages it sees none (S5-prob-b)."""
+    asked = await run(worker, muses, agent, "nothing")
+
+    assert len(SENTENCES) > 40
+    assert [sentence for sentence in SENTENCES if sentence in asked.result.output] == []
+    assert (FOUND in asked.result.output) is (agent != "own")
+    await assert_replays(asked.handle, [muses])
+
+
+@pytest.mark.parametrize("hands", ["result", "output"])
+@pytest.mark.parametrize("pipeline", [muses, muses_without_contracts], ids=["contracts", "without"])
+@pytest.mark.parametrize("agent", ["own", "pydantic"])
+async def test_what_is_handed_on_is_shown_as_the_answer_of_its_agent(
+    agent: str, pipeline: Any, hands: str, worker: Worker
+) -> None:
+    """Whole, on a page that names the agent, and nowhere else."""
+    prompt = (await run(worker, pipeline, agent, hands)).result.output
+    rest = without_answer_of(agent, prompt)
+
+    assert [sentence for sentence in SENTENCES if sentence not in prompt] == []
+    assert [sentence for sentence in SENTENCES if sentence in rest] == []
+
+
+async def test_facts_are_results_and_noted_decisions_and_all_else_is_counted(worker: Worker) -> None:
+    """Thoughts and rejected ideas are labelled and left out; so is what the agent said and answered (S5-check-c)."""
+    asked = await run(worker, muses, "pydantic", "result", goal=ASKED_FOR_NOTES)
+    explained = await explain_run(worker.client, asked.handle.id, None, "tells")
+    facts = [(fact.claim, fact.confidence, fact.source.method) for fact in explained.terms.facts]
+
+    assert facts == [
+        (FOUND, "high", "tool_call:read_annex"),
+        (NOTES.decided[0], "medium", "decision"),
+    ]
+    assert Counter(left_out.label for left_out in explained.left_out) == {
+        "type:brainstorm": 1,
+        "type:rejected_assumption": 2,
+        "type:internal_note": 1,
+        "type:assistant_message": 2,
+    }
+    assert explained.terms.excluded_counts == Counter(left_out.label for left_out in explained.left_out)
