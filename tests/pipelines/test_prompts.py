@@ -59,6 +59,7 @@ async def test_shortened_parts_are_named_everywhere(worker: Worker, plugin: Bato
     assert READ[0] == {"id": "draft", "characters": 40_000, "offset": 39_990, "text": f"{39_990:<10}"}
     assert record.state.entries[0].warnings == [f"the prompt had no room for all: {notice}"]
     assert [(part.name, part.tokens > part.shown, part.why) for part in explanation.prompt] == [
+        ("contract", False, ""),
         ("baton", False, ""),
         ("input draft", True, notice),
         ("input style", False, ""),
