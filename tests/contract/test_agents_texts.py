@@ -10,10 +10,11 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import BatonPlugin, PipelineInput, Safeguards, WorkerParts, open_store
+from baton import BatonPlugin, PipelineInput, Safeguards, StageContext, WorkerParts, open_store
 from baton.client import explain_run
 from baton.devserver import DevServer
 from baton.testing import assert_replays, pipeline_worker, run_pipeline
+from tests.agents.material import BATON, contract
 from tests.contract.musing_pipelines import (
     ASKED_FOR_NOTES,
     FOUND,
@@ -91,3 +92,13 @@ async def test_facts_are_results_and_noted_decisions_and_all_else_is_counted(wor
         "type:assistant_message": 2,
     }
     assert explained.terms.excluded_counts == Counter(left_out.label for left_out in explained.left_out)
+    assert explained.terms.tools_as_declared
+
+
+def test_a_contract_by_default_leaves_tools_as_they_are_declared() -> None:
+    """A stage that declares none may call any, as without a contract; terms of a pipeline's own allow none."""
+    by_default = contract().model_copy(update={"tools_as_declared": True})
+    open_stage, limited = (StageContext.for_test(BATON, contract=given) for given in (by_default, contract()))
+
+    assert [context.tools.allows("crm.lookup") for context in (open_stage, limited)] == [True, False]
+    assert ["Allowed tools" in context.prompt for context in (open_stage, limited)] == [False, True]
