@@ -95,10 +95,6 @@ class Database(ABC):
         """Wait until every record below the largest position is committed."""
 
     @abstractmethod
-    def release(self, connection: Connection) -> None:
-        """Return the space of deleted rows to the disk, where the database does not do that by itself."""
-
-    @abstractmethod
     def _run_transaction(self, work: Work[T], *, writing: bool) -> T:
         """Run ``work`` in a transaction on this thread's connection."""
 
@@ -188,6 +184,7 @@ _RETRY_SECONDS = 0.01  # between two attempts to set up a connection
 _INVALID_TEXT = "Could not decode to UTF-8"
 _SAFETY_PRAGMAS = ("trusted_schema=off", "cell_size_check=on")
 _PRAGMAS = (
+    "page_size=1024",  # of a new file; an append writes a dozen pages whole, twice
     "journal_mode=wal",
     "synchronous=full",
     "foreign_keys=on",
@@ -240,11 +237,6 @@ class SqliteDatabase(Database):
 
     def settle(self, connection: object) -> None:
         """Do nothing: positions are in the order of commits."""
-
-    def release(self, connection: Connection) -> None:
-        """Give free pages back; the file itself becomes smaller when its log is written back."""
-        for _ in range(scalar(connection, "PRAGMA freelist_count")):
-            connection.rows("PRAGMA incremental_vacuum(1)")  # Python steps a statement without columns only once
 
     def _run_transaction(self, work: Work[T], *, writing: bool) -> T:
         """Run ``work`` in a transaction; in a read-only folder, on the file as an immutable one."""
@@ -328,8 +320,6 @@ class SqliteDatabase(Database):
         deadline = time.monotonic() + self._wait
         while True:
             try:
-                if connection.execute("PRAGMA page_count").fetchone()[0] == 0:
-                    connection.execute("PRAGMA auto_vacuum=incremental")  # records in the cold tier leave the file
                 for pragma in _PRAGMAS:
                     connection.execute(f"PRAGMA {pragma}")
                 return

@@ -129,9 +129,6 @@ class PostgresDatabase(Database):
         except errors.LockNotAvailable as error:
             raise LedgerUnavailableError(f"appends to the ledger at {self.where!r} are still running: retry") from error
 
-    def release(self, connection: object) -> None:
-        """Do nothing: autovacuum does."""
-
     def _run_transaction(self, work: Work[T], *, writing: bool) -> T:
         """Run ``work`` on this thread's connection, or on a new one if it is lost: all work can be repeated."""
         connection = self._connections.get(threading.get_ident())

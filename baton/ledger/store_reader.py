@@ -151,12 +151,7 @@ class Mover:
 
     async def forget(self, first: int, last: int) -> None:
         """Delete the bytes of a registered segment's records; a trigger refuses any others."""
-
-        def work(connection: Connection) -> None:
-            connection.rows(_FORGET, first, last)
-            self._database.release(connection)
-
-        await self._database.write(work)
+        await self._database.write(lambda connection: connection.rows(_FORGET, first, last))
 
     async def _store(self, data: bytes) -> str:
         """Store an artifact, read it back, and return its digest."""

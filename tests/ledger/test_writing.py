@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 import subprocess
 import sys
@@ -50,6 +51,10 @@ def writing(path: Path) -> Iterator[None]:
     yield
     connection.execute("ROLLBACK")
     connection.close()
+
+
+def log_size(path: Path) -> int:
+    return Path(f"{path}-wal").stat().st_size
 
 
 async def all_there(path: Path, lines: Sequence[AppenderLine]) -> None:
@@ -123,6 +128,19 @@ class TestConcurrency:
 
         assert len(set(heads)) == 1
         assert len((await ledger.trace(TASK)).records) == 1
+
+
+class TestSize:
+    async def test_a_record_costs_the_log_few_bytes(self, path: Path, options: LedgerOptions) -> None:
+        """Every page that a record touches is written whole."""
+        async with Ledger(path, options) as ledger:
+            await ledger.append(entry(0))
+            before = log_size(path)
+            for number in range(1, 41):
+                await ledger.append(entry(number, message={"text": os.urandom(800).hex()}))
+            after = log_size(path)
+
+        assert 0 < (after - before) / 40 < 12_000
 
 
 class TestCrash:
