@@ -26,8 +26,8 @@ from baton.core.patching import shorten_findings
 from baton.core.store_schemas import SchemaGate
 from baton.errors import MalformedMessageError, PatchError
 from baton.report.rendering import FORMAT
-from baton.wire.json_values import Json, json_kind, loads_strict
-from baton.wire.text import describe_faults
+from baton.wire.json_values import Json, loads_strict
+from baton.wire.text import describe_faults, json_kind
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")

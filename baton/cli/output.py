@@ -9,6 +9,7 @@ import sys
 import unicodedata
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from importlib import import_module
 from typing import Any
 
 from rich.cells import cell_len
@@ -16,7 +17,6 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from baton.wire.json_values import as_json
 from baton.wire.text import format_rough_duration
 
 _FILE_WIDTH = 120
@@ -52,7 +52,7 @@ def _escape(error: UnicodeError) -> tuple[str, int]:
 
 def json_text(value: Any, *, lines: bool = False) -> str:
     """Return a value or record as JSON, indented or on one line, with terminal control characters escaped."""
-    value = as_json(value)
+    value = import_module("baton.wire.json_values").as_json(value)  # help does without pydantic
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":") if lines else None, indent=None if lines else 2)
     if text.isascii() and "\x7f" not in text:
         return text

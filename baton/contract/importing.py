@@ -14,9 +14,9 @@ from baton.contract.prohibitions import find_prohibitions
 from baton.contract.records import EventType, SessionEvent, shorten_claim
 from baton.contract.transcripts import FORMATS, Entry, Format, Said, TranscriptError
 from baton.core.messages import MAX_SESSION_EVENTS
-from baton.wire.json_values import format_digest, json_kind, repair_text, sha256
+from baton.wire.json_values import format_digest, repair_text, sha256
 from baton.wire.records import MAX_NAME_LENGTH
-from baton.wire.text import estimate_tokens
+from baton.wire.text import estimate_tokens, json_kind
 
 MAX_TRANSCRIPT_LENGTH = 64 * 1024 * 1024
 """The longest transcript that is read, in characters."""

@@ -200,18 +200,6 @@ else:
 they reject indexing a `JsonValue` and passing a `dict[str, list[str]]` as one."""
 
 
-KIND_NAMES = {
-    "string": "a text",
-    "number": "a number",
-    "integer": "a whole number",
-    "boolean": "true or false",
-    "array": "a list",
-    "object": "an object",
-    "null": "null",
-}
-"""What a sentence calls each JSON Schema type."""
-
-
 def find_unwritable(value: Any, path: str = "", *, exact: bool = True) -> list[str]:
     """Return the parts of a value that JSON cannot carry, or that JSON readers read differently (RFC 7493)."""
     try:
@@ -276,14 +264,6 @@ def has_lone_surrogate(text: str) -> bool:
     except UnicodeEncodeError:
         return True
     return False
-
-
-def json_kind(value: Any) -> str:
-    """Return the JSON type of a value in words, such as "a list"."""
-    if isinstance(value, bool):
-        return KIND_NAMES["boolean"]
-    kinds = {str: "string", int: "integer", float: "number", list: "array", dict: "object", type(None): "null"}
-    return KIND_NAMES[kinds.get(type(value), "object")]
 
 
 class JsonFields:

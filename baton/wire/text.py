@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from string import ascii_lowercase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
-from baton.wire.json_values import json_kind
+if TYPE_CHECKING:  # the command shows its help without loading pydantic
+    from pydantic import ValidationError
 
 
 def quantity(count: int, noun: str) -> str:
@@ -137,12 +136,20 @@ def _cut(sentence: str) -> Iterator[str]:
         yield sentence[start : start + MAX_SENTENCE_LENGTH]
 
 
+_KINDS = {bool: "true or false", str: "a text", int: "a whole number", float: "a number", list: "a list"}
+
+
+def json_kind(value: Any) -> str:
+    """Return the JSON type of a value in words, such as "a list"."""
+    return "null" if value is None else _KINDS.get(type(value), "an object")
+
+
 MAX_FAULTS = 20
 """How many faults are described; a hostile value may have a million."""
 _MAX_LISTED = 500  # pydantic lists all errors of a value or none
 
 
-def list_faults(error: ValidationError) -> list[dict[str, Any]]:
+def list_faults(error: "ValidationError") -> list[dict[str, Any]]:
     """Return pydantic's first errors without the input values; a single summary if there are too many."""
     count = error.error_count()
     if count > _MAX_LISTED:
@@ -151,7 +158,7 @@ def list_faults(error: ValidationError) -> list[dict[str, Any]]:
     return [dict(detail) for detail in details]
 
 
-def describe_recorded_faults(error: ValidationError, recorded: Mapping[str, Any]) -> str:
+def describe_recorded_faults(error: "ValidationError", recorded: Mapping[str, Any]) -> str:
     """Describe the recorded fields that a changed type rejects: each field, what was found and what is expected."""
     descriptions = []
     for fault in list_faults(error):
@@ -164,7 +171,7 @@ def describe_recorded_faults(error: ValidationError, recorded: Mapping[str, Any]
     return "; ".join(descriptions)
 
 
-def describe_faults(error: ValidationError, root: str = "") -> str:
+def describe_faults(error: "ValidationError", root: str = "") -> str:
     """Describe which members do not fit and why, without their values, which may be secret."""
     faults = list_faults(error)
     return "; ".join(f"{'.'.join(map(str, fault['loc']))[:200] or root}: {fault['msg']}" for fault in faults)
