@@ -19,7 +19,7 @@ from benchmarks.bounds import worst_checks
 from benchmarks.compare import Effort
 from benchmarks.console import events, memory, pages
 from benchmarks.contracts import compile_cost
-from benchmarks.cost import worker_cost
+from benchmarks.cost import handoff_cost, worker_cost
 from benchmarks.deploys import deploys
 from benchmarks.exchange import signal_handoffs
 from benchmarks.fidelity import fidelity
@@ -29,7 +29,7 @@ from benchmarks.inputs import inputs
 from benchmarks.ledger import append_size, appends, trace, verification
 from benchmarks.measures import embedded_latency, stage_latency, stock_throughput, throughput
 from benchmarks.notes import notes
-from benchmarks.peers.comparison import PEERS, against, agent_chain, agent_stage
+from benchmarks.peers.comparison import PEERS, SAME, against, agent_chain, agent_histories, agent_stage, same_framework
 from benchmarks.projects import new_project
 from benchmarks.protocol import acceptance, protocol_cost, protocol_history, protocol_latency
 from benchmarks.recovery import recovery
@@ -62,12 +62,16 @@ MEASURES = (
     Measure(["import_ms"], import_time),
     Measure(["start_to_first_stage_ms"], first_stage),
     Measure(["first_pipeline_s", "new_project_s"], new_project),
-    Measure(["protocol_extra_events", "history_bytes_vs_raw", "history_bytes_vs_raw_1k"], protocol_history),
+    Measure(
+        ["protocol_extra_events", "history_bytes_vs_raw", "history_bytes_vs_raw_1k", "history_bytes_vs_raw_16k"],
+        protocol_history,
+    ),
     Measure(["protocol_throughput_ratio"], protocol_cost),
     Measure(["protocol_throughput_ratio_stock"], partial(protocol_cost, stock=True)),
     Measure(["protocol_ms_per_handoff"], protocol_latency),
     Measure(["accept_us"], acceptance),
     Measure(["worker_cpu_vs_raw", "worker_cpu_vs_raw_safe", "worker_cpu_safe_vs_plain"], worker_cost),
+    Measure(["handoff_cpu_ms"], handoff_cost),
     Measure(["follow_cost"], follow_cost),
     Measure(["signal_accept_p99_ms_c1"], partial(signal_handoffs, concurrency=1)),
     Measure(["signal_accept_p99_ms_c20"], partial(signal_handoffs, concurrency=20)),
@@ -114,6 +118,8 @@ MEASURES = (
     Measure(["console_memory_growth_mb"], memory),
     Measure(["agent_stage_vs_bare"], agent_stage),
     Measure(["agent_chain_vs_bare"], agent_chain),
+    *(Measure([f"cpu_vs_{name}"], partial(same_framework, name=name)) for name in SAME),
+    Measure([f"history_vs_{name}" for name in SAME], agent_histories),
     *(Measure([figure], partial(against, figure=figure)) for figure in PEERS),
 )
 

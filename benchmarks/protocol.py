@@ -6,7 +6,7 @@ before the stage runs, and what the stage returns is put on record as well. The 
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -29,12 +29,15 @@ from benchmarks.load import Load, speed, stage_latencies
 from benchmarks.measures import LATENCY_COLUMNS, SPEED_COLUMNS, column, latency_rows, pipeline_input, speed_rows
 from benchmarks.peers.job import State
 from benchmarks.report import Findings
-from benchmarks.rig import Crew, Rig
-from benchmarks.samples import STAGES, large, patch, small
+from benchmarks.rig import Rig
+from benchmarks.samples import STAGES, huge, large, patch, small
 from benchmarks.worker import ledger_of
 
 WITHOUT, PROTOCOL, ENCRYPTED = "without", "protocol", "encrypted too"
 """The sides: no safeguards; with them; with them, and all that Temporal stores encrypted."""
+
+SIZES: Mapping[str, Callable[[], dict[str, Any]]] = {"4 KB": large, "1 KB": small, "16 KB": huge}
+"""The batons whose histories are weighed."""
 
 _ROLES = {WITHOUT: "baton", PROTOCOL: "protocol", ENCRYPTED: "encrypted"}
 _MESSAGES = 400
@@ -90,13 +93,13 @@ async def protocol_history(rig: Rig, effort: Effort) -> Findings:
         RuntimeError: The handoffs of a pipeline are not on record.
     """
     findings = Findings("History of four stages", ("side", "events", "bytes", "of raw's"))
-    for size, make in {"4 KB": large, "1 KB": small}.items():
+    for size, make in SIZES.items():
         sizes: dict[str, tuple[int, int]] = {}
         for load in (Load("raw", await rig.crew("raw"), "RawDelivery", State(**make())), *await _make_loads(rig, make)):
-            sizes[load.name] = events, written = await _measure_history(load.crew, load)
+            sizes[load.name] = events, written = await measure_history(load)
             share = written / sizes["raw"][1]
             findings.rows.append((f"{load.name}, {size}", str(events), f"{written:,}", f"{share:.2f}"))
-        suffix = "" if make is large else "_1k"
+        suffix = {"1 KB": "_1k", "16 KB": "_16k"}.get(size, "")
         findings.values[f"history_bytes_vs_raw{suffix}"] = sizes[ENCRYPTED][1] / sizes["raw"][1]
         if make is large:
             extra = max(sizes[PROTOCOL][0], sizes[ENCRYPTED][0]) - sizes[WITHOUT][0]
@@ -163,9 +166,9 @@ async def _make_loads(
     return [Load(side, await rig.crew(_ROLES[side], server=server), "Delivery", argument) for side in sides]
 
 
-async def _measure_history(crew: Crew, load: Load) -> tuple[int, int]:
+async def measure_history(load: Load) -> tuple[int, int]:
     """Run a pipeline; return how many events and bytes its history has, as the server counts them."""
-    handle = await crew.start(load.workflow, load.argument)
+    handle = await load.crew.start(load.workflow, load.argument)
     await handle.result()
     info = (await handle.describe()).raw_description.workflow_execution_info
     return info.history_length, info.history_size_bytes

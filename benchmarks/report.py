@@ -60,7 +60,7 @@ GOALS: Mapping[str, Goal] = {
     "history_rebuild_s_1000": Goal("seconds to read and rebuild a run of 1,000 stages", most=2.0),
     "embedded_vs_stock_latency": Goal("time of a stage on the embedded server, of the stock one's", most=0.20),
     "throughput_vs_stock_c10": Goal("pipelines per second, of stock worker and server's, 10 at a time", least=1.0),
-    "import_ms": Goal("milliseconds that `import baton` adds to a bare interpreter"),
+    "import_ms": Goal("milliseconds of processor time that `from baton import Pipeline, stage` takes"),
     "start_to_first_stage_ms": Goal("milliseconds from the start call to the first stage's code"),
     "first_pipeline_s": Goal(
         "seconds from an empty folder to the output of a first pipeline: three commands", most=120
@@ -71,6 +71,7 @@ GOALS: Mapping[str, Goal] = {
     "protocol_extra_events": Goal("history events that the handoff protocol adds to four stages", most=0),
     "history_bytes_vs_raw": Goal("sealed, compressed, encrypted history, of raw's bytes, baton of 4 KB", most=0.6),
     "history_bytes_vs_raw_1k": Goal("the same with a baton of 1 KB", most=0.85),
+    "history_bytes_vs_raw_16k": Goal("the same with a baton of 16 KB"),
     "protocol_throughput_ratio": Goal(
         "pipelines a second with the protocol, of those without, 10 at a time", least=0.88
     ),
@@ -80,6 +81,7 @@ GOALS: Mapping[str, Goal] = {
     "worker_cpu_vs_raw": Goal("processor time of a worker without safeguards, of raw's", most=1.15),
     "worker_cpu_vs_raw_safe": Goal("the same with safeguards, encrypted", most=1.6),
     "worker_cpu_safe_vs_plain": Goal("processor time of a worker with safeguards, of one without", most=1.4),
+    "handoff_cpu_ms": Goal("milliseconds of a worker's processor that safeguards add to a handoff, calm", most=2),
     "follow_cost": Goal("processor time of worker and one watcher, 150 stages, of the worker alone", most=1.3),
     "signal_accept_p99_ms_c1": Goal(
         "milliseconds from dispatch to accept by signal (p99), one pair at a time", most=90
@@ -135,6 +137,16 @@ GOALS: Mapping[str, Goal] = {
     "console_memory_growth_mb": Goal("MB that the console grows by in five minutes with 20 viewers", most=10),
     "agent_stage_vs_bare": Goal("time of an agent's stage, of the same agent's in a bare activity", most=1.15),
     "agent_chain_vs_bare": Goal("time of a chain of four agents, of the same in bare activities", most=1.15),
+    "cpu_vs_openai_agents": Goal(
+        "processor time of a worker, of the OpenAI Agents plugin's: same server, same agents", most=1.0
+    ),
+    "cpu_vs_pydantic_ai": Goal("the same of pydantic-ai's durable agents", most=0.9),
+    "cpu_vs_langgraph": Goal("the same of the LangGraph plugin", most=1.0),
+    "history_vs_openai_agents": Goal(
+        "encrypted history, of the OpenAI Agents plugin's bytes in plain text, state of 4 KB"
+    ),
+    "history_vs_pydantic_ai": Goal("the same of pydantic-ai's durable agents"),
+    "history_vs_langgraph": Goal("the same of the LangGraph plugin"),
     "vs_openai_agents_c10": Goal("pipelines a second, of the OpenAI Agents plugin's, 10 at a time", least=1.9),
     "vs_pydantic_ai_c10": Goal("pipelines a second, of pydantic-ai's durable agents', 10 at a time", least=2.5),
     "vs_langgraph_plugin_c10": Goal("pipelines a second, of the LangGraph plugin's, 10 at a time", least=1.2),

@@ -53,6 +53,16 @@ def large() -> dict[str, Any]:
     return _baton(states=8, decisions=DEFAULT_DECISIONS - STAGES, others=10)
 
 
+def huge() -> dict[str, Any]:
+    """Return a baton of about 16 KB of JSON, most of it state.
+
+    Example:
+        >>> 15_500 < len(to_json(huge())) < 16_500
+        True
+    """
+    return _baton(states=166, decisions=DEFAULT_DECISIONS - STAGES, others=10)
+
+
 def thousand_tokens() -> dict[str, Any]:
     """Return a baton whose JSON has about 1,000 tokens: three bullets of state, twenty decisions, the rest.
 

@@ -8,7 +8,7 @@ peer's framework stands beside, too.
 """
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,9 +26,10 @@ from benchmarks.measures import (
 )
 from benchmarks.peers.chain import LINKS, make_text
 from benchmarks.peers.crews import Crews, scripts
+from benchmarks.protocol import SIZES, measure_history
 from benchmarks.report import Findings
 from benchmarks.rig import Rig
-from benchmarks.samples import small
+from benchmarks.samples import large, small
 
 BATON = "baton"
 CHAIN_COLUMNS = ("side", "run p50 ms", "ratio")
@@ -61,6 +62,13 @@ PEERS: Mapping[str, Peer] = {
     "vs_dbos_sqlite_c10": Peer("DBOS, one process", "dbos_sqlite", None, None),
 }
 """The peers, by the figure that compares Baton with each."""
+
+SAME: Mapping[str, Peer] = {
+    "openai_agents": PEERS["vs_openai_agents_c10"],
+    "pydantic_ai": PEERS["vs_pydantic_ai_c10"],
+    "langgraph": PEERS["vs_langgraph_plugin_c10"],
+}
+"""The peers of whose framework Baton has agents as well, on the same server, by the ends of the figures' names."""
 
 
 async def against(rig: Rig, effort: Effort, *, figure: str) -> Findings:
@@ -98,6 +106,62 @@ async def against(rig: Rig, effort: Effort, *, figure: str) -> Findings:
     findings.rows.extend(speed_rows("1 KB", results, peer.title))
     findings.values[figure] = ratio(column(results, "per_second"), BATON, peer.title)
     return findings
+
+
+async def same_framework(rig: Rig, effort: Effort, *, name: str) -> Findings:
+    """Measure processor time and pipelines a second of a peer and of Baton, with one framework's agents on one server.
+
+    Raises:
+        RuntimeError: A side did not do the whole job.
+    """
+    peer = SAME[name]
+    async with Crews(rig) as crews:
+        loads = await _make_pair(crews, peer, small, "agents")
+        for load in loads:
+            await _check(load)
+        turn = partial(speed, pipelines=effort.pipelines(_PIPELINES), concurrency=_CONCURRENCY)
+        results = await take_turns(f"{peer.title}, same server", loads, turn, effort)
+    findings = Findings(f"{peer.title} and Baton with the same agents, {_CONCURRENCY} at a time", SPEED_COLUMNS)
+    findings.rows.extend(speed_rows("1 KB", results, peer.title))
+    findings.values[f"cpu_vs_{name}"] = ratio(column(results, "worker_ms"), BATON, peer.title)
+    return findings
+
+
+async def agent_histories(rig: Rig, effort: Effort) -> Findings:
+    """Count the bytes of history of four agents, Baton's encrypted beside the peers', by the size of the first state.
+
+    Raises:
+        RuntimeError: A side did not do the whole job.
+    """
+    findings = Findings("History of four agents, Baton encrypted", ("side", "events", "bytes", "of the peer's"))
+    for size, make_baton in SIZES.items():
+
+        def make(make_baton: Callable[[], dict[str, Any]] = make_baton) -> dict[str, Any]:
+            return make_baton() | {"artifacts": []}  # their files do not exist, and agents open them
+
+        async with Crews(rig, make) as crews:
+            for name, peer in SAME.items():
+                sizes = []
+                for load in await _make_pair(crews, peer, make, "encrypted"):
+                    await _check(load, make)
+                    events, written = await measure_history(load)
+                    sizes.append(written)
+                    share = written / sizes[0]
+                    title = f"{load.name} {peer.title}" if load.name == BATON else load.name
+                    findings.rows.append((f"{title}, {size}", str(events), f"{written:,}", f"{share:.2f}"))
+                if make_baton is large:
+                    findings.values[f"history_vs_{name}"] = sizes[1] / sizes[0]
+    return findings
+
+
+async def _make_pair(crews: Crews, peer: Peer, make: Callable[[], dict[str, Any]], role: str) -> list[Load]:
+    """Return a peer on Baton's server, and Baton with agents of its framework."""
+    assert peer.workflow is not None
+    assert peer.framework is not None
+    return [
+        Load(peer.title, await crews.peer(peer.module, "shipped"), peer.workflow, make()),
+        Load(BATON, await crews.ours(role), peer.framework, pipeline_input(make())),
+    ]
 
 
 async def agent_stage(rig: Rig, effort: Effort) -> Findings:
@@ -156,7 +220,7 @@ async def agent_chain(rig: Rig, effort: Effort) -> Findings:
     return findings
 
 
-async def _check(load: Load) -> None:
+async def _check(load: Load, make: Callable[[], dict[str, Any]] = small) -> None:
     """Make sure that a side does the job: every agent answered, and the state holds what they said.
 
     Raises:
@@ -164,8 +228,9 @@ async def _check(load: Load) -> None:
     """
     result: Any = await (await load.crew.start(load.workflow, load.argument)).result()
     state = extract_state(result)
-    expected = [*small()["decision_log"], *(decision for script in scripts() for decision in script["decision_log"])]
-    if state["decision_log"] != expected or state["current_state"] != scripts()[-1]["current_state"]:
+    answers = scripts(make)
+    expected = [*make()["decision_log"], *(decision for answer in answers for decision in answer["decision_log"])]
+    if state["decision_log"] != expected or state["current_state"] != answers[-1]["current_state"]:
         raise RuntimeError(f"{load.name} did another job: its last state is not what the four agents answered")
 
 

@@ -6,6 +6,7 @@ import itertools
 import json
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,14 +26,14 @@ _LONGEST_LINE = 1 << 20
 _SILENT = {"OPENAI_AGENTS_DISABLE_TRACING": "true", "LANGSMITH_TRACING": "false"}
 
 
-def scripts() -> list[dict[str, list[str]]]:
-    """Return what the agents' models answer, in the agents' order.
+def scripts(make: Callable[[], dict[str, Any]] = small) -> list[dict[str, list[str]]]:
+    """Return what the agents' models answer, in the agents' order, to a state as ``make`` returns it.
 
     Example:
         >>> [len(answer["current_state"]) for answer in scripts()]
         [2, 2, 2, 2]
     """
-    return [patch(seq, len(small()["current_state"])) for seq in range(1, len(AGENTS) + 1)]
+    return [patch(seq, len(make()["current_state"])) for seq in range(1, len(AGENTS) + 1)]
 
 
 class PipedCrew(Crew):
@@ -86,16 +87,18 @@ class Crews:
 
     Args:
         rig: Its server is the one that all sides with a server use.
+        make: Returns the state that the jobs begin with.
     """
 
-    def __init__(self, rig: Rig) -> None:
+    def __init__(self, rig: Rig, make: Callable[[], dict[str, Any]] = small) -> None:
         self._rig = rig
+        self._make = make
         self._held = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         """Write down what the scripted models answer."""
         self._answers = self._rig.folder / "answers.json"
-        self._answers.write_text(to_json(scripts()), encoding="utf-8")
+        self._answers.write_text(to_json(scripts(self._make)), encoding="utf-8")
         return self
 
     async def __aexit__(

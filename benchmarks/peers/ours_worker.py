@@ -29,18 +29,21 @@ _STAGES = [
     *chain.STAGES,
 ]
 
+_AGENTS: dict[str, Any] = {
+    "workflows": [PydanticAIStages, OpenAIAgentsStages, LangGraphStages, ScriptedStages, AgentChain],
+    "activities": _STAGES,
+}
+
 ROLES: dict[str, dict[str, Any]] = {
-    "agents": {
-        "workflows": [PydanticAIStages, OpenAIAgentsStages, LangGraphStages, ScriptedStages, AgentChain],
-        "activities": _STAGES,
-    },
+    "agents": _AGENTS,
+    "encrypted": _AGENTS,
     "baton": {
         "workflows": [PydanticAIStages, PydanticAIAlone, AgentChain],
         "activities": [*ours_pydantic_ai.STAGES, *chain.STAGES],
     },
     "raw": {"workflows": [BareAgents, BareChain], "activities": [*ours_pydantic_ai.BARE, *chain.BARE]},
 }
-"""What a worker serves, by role: with the whole protocol, without safeguards, without Baton."""
+"""What a worker serves, by role: with the whole protocol, encrypted too, without safeguards, without Baton."""
 
 
 async def serve(role: str, address: str, queue: str, folder: Path) -> None:
