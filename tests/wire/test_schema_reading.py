@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from baton.wire.json_values import json_kind
 from baton.wire.schemas import format_pointer
+from baton.wire.text import json_kind
 
 
 class TestPointer:
