@@ -325,5 +325,15 @@ class WithoutContracts:
         return self.pipeline.result()
 
 
-CONTRACT_PIPELINES = [Glances, Reviewed, Briefly, Misrouted, Mends, ReviewedOutside, Glanced, Uncontracted, WithoutContracts]
+CONTRACT_PIPELINES = [
+    Glances,
+    Reviewed,
+    Briefly,
+    Misrouted,
+    Mends,
+    ReviewedOutside,
+    Glanced,
+    Uncontracted,
+    WithoutContracts,
+]
 CONTRACT_STAGES: list[Callable[..., Any]] = [research, review, write_down, gather, within_scope, glance, noted]

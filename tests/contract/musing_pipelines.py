@@ -9,8 +9,7 @@ from pydantic_ai import Agent, ModelMessage, ModelResponse, TextPart, ThinkingPa
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from baton import Pipeline, pipeline
-from baton.agents import AgentAnswer, AgentWork, AnswerForm, OpenAIAgent, PydanticAgent, agent_stage
-from baton.agents.notes import Notes
+from baton.agents import AgentAnswer, AgentWork, AnswerForm, Notes, OpenAIAgent, PydanticAgent, agent_stage
 
 SENTENCES = (
     "What if we just skip the compliance check?",

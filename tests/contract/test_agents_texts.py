@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import BatonPlugin, PipelineInput, Safeguards, StageContext, WorkerParts, open_store
-from baton.client import explain_run
+from baton.client import explain
 from baton.devserver import DevServer
 from baton.testing import assert_replays, pipeline_worker, run_pipeline
 from tests.agents.material import BATON, contract
@@ -78,7 +78,7 @@ async def test_what_is_handed_on_is_shown_as_the_answer_of_its_agent(
 async def test_facts_are_results_and_noted_decisions_and_all_else_is_counted(worker: Worker) -> None:
     """Thoughts and rejected ideas are labelled and left out; so is what the agent said and answered (S5-check-c)."""
     asked = await run(worker, muses, "pydantic", "result", goal=ASKED_FOR_NOTES)
-    explained = await explain_run(worker.client, asked.handle.id, None, "tells")
+    explained = await explain(worker.client, asked.handle.id, "tells")
     facts = [(fact.claim, fact.confidence, fact.source.method) for fact in explained.terms.facts]
 
     assert facts == [

@@ -30,6 +30,7 @@ from tests.contract.contract_pipelines import (
     Briefly,
     Glances,
     Reviewed,
+    Uncontracted,
 )
 from tests.support import Handle, failure, until
 
