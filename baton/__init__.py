@@ -9,6 +9,7 @@ operators: connect, read, decide, roll back, fork), `baton.protocol` (handoffs, 
 and `baton.testing` (the test kit).
 
 Example:
+    >>> from baton import apply_patch
     >>> start = Baton(goal="Add OAuth2 login", current_state=["Workflow starting"])
     >>> after = apply_patch(start, BatonPatch(decision_log=["Chose JWT over sessions"]))
     >>> after.decision_log

@@ -104,7 +104,7 @@ class StageFailedError(PipelineError):
     Example:
         >>> StageFailedError("stage 'digest 2' failed").output
         Traceback (most recent call last):
-        AttributeError: there is no output: stage 'digest 2' failed; ask isinstance(result, StageFailedError) first
+        AttributeError: no output: stage 'digest 2' failed; ask isinstance(result, StageFailedError) first
     """
 
     if not TYPE_CHECKING:  # a type checker finds it by itself
@@ -112,7 +112,7 @@ class StageFailedError(PipelineError):
         def __getattr__(self, name: str) -> Any:
             """Say what a result that is none lacks, and why."""
             if name in ("output", "output_as", "baton_patch"):
-                raise AttributeError(f"there is no {name}: {self}; ask isinstance(result, StageFailedError) first")
+                raise AttributeError(f"no {name}: {self}; ask isinstance(result, StageFailedError) first")
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 

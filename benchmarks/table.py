@@ -17,7 +17,7 @@ def table(results: Mapping[str, float | str]) -> str:
         >>> print(table({"import_ms": 120.0, "environment": "Python 3.11", "command": "python -m benchmarks"}))
         | what | figure | goal |
         |---|---|---|
-        | milliseconds that `import baton` adds to a bare interpreter | 120 | - |
+        | milliseconds of processor time that `from baton import Pipeline, stage` takes | 120 | - |
         <BLANKLINE>
         Measured by `python -m benchmarks` on Python 3.11.
     """

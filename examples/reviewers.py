@@ -11,19 +11,15 @@ from baton.agents import AnswerForm, PydanticAgent, agent_stage
 
 REPORT = """
 ## Agent Handoff Report
-
 **From:** {name}
 **To:** lead
 **Task:** Review the login
 **Status:** completed
 **Confidence:** {confidence}
-
 ### Summary
 Read the change. It works.
-
 #### Key Discoveries
 1. {found}
-
 #### Decisions Made
 - **Decision**: Keep the tests
 {decided}
@@ -59,8 +55,7 @@ async def review(p: Pipeline) -> object:
     results = await p.fan_out(security, speed, style)
     reports = [result.output_as(HandoffReport) for result in results]
     merged = merge_reports(reports, sender="review", receiver="author")
-    asked = (await p.stage(lead)).output
-    return {"confidence": merged.confidence, "decisions": p.baton.decision_log, "asked": asked}
+    return {"confidence": merged.confidence, "decisions": p.baton.decision_log, "asked": (await p.stage(lead)).output}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Agents that run inside a function of another's tool: a contract refuses those whose tools nobody can check.
+"""Agents that run inside a function of another's tool: a contract refuses those whose tools cannot be checked.
 
 An agent that is a tool by `agent_tool` is checked, charged and recorded like the stage's own.
 """

@@ -146,7 +146,7 @@ class RecordingCapability(AbstractCapability[Any]):
     ) -> tuple[Any, bool]:
         """Call a tool, and return whether another agent ran in it, which is charged and recorded.
 
-        Under a contract the result is withheld, if nobody could check that agent's tools before.
+        Under a contract the result is withheld, if that agent's tools could not be checked before.
         """
         with capture_run_messages() as messages:
             try:

@@ -112,7 +112,7 @@ def stage_result(
 def with_turns(result: StageResult, session: SessionLog, stage: str) -> StageResult:
     """Return a result with the turns of its session: what tools returned, and what the agent answered.
 
-    What was marked, thought or rejected, or said between calls of tools beside notes, is no turn.
+    What was marked, thought or rejected, or said between calls of tools beside notes, is left out.
     """
     turns = [
         Turn(role=f"{event.agent or stage}: {event.tool_name}", content=shorten_claim(event.content))

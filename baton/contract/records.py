@@ -317,7 +317,7 @@ class HandoffContract(OpenRecord):
         traceparent: The W3C trace context of the handoff.
         message_id: The signed message that carries the contract, by its `handoffId`.
         excluded_counts: The number of session events per label.
-        tools_as_declared: True where nobody limits the receiver's tools: it may call those that it declares, or any
+        tools_as_declared: True where the receiver's tools are not limited: it may call those that it declares, or any
             if it declares none.
     """
 
@@ -532,7 +532,7 @@ _LEFT_OUT_WORDS = {
     f"type:{EventType.BRAINSTORM}": ", only thought",
     f"type:{EventType.REJECTED_ASSUMPTION}": ", rejected",
     f"type:{EventType.INTERNAL_NOTE}": ", notes to itself",
-    f"type:{EventType.ASSISTANT_MESSAGE}": ", said or answered, which is no fact",
+    f"type:{EventType.ASSISTANT_MESSAGE}": ", said or answered: not a fact",
 }
 
 

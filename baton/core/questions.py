@@ -22,7 +22,7 @@ APPROVE = "approve"
 DENY = "deny"
 """The choice that forbids it."""
 BY_DEADLINE = "deadline"
-"""Who decided, and `Settled.via`, where nobody decided in time."""
+"""Who decided, and `Settled.via`, where the deadline decided."""
 ASKED = "baton.asked"
 """The activity whose input is a question that its run's memo holds in part."""
 MAX_MEMO_BYTES = 1_600

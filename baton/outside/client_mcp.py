@@ -207,7 +207,7 @@ class Noted(BaseModel):
     must: _Sentences = Field(default=[], description="Rules that everybody has to obey from now on.")
     open: _Sentences = Field(default=[], description="Questions for later agents.")
     rejected: _Sentences = Field(default=[], description="Ideas that you rejected, and why.")
-    thought: _Sentences = Field(default=[], description="Ideas that are no fact.")
+    thought: _Sentences = Field(default=[], description="Ideas, not facts.")
 
 
 class Accepted(BaseModel):

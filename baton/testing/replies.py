@@ -76,7 +76,7 @@ class Replying:
         self._replies = replies
         self._counted: dict[str, int] = {}  # replies of each list
         self._asked: set[tuple[str | None, str | None, int]] = set()  # what the functions were asked
-        self._expired: set[str] = set()  # the approvals that nobody decides
+        self._expired: set[str] = set()  # the approvals left to their deadlines
 
     async def until_refused(self) -> None:
         """Reply whenever an approval is open, until cancelled.
@@ -105,7 +105,7 @@ class Replying:
             if settled.via == BY_DEADLINE and given is not None and not callable(given):
                 raise RepliesError(
                     f"approval {settled.title!r} reached its deadline before {given} was sent; a run that skips time "
-                    "leaves nobody any: decide in a run of `baton_client`, and leave out what nobody decides in time"
+                    "leaves no time: decide in a run of `baton_client`, and leave out what is not decided in time"
                 )
 
     async def _overview(self) -> Overview:

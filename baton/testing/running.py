@@ -275,7 +275,7 @@ async def run_pipeline(
         id: The workflow's id; a new one by default.
         within: The execution timeout.
         decisions: What people decide, by approval title: True, False or a `Reply` each time, a list of them in turn,
-            a function of the open approval, or None: nobody does, and the run's clock moves to the deadline, for
+            a function of the open approval, or None: no decision, and the run's clock moves to the deadline, for
             which `within` needs room.
 
     Returns:

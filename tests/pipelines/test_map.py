@@ -224,7 +224,7 @@ class TestMap:
 
     async def test_the_output_of_a_failed_item_is_refused_with_the_reason(self, worker: Worker) -> None:
         """Code that forgets to ask is told which item failed, and why."""
-        assert "there is no output: stage 'digest 2' failed: ValueError: the page is blank" in await failure(
+        assert "no output: stage 'digest 2' failed: ValueError: the page is blank" in await failure(
             await start(worker, trusting)
         )
 

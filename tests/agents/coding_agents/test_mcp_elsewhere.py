@@ -140,8 +140,8 @@ class TestNoWorker:
                     with pytest.raises(RefusedError, match="no worker answers for 1 waiting pipeline"):
                         await call(model, "claim" if asked else "list_mine", **asked)
                 head, rows = await whole_answer(f"{url}/handoffs")
-                assert (head["baton-unasked"], [row["workflow"] for row in rows]) == ("1", [ours.id])
+                assert (head["baton-unanswered-pipelines"], [row["workflow"] for row in rows]) == ("1", [ours.id])
                 await theirs.terminate()
-                while head["baton-unasked"] != "0":
+                while head["baton-unanswered-pipelines"] != "0":
                     head, _ = await whole_answer(f"{url}/handoffs")
                 assert await call(painter, "list_mine") == []
