@@ -179,7 +179,7 @@ class TestDecisions:
     [
         (StepKind.APPROVAL, "its kind is approval, and only stages have them"),
         (StepKind.CHILD, "it is a pipeline of its own; explain a stage of its run"),
-        (StepKind.STAGE, "its pipeline makes none"),
+        (StepKind.STAGE, "no agent does it"),
     ],
 )
 def test_a_step_without_a_contract_is_not_explained(kind: StepKind, reason: str) -> None:
