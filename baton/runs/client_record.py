@@ -164,7 +164,7 @@ class Note(JsonFields):
 
 
 @dataclass(frozen=True)
-class PauseChange:
+class PauseChange(JsonFields):
     """That a run was paused or unpaused, by whom and why."""
 
     at: datetime
