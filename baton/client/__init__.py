@@ -5,7 +5,7 @@ operation has `preview()` and `commit()`.
 
 | to | names |
 |---|---|
-| connect | `connect`, `Connection`, `ClientPlugin`, `DEFAULT_TASK_QUEUE`, `run_and_leave` |
+| connect | `connect`, `Connection`, `ClientPlugin`, `DEFAULT_TASK_QUEUE`, `run_and_exit` |
 | list runs | `list_runs`, `count_runs`, `RunFilter`, `STATUSES`, `ListedRun` |
 | list what people are asked | `inbox`, `WaitingQuestion`, `open_approvals`, `OpenApproval` |
 | list costs | `read_charges`, `Charged`, `sum_charges`, `GroupBy` |
