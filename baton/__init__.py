@@ -5,7 +5,7 @@ return a patch. `dir(baton)` lists what a first pipeline needs, `__all__` also w
 on first use, so `import baton` loads neither Temporal nor any service library, not even in a workflow.
 
 Four more modules are public: `baton.agents` (adapters for agent frameworks), `baton.client` (for services and
-operators: connect, read, decide, roll back, fork), `baton.protocol` (handoffs, contracts and reports without Temporal)
+operators: list, read, decide, operate), `baton.protocol` (handoffs, contracts and reports without Temporal)
 and `baton.testing` (the test kit).
 
 Example:

@@ -33,13 +33,7 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 from baton.agents.answers import AgentAnswer, AnswerForm, read_form, to_json_value, typed_output
 from baton.agents.nested import refuse_nested_agents
 from baton.agents.notes import NOTE_TOOLS, note_tools
-from baton.agents.port import (
-    READ_TOOL,
-    AgentLimits,
-    AgentWork,
-    agent_stage,
-    resolve_answers,
-)
+from baton.agents.port import READ_TOOL, AgentLimits, AgentWork, agent_stage, resolve_answers
 from baton.agents.pydantic_ai_run import (
     OUTPUT_TOOL,
     check_finished,
@@ -295,11 +289,11 @@ class DurableAgent:
             _charge_and_record(context)
             params: Any = context.params
             noted = Notes(**params["noted"])
-            answer = read_form(params["answer"], self._form, kind=self._kind, notes=bool(self._notes))
+            notes = bool(self._notes)
+            answer = read_form(params["answer"], self._form, kind=self._kind, notes=notes)
             if self._kind is not None:
                 answer = replace(answer, output=typed_output(self._kind, answer.output))
             writes = self._answer_stage.spec.writes
-            notes = bool(self._notes)
             result = stage_result(answer, context, form=self._form, notes=notes, noted=noted, writes=writes)
             return with_turns(result, context.session, self.name) if self._turns else result
 

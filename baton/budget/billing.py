@@ -59,7 +59,7 @@ def billed_before(start: PipelineInput) -> Spend:
 def forked_budget(
     start: PipelineInput, bills: Iterable[Bill], outcomes: Sequence[Outcome], topped_up_micro_usd: int
 ) -> tuple[Budget | None, dict[str, JsonValue]]:
-    """Return the budget and the carried member of a fork: all bills, minus those of the outcomes that it takes over.
+    """Return the budget and the carried member of a fork: all bills, minus those of the outcomes that it reuses.
 
     Top-ups before the step are kept.
     """

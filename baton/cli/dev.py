@@ -362,8 +362,7 @@ def _sources(session: Session, setup: _Setup, server: DevServer) -> Sources:
         plugin = ClientPlugin(session.artifacts, keys=session.keyring, encrypt=encrypt)
         return await Client.connect(server.address, namespace=namespace, plugins=[plugin], runtime=session.runtime)
 
-    places = TemporalUi(server.ui_url, namespace)
-    return Sources(connect, session.artifacts, places, make_evidence(session), open_vault)
+    return Sources(connect, session.artifacts, TemporalUi(server.ui_url, namespace), make_evidence(session), open_vault)
 
 
 def _announce(session: Session, setup: _Setup, server: DevServer, console: str) -> None:

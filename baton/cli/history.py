@@ -123,7 +123,7 @@ def _retry_lines(step: Step | None) -> list[Text]:
     if step is None or not step.retries:
         return []
     times = f" {step.retries} times" if step.retries > 1 else ""
-    return [plain(f"begun again{times}: {step.retried}", "yellow")]
+    return [plain(f"retried{times}: {step.retried}", "yellow")]
 
 
 def _entry_lines(entry: HistoryEntry, before: Before) -> list[Text]:

@@ -201,7 +201,7 @@ async def fork(
 
     Shows what is reused and what is executed again, and asks for confirmation; without a terminal, --yes is
     required. --patch changes the baton right before the stage. The old run is not changed. Where workers have
-    safeguards, the keys of BATON_KEYS seal what the new run takes over.
+    safeguards, the keys of BATON_KEYS seal what the new run reuses.
     """
     target, by = Target.of(run), resolve_user(who)
     patch_members = parse_json_object(patch, "--patch") if patch else None

@@ -12,7 +12,7 @@ operation has `preview()` and `commit()`.
 | read a run | `read_run`, `rebuild`, `RunRecord`, `RunStatus`, `Step`, `StepStatus`, `Note`, `schema_of` |
 | read its handoffs | `read_handoffs`, `RunHandoffs`, `explain`, `Explanation` |
 | read what it waits for | `waits`, `Waits`, `Pending`, `standing`, `Standing` |
-| follow it | `follow`, `Followed`, `Cursor`, `News`, `NewsKind` |
+| follow it | `follow`, `Followed`, `Cursor`, `News`, `NewsKind`, `PauseChange` |
 | answer a question | `decide`, `Answer`, `Settled`, `Question`, `Choice`, `Vote`, `HandoffAction`, `PendingHandoff` |
 | operate | `Operation`, `Preview`, `Fact`, `Start`, `StartPreview`, `Decide`, `DecidePreview` |
 | pause and cancel | `Cancel`, `CancelPreview`, `Pause`, `Unpause`, `PausePreview`, `PauseChange` |

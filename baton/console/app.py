@@ -68,7 +68,7 @@ def console_app(sources: Sources, access: Access) -> Starlette:
     app.router.redirect_slashes = False
     app.state.sources, app.state.access, app.state.templates = sources, access, make_environment()
     app.state.streams = Counter()
-    app.state.board = pages_runs.RunTable(sources)
+    app.state.run_table = pages_runs.RunTable(sources)
     app.state.menu = [module.MENU for module in PAGES if hasattr(module, "MENU")]
     return app
 

@@ -45,12 +45,12 @@ async def read_requested_run(request: Request) -> RunRecord:
 
 def ui_link(sources: Sources, run: RunRecord) -> str | None:
     """Return the address of a run in the Temporal UI."""
-    places = sources.places
-    if places.ui is None:
+    ui = sources.temporal_ui
+    if ui.address is None:
         return None
-    parts = (places.namespace, run.workflow_id, run.run_id)
+    parts = (ui.namespace, run.workflow_id, run.run_id)
     namespace, workflow_id, run_id = (quote(part, safe="") for part in parts)
-    return f"{places.ui.rstrip('/')}/namespaces/{namespace}/workflows/{workflow_id}/{run_id}/history"
+    return f"{ui.address.rstrip('/')}/namespaces/{namespace}/workflows/{workflow_id}/{run_id}/history"
 
 
 async def run_values(sources: Sources, run: RunRecord, first: int | None, limit: int = 100) -> dict[str, Any]:
@@ -95,17 +95,17 @@ async def step(request: Request) -> Response:
     run, sources = await read_requested_run(request), get_sources(request)
     requested_step = run.step(request.query_params.get("step", ""))
     messages = (await sources.handoffs(run)).messages
-    [leg] = make_relay(run, run.steps.index(requested_step), 1, handoffs_by_step(run, messages)).legs
+    [hop] = make_relay(run, run.steps.index(requested_step), 1, handoffs_by_step(run, messages)).hops
     ids = {stage_input.handoff_id for stage_input in run.inputs if stage_input.seq == requested_step.seq}
     baton_before, baton_after = run.around.get(requested_step.seq, (run.baton, None))
     new_artifacts = _new_artifacts(baton_before, baton_after)
     values = {
         **step_values(run, requested_step, messages, baton_before, baton_after),
         "run": run,
-        "leg": leg,
+        "hop": hop,
         "artifacts": [await load_artifact(sources, ref) for ref in new_artifacts[:_MAX_ARTIFACTS]],
         "more_artifacts": len(new_artifacts[_MAX_ARTIFACTS:]),
-        "records": await sources.handoff_records(run, {*ids, *(str(message["handoffId"]) for message in leg.handoffs)}),
+        "records": await sources.handoff_records(run, {*ids, *(str(message["handoffId"]) for message in hop.handoffs)}),
     }
     return render(request, "step.html", values)
 

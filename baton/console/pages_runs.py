@@ -209,7 +209,7 @@ def _filter(request: Request) -> tuple[RunFilter, str, int, int]:
 async def runs(request: Request) -> Response:
     """Show the list of runs."""
     run_filter, text, limit, depth = _filter(request)
-    listing = await request.app.state.board.listing(run_filter, text, limit, depth)
+    listing = await request.app.state.run_table.listing(run_filter, text, limit, depth)
     values = {
         "listing": listing,
         "needs": [row for row in listing.rows if row.needs_you],
@@ -229,10 +229,10 @@ async def runs(request: Request) -> Response:
 
 async def events(request: Request) -> Response:
     """Stream an event whenever the list changes."""
-    arguments, board, shared = _filter(request), request.app.state.board, get_sources(request).shared
+    arguments, table, shared = _filter(request), request.app.state.run_table, get_sources(request).shared
 
     async def mark() -> str:
-        listing: Listing = await shared.read(arguments, _POLL_SECONDS, lambda: board.listing(*arguments))
+        listing: Listing = await shared.read(arguments, _POLL_SECONDS, lambda: table.listing(*arguments))
         return listing.mark
 
     return stream_changes(request, mark, every=_POLL_SECONDS)

@@ -89,8 +89,8 @@ class Hop:
 class Relay:
     """A page of a run's steps."""
 
-    legs: list[Hop]
-    first: int  # the index of the first leg among all steps
+    hops: list[Hop]
+    first: int  # the index of the first hop among all steps
     count: int  # the number of all steps
     folded: list[tuple[float, timedelta]]  # position and length of each folded wait
 
@@ -116,9 +116,9 @@ def make_relay(
         if match := _CHILD_STEP.search(child_id):
             children.setdefault(int(match[1]), []).append((child_id, run_id))
     pending = {handoff.seq: handoff.why for handoff in run.pending_handoffs}
-    legs = [
+    hops = [
         replace(
-            _leg(run, step, scale, entries.get(step.seq, []), spends.get(step.seq, Spend())),
+            _hop(run, step, scale, entries.get(step.seq, []), spends.get(step.seq, Spend())),
             children=children.get(step.seq, []),
             handoffs=(handoffs or {}).get(step.seq, ()),
             pending=pending.get(step.seq),
@@ -126,7 +126,7 @@ def make_relay(
         for step in selected
     ]
     folded = [(scale.at(start), end - start) for start, end in scale.folded[:50]]
-    return Relay(legs, first, len(steps), folded)
+    return Relay(hops, first, len(steps), folded)
 
 
 def _scale(run: RunRecord) -> Scale:
@@ -140,7 +140,7 @@ def _scale(run: RunRecord) -> Scale:
     return Scale(min([began, *(start for start, _ in work)]), max([ended, *(end for _, end in work)]), work)
 
 
-def _leg(
+def _hop(
     run: RunRecord, step: Step, scale: Scale, entries: Sequence[tuple[HistoryEntry, Mapping[str, Any]]], spend: Spend
 ) -> Hop:
     reused = step.status is StepStatus.REUSED

@@ -50,11 +50,11 @@ async def report(sources: Sources, workflow_id: str, run_id: str | None = None) 
 async def _step_details(sources: Sources, run: RunRecord) -> list[dict[str, Any]]:
     """Return the template values of a run's steps."""
     messages = (await sources.handoffs(run)).messages
-    legs = make_relay(run, 0, _MAX_STEPS, handoffs_by_step(run, messages)).legs
+    hops = make_relay(run, 0, _MAX_STEPS, handoffs_by_step(run, messages)).hops
     around = run.around
     return [
-        {"leg": leg, **step_values(run, leg.step, messages, *around.get(leg.step.seq, (run.baton, None)))}
-        for leg in legs
+        {"hop": hop, **step_values(run, hop.step, messages, *around.get(hop.step.seq, (run.baton, None)))}
+        for hop in hops
     ]
 
 

@@ -47,7 +47,7 @@ _MAX_RUNS = 50
 class TemporalUi:
     """The location of the Temporal UI."""
 
-    ui: str | None = None  # its address; None for no links
+    address: str | None = None  # None for no links
     namespace: str = "default"
 
 
@@ -85,7 +85,7 @@ class Sources:
 
     connect: Callable[[], Awaitable[Client]]  # returns a connected client
     artifacts: ArtifactStore | None = None  # the workers' artifact store
-    places: TemporalUi = field(default_factory=TemporalUi)
+    temporal_ui: TemporalUi = field(default_factory=TemporalUi)
     evidence: Evidence | None = None
     vault: Callable[[], Vault] | None = None  # returns a vault that is not opened yet
     _client: Client | None = None

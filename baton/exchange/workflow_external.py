@@ -101,7 +101,7 @@ class Outside:
         """Hand the task to an outside agent, and wait for its result.
 
         A returned patch is checked with its notes against this pipeline's rules at once, so that the agent can correct
-        it, and is applied like a stage's. In a pipeline with contracts the agent gets one, as stages do; if it expires
+        it, and is applied like a stage's. In a pipeline with `ContractTerms` the agent gets a contract; if it expires
         before the handoff is accepted, it is compiled again when an agent claims the handoff.
 
         Args:
@@ -157,7 +157,7 @@ class Outside:
         return OutsideResult.model_validate(await self._exchange.step(name, act), strict=False)
 
     def _contract(self, spec: StageSpec, seq: int, handoff_id: str) -> dict[str, JsonValue]:
-        """Return a new contract as the member of `step`, in a pipeline with contracts."""
+        """Return a new contract as the member of `step`, in a pipeline with `ContractTerms`."""
         pipeline = self._exchange.pipeline
         baton = pipeline.state.baton.to_json_object()
         stage_input = StageInput(stage=spec.name, seq=seq, task_id=pipeline.task_id, baton=baton)

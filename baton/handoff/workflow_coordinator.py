@@ -161,8 +161,8 @@ class HandoffCoordinator:
             self._contracts.restore(self.run.input.carried(CONTRACTS, SessionState))
         elif self.run.start.session and not self.run.start.has_past:
             self.run.input.refuse(
-                "the run starts from another tool's session, which only contracts read, and this pipeline makes none: "
-                "give it contracts=ContractTerms(), or start it without the session"
+                "the run starts from another tool's session, which only contracts read, and this pipeline has "
+                "contracts=False: take that away, or start the run without the session"
             )
         carried = self.run.input.carried(HANDOFFS, HandoffState)
         self.conversation.restore(carried)

@@ -54,7 +54,7 @@ def describe_news(news: News, run: RunRecord) -> str:
             return f"{name}: {step.verdict} by {approval.by}{f': {approval.why}' if approval.why else ''}"
         case NewsKind.STEP_DONE if step:
             attempts = f", at attempt {step.attempts}" if step.attempts > 1 else ""
-            retried = f", begun again: {cut_line(step.retried, _MAX_LINE_LENGTH)}" if step.retried else ""
+            retried = f", retried: {cut_line(step.retried, _MAX_LINE_LENGTH)}" if step.retried else ""
             return f"{name}: done in {format_duration(elapsed(step.began, step.ended))}{attempts}{retried}"
         case NewsKind.STEP_FAILED:
             return f"{name}: failed: {news.text}" if news.text else f"{name}: the run ended before it did"

@@ -260,7 +260,7 @@ def failure_reason(failure: Failure) -> str:
 def failure_text(failure: Failure) -> str:
     """Return a failure's own message, after the type of the exception that was raised."""
     if failure.timeout_failure_info.timeout_type == TimeoutType.TIMEOUT_TYPE_HEARTBEAT:
-        return "its worker was not heard of any more"
+        return "its worker stopped responding"
     kind = failure.application_failure_info.type
     return f"{kind}: {failure.message}" if kind else failure.message
 

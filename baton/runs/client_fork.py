@@ -63,7 +63,7 @@ class ForkPreview(Preview):
 
 @dataclass(frozen=True)
 class Fork(Operation[ForkPreview, WorkflowHandle[Any, Any]]):
-    """Start a new run that takes over everything before a step, optionally with an edited baton.
+    """Start a new run that reuses everything before a step, optionally with an edited baton.
 
     Earlier steps are not executed again: the pipeline's code gets their recorded outcomes. The old run is unchanged.
     Workers with safeguards take such a past only under a seal, so the client needs the deployment's keys.
@@ -229,7 +229,7 @@ def forked_input(
     why: str,
     source: RunRecord | None = None,
 ) -> PipelineInput:
-    """Return the input of a run that takes over everything before ``step``.
+    """Return the input of a run that reuses everything before ``step``.
 
     Args:
         run: The run to fork.

@@ -153,19 +153,19 @@ class Changes:
 
 def compare(previous: Reading | None, current: Reading, at: datetime) -> list[News]:
     """Return what happened to a run from one reading to the next, in order."""
-    earlier = _RunDiff(previous, at)
+    diff = _RunDiff(previous, at)
     news = [
-        *earlier.run(current),
-        *earlier.undone(current),
-        *earlier.steps(current),
-        *earlier.handoffs(current),
-        *earlier.outside(current),
-        *earlier.notes(current),
-        *earlier.suspended(current),
-        *earlier.pauses(current),
+        *diff.run(current),
+        *diff.undone(current),
+        *diff.steps(current),
+        *diff.handoffs(current),
+        *diff.outside(current),
+        *diff.notes(current),
+        *diff.suspended(current),
+        *diff.pauses(current),
     ]
     news.sort(key=lambda piece: piece.at)
-    if current.status is not RunStatus.RUNNING and not earlier.ended(current):
+    if current.status is not RunStatus.RUNNING and not diff.ended(current):
         news.append(News(NewsKind.RUN_ENDED, current.ended or at, _describe_end(current)))
     return news
 
@@ -195,7 +195,7 @@ def with_streams(
 
 
 class _RunDiff:
-    """The earlier reading of a run; its methods yield the news since then."""
+    """What happened since an earlier reading of a run; each method yields one kind of news."""
 
     def __init__(self, previous: Reading | None, now: datetime) -> None:
         self._previous = previous

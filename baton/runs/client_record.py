@@ -122,8 +122,8 @@ class Step(JsonFields):
         until: The deadline of an approval, or the end of a sleep.
         reset_event: The event to reset to, to be right before the step; None if it is in another run.
         attempts: How often the stage was attempted because its patch was refused.
-        retries: How often an attempt was begun again, because it raised or its worker was gone.
-        retried: Why it was, the last time; empty if it was not.
+        retries: How often an attempt was retried, because it raised or its worker stopped responding.
+        retried: Why, the last time; empty if none was retried.
         tokens_read: Tokens of the stage's prompts.
         failure: Why it failed, or the last finding against it.
         approved: How an approval was decided; None while it is pending, and for any other step.

@@ -125,7 +125,7 @@ async def test_what_cannot_be_recorded_is_not_opened(
     run = await _registered(worker, f"opened{broken.__name__}")
     assert sources.evidence is not None
     evidence: Evidence = replace(sources.evidence, open=lambda: broken(safeguards))
-    unrecorded = Sources(sources.connect, sources.artifacts, sources.places, evidence, sources.vault)
+    unrecorded = Sources(sources.connect, sources.artifacts, sources.temporal_ui, evidence, sources.vault)
     browser = await _signed_in(unrecorded, Role.OPERATOR)
     page = f"/run/personal?id={run.workflow_id}"
     answer = await browser.post(page, {"csrf": token_in((await browser.get(page)).text), "why": _WHY})

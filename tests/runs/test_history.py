@@ -85,7 +85,7 @@ class TestSnapshots:
         assert (step.attempts, step.retries, step.retried) == (1, 2, "ConnectionError: the provider is away")
         news = [piece async for update in follow(client, run.handle.id) for piece in update.news]
         [done] = [piece for piece in news if piece.kind is NewsKind.STEP_DONE]
-        assert describe_news(done, run.record).endswith(", begun again: ConnectionError: the provider is away")
+        assert describe_news(done, run.record).endswith(", retried: ConnectionError: the provider is away")
 
     async def test_a_step_has_a_baton_before_and_after(self, worker: Worker) -> None:
         """What the stage received, and what it left."""

@@ -187,7 +187,7 @@ def office_over(browser: Browser, client: Client, screenshots: Path) -> Office:
     async def connect() -> Client:
         return client
 
-    return Office(browser, Sources(connect, places=TemporalUi(None, client.namespace)), screenshots)
+    return Office(browser, Sources(connect, temporal_ui=TemporalUi(None, client.namespace)), screenshots)
 
 
 async def begun(worker: Worker, pipeline: Any, id: str, goal: str = "Pay the invoice", **members: Any) -> Any:
