@@ -36,8 +36,8 @@ class Entry:
     whom: str = ""  # who may decide; empty for anybody
     since: datetime | None = None
     until: datetime | None = None  # the deadline
-    approved: Sequence[str] = ()  # who has approved
-    needs: int = 1  # how many must approve
+    agreed: Sequence[str] = ()  # who has given the answer that most people gave
+    needs: int = 1  # how many must give it
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _entry(waiting: WaitingQuestion) -> Entry:
         whom=", ".join(question.who),
         since=question.since,
         until=question.until,
-        approved=[vote.who for vote in question.votes],
+        agreed=[vote.who for vote in question.agreed],
         needs=question.needs,
     )
 

@@ -267,9 +267,14 @@ class Question(CompactRecord):
         return max(self.votes, key=lambda vote: len(agreeing(vote, self.votes)), default=None)
 
     @property
+    def agreed(self) -> list[Vote]:
+        """The votes with the answer that most people gave."""
+        return agreeing(self.leading, self.votes) if self.leading else []
+
+    @property
     def missing(self) -> int:
         """How many more people have to give the answer that most people gave."""
-        return self.needs - (len(agreeing(self.leading, self.votes)) if self.leading else 0)
+        return self.needs - len(self.agreed)
 
     def digest_with(self, baton: str) -> str:
         """Return the digest of everything shown and asked, given the digest of the baton."""

@@ -209,7 +209,7 @@ def _approval(run: RunRecord, step: Step, asked: Question | None, time_format: T
 def _people(asked: Question) -> str:
     """Return who decides a question, and how many have."""
     verb = "agreed" if asked.handoff else "approved"
-    done = f" ({asked.needs - asked.missing} of {asked.needs} {verb})" if asked.needs > 1 else ""
+    done = f" ({len(asked.agreed)} of {asked.needs} {verb})" if asked.needs > 1 else ""
     return f"{', '.join(asked.who) or 'anybody'}{done}"
 
 

@@ -244,8 +244,7 @@ class Questions:
         entry = self._open[id]
         if entry.settled is None:
             question = entry.whole(baton)
-            agreed = question.needs - question.missing
-            votes = f"; {agreed} of {question.needs} had agreed" if question.needs > 1 else ""
+            votes = f"; {len(question.agreed)} of {question.needs} had agreed" if question.needs > 1 else ""
             why = f"no decision within {within}{votes}"
             vote = Vote(who=BY_DEADLINE, choice=default, why=why, at=at, via=BY_DEADLINE)
             entry.settled = self._end(question, vote, votes=entry.votes_on(question.digest))

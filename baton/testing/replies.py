@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel
@@ -75,7 +76,7 @@ class Replying:
         self._handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(workflow_id)
         self._replies = replies
         self._counted: dict[str, int] = {}  # replies of each list
-        self._asked: set[tuple[str | None, str | None, int]] = set()  # what the functions were asked
+        self._asked: set[tuple[str | None, str | None, tuple[datetime, ...]]] = set()  # what the functions were asked
         self._expired: set[str] = set()  # the approvals left to their deadlines
 
     async def until_refused(self) -> None:
@@ -159,7 +160,7 @@ class Replying:
             if reply.who is not None and question.has_vote_of(reply.who):
                 raise RepliesError(f"{_open_state(question)}, and {reply.who} counts once; pass a list of replies")
             return reply
-        asked = (question.id, question.digest, len(question.votes))
+        asked = (question.id, question.digest, tuple(vote.at for vote in question.votes))
         if asked in self._asked:
             return None
         self._asked.add(asked)

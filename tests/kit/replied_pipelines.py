@@ -20,6 +20,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "named": {"needs": 2, "who": ["ann", "bob", "cem"]},
     "form": {"answer": Headline},
     "forms": {"answer": Headline, "needs": 2},
+    "three": {"answer": Headline, "needs": 3},
 }
 
 

@@ -82,6 +82,13 @@ def _form_is_shown(approval: Question) -> Reply | None:
     return Reply(True, Headline(headline=approval.shows[0].text), who=f"reader {len(approval.votes)}")
 
 
+def _ann_gives_in(approval: Question) -> Reply | None:
+    """Reply for ann, for bob who disagrees, for ann who takes his answer, and for cem who joins them."""
+    given = {vote.who: vote.data for vote in approval.votes}
+    who = "ann" if not given else "bob" if len(given) == 1 else "ann" if given["ann"] != given["bob"] else "cem"
+    return Reply(True, Headline(headline="B" if given else "A"), who=who)
+
+
 class TestReplies:
     """What people decide about `asked`, which asks twice for a form, two votes, or certain people."""
 
@@ -95,6 +102,7 @@ class TestReplies:
             ("form", Reply(True, {"headline": "Faster"}, who="ann"), ["ann: Faster", "ann: Faster"]),
             ("form", [Reply(True, Headline(headline="A")), Reply(True, {"headline": "B"})], ["tester: A", "tester: B"]),
             ("forms", _form_is_shown, ["reader 0, reader 1: a draft"] * 2),
+            ("three", _ann_gives_in, ["bob, ann, cem: B"] * 2),
             ("open", [False, Reply(True, why="better now")], ["denied", "tester"]),
             ("open", None, ["denied", "denied"]),
         ],

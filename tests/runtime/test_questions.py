@@ -251,7 +251,7 @@ class TestForms:
 
         [shown] = questions.open_now("b")
         assert [(vote.who, vote.choice) for vote in shown.votes] == [("ann", "top_up"), ("bob", "requeue")]
-        assert (shown.missing, shown.leading) == (1, shown.votes[0])
+        assert (shown.missing, shown.leading, shown.agreed) == (1, shown.votes[0], shown.votes[:1])
 
         ended = decide(questions, word(questions, "requeue", why="seen", signature="ed25519:y", key="ann-1"))
         assert isinstance(ended, Settled)
