@@ -127,7 +127,7 @@ def _load(service: str, name: str, extra: str) -> Any:
 
 def _make_safeguards(session: Session, ledger: str | None, name: str | None) -> Safeguards:
     if session.keyring is None:
-        raise BatonError("there are no keys here to seal moves with; name the workers' keys with BATON_KEYS")
+        raise BatonError("there are no keys here to seal actions with; name the workers' keys with BATON_KEYS")
     return Safeguards(session.keyring, ledger_place(ledger), name=ledger_name(name), artifacts=session.artifacts)
 
 

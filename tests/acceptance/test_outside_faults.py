@@ -66,17 +66,17 @@ async def work(url: str, holder: str, done: dict[str, list[str]], told: asyncio.
         random.shuffle(rows)
         for row in rows:
 
-            async def move(verb: str, row: Any = row, **members: Any) -> tuple[int, Any]:
+            async def act(verb: str, row: Any = row, **members: Any) -> tuple[int, Any]:
                 at = f"{url}/handoffs/{row['handoff_id']}/{verb}?workflow={row['workflow']}"
                 return await call(at, {"holder": holder, **members})
 
-            status, answer = await move("claim")
+            status, answer = await act("claim")
             if status == REFUSED:
                 continue
             assert status == 200, answer
-            status, answer = await move("accept")
+            status, answer = await act("accept")
             assert (status, answer.get("verdict")) == (200, {"valid": True}), answer
-            status, answer = await move("patch", patch={"decision_log": [f"{holder} was here"]})
+            status, answer = await act("patch", patch={"decision_log": [f"{holder} was here"]})
             assert status == 200, answer
             done.setdefault(row["workflow"], []).append(holder)
             if len(done) == PIPELINES:

@@ -1,4 +1,4 @@
-"""An outside agent that repeats a move after a lost answer gets the same answer."""
+"""An outside agent that repeats an action after a lost answer gets the same answer."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -86,7 +86,7 @@ async def listed(url: str, handle: Handle) -> dict[str, Any]:
 
 
 def at(url: str, row: dict[str, Any], verb: str = "") -> str:
-    """Return the URL of a handoff, or of a move."""
+    """Return the URL of a handoff, or of an action."""
     return f"{url}/handoffs/{row['handoff_id']}{verb and '/' + verb}?workflow={row['workflow']}"
 
 
@@ -185,7 +185,7 @@ class TestService:
             assert (await call(url + path, token=token))[0] == 401
         assert (await call(f"{url}/handoffs/x/claim", {}, token=token))[0] == 401
 
-    async def test_an_agent_sees_and_moves_only_its_own(self, exchange: Worker, url: str) -> None:
+    async def test_an_agent_sees_and_acts_on_only_its_own(self, exchange: Worker, url: str) -> None:
         """Another agent's token finds nothing, not even by the id."""
         handle = await waiting(exchange)
         row = await listed(url, handle)
@@ -374,7 +374,7 @@ class TestOutsideAgents:
             trace = await ledger.trace(receipt.task_id)
         assert [record.members["status"] for record in trace.records] == ["REJECTED"]
 
-    async def test_a_move_that_is_repeated_changes_nothing(self, exchange: Worker, agents: OutsideAgents) -> None:
+    async def test_an_action_that_is_repeated_changes_nothing(self, exchange: Worker, agents: OutsideAgents) -> None:
         """Claim, accept and return are repeated, as after a lost answer; new work comes too late."""
         handle = await waiting(exchange)
         ref = await self.found(agents, handle)

@@ -1,4 +1,4 @@
-"""The seals of moves: a worker verifies them before a move enters the history, and not in a replay."""
+"""The seals of actions: a worker verifies them before an action enters the history, and not in a replay."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -56,7 +56,7 @@ async def found_in(handle: Handle) -> HandoffRef:
 
 
 def claim(ref: HandoffRef, holder: str) -> bytes:
-    move = AgentAction(
+    action = AgentAction(
         handoff_id=ref.handoff.handoff_id,
         digest=ref.handoff.digest,
         agent="reviewer",
@@ -64,7 +64,7 @@ def claim(ref: HandoffRef, holder: str) -> bytes:
         kind=ActionKind.CLAIM,
         at=datetime.now(UTC),
     )
-    return move.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    return action.model_dump_json(by_alias=True, exclude_unset=True).encode()
 
 
 async def refused(handle: Handle, argument: Any) -> str:
@@ -78,10 +78,10 @@ async def events_of(handle: Handle) -> list[str]:
     return [event.WhichOneof("attributes") or "" async for event in handle.fetch_history_events()]
 
 
-async def test_a_move_whose_seal_does_not_hold_leaves_nothing_in_the_history(
+async def test_an_action_whose_seal_does_not_hold_leaves_nothing_in_the_history(
     exchange: Worker, safeguards: Safeguards
 ) -> None:
-    """Forged moves cannot fill it: sealed with another key, tampered with, unsealed, or not JSON."""
+    """Forged actions cannot fill it: sealed with another key, tampered with, unsealed, or not JSON."""
     handle = await waiting(exchange)
     ref = await found_in(handle)
     other, good = (seal_json(claim(ref, "eve"), keys) for keys in (Keyring.generate(), safeguards.keyring))
@@ -99,10 +99,10 @@ async def test_a_move_whose_seal_does_not_hold_leaves_nothing_in_the_history(
     await handle.cancel()
 
 
-async def test_a_move_as_an_earlier_release_marked_it_is_verified_as_it_was(
+async def test_an_action_as_an_earlier_release_marked_it_is_verified_as_it_was(
     exchange: Worker, safeguards: Safeguards
 ) -> None:
-    """A service that is not yet upgraded keeps working, and its moves are verified as well."""
+    """A service that is not yet upgraded keeps working, and its actions are verified as well."""
     handle = await waiting(exchange)
     ref = await found_in(handle)
     assert "it is not sealed" in await refused(handle, UnverifiedHandoff(claim(ref, "eve")))
@@ -111,7 +111,7 @@ async def test_a_move_as_an_earlier_release_marked_it_is_verified_as_it_was(
     await handle.cancel()
 
 
-async def test_a_move_that_is_too_large_is_refused_before_it_enters_the_history(exchange: Worker) -> None:
+async def test_an_action_that_is_too_large_is_refused_before_it_enters_the_history(exchange: Worker) -> None:
     """A few KiB can decompress to it; its seal is not even verified."""
     handle = await waiting(exchange)
     assert "of 4 MiB at most" in await refused(handle, UnverifiedHandoff(b"[" + b" " * 5_000_000 + b"]"))
@@ -119,7 +119,7 @@ async def test_a_move_that_is_too_large_is_refused_before_it_enters_the_history(
     await handle.cancel()
 
 
-async def test_a_worker_without_keys_refuses_moves_and_says_what_it_needs(
+async def test_a_worker_without_keys_refuses_actions_and_says_what_it_needs(
     client: Client, exchange: Worker, agents: OutsideAgents
 ) -> None:
     """The handoff waits on for a worker that has them."""
@@ -131,10 +131,10 @@ async def test_a_worker_without_keys_refuses_moves_and_says_what_it_needs(
         await handle.cancel()
 
 
-async def test_moves_that_come_at_once_while_the_run_is_asked_replay(exchange: Worker, agents: OutsideAgents) -> None:
+async def test_actions_that_come_at_once_while_the_run_is_asked_replay(exchange: Worker, agents: OutsideAgents) -> None:
     """No local activity is involved, because a query would delay its end and change the order of answers.
 
-    It replays without keys, because the moves in the history were verified when they arrived.
+    It replays without keys, because the actions in the history were verified when they arrived.
     """
     for _ in range(6):
         handle = await waiting(exchange)
