@@ -361,14 +361,15 @@ def _action_excess(action: AgentAction, *, stored: bool) -> str | None:
     length = len(action.reason) + sum(map(len, action.unmet))
     if length > MAX_REASON_LENGTH:
         return f"reason and unmet have {length:,} characters, and {MAX_REASON_LENGTH:,} is the most; shorten them"
-    excess = find_excess({"patch": action.patch}) or find_excess({"report": action.report}, MAX_MESSAGE_VALUES)
+    patch, rest = {"patch": action.patch}, {"report": action.report, "notes": action.notes}
+    excess = find_excess(patch) or find_excess(rest, MAX_MESSAGE_VALUES)
     if excess is not None:
         return str(excess)
-    size = len(to_json({"patch": action.patch, "report": action.report}))
+    size = len(to_json({**patch, **rest}))
     if stored or size <= MAX_BYTES:
         return None
     return (
-        f"patch and report have {size:,} bytes, and {MAX_BYTES:,} is the most that a workflow's history takes; "
+        f"patch, report and notes have {size:,} bytes, and {MAX_BYTES:,} is the most that a workflow's history takes; "
         "put the work product into an artifact and refer to it"
     )
 

@@ -411,8 +411,10 @@ class TestOutsideAgents:
         await agents.claim(ref, "reviewer")
         await agents.accept(ref, "reviewer")
         if report == LONG:
-            with pytest.raises(PipelineError, match="patch and report have 1,500,024 bytes, and 1,048,576 is the most"):
+            with pytest.raises(PipelineError, match="report and notes have 1,500,035 bytes, and 1,048,576 is the most"):
                 await agents.return_report(ref, "reviewer", report)
+            with pytest.raises(PipelineError, match=r"report and notes have .* bytes, and 1,048,576 is the most"):
+                await agents.return_patch(ref, "reviewer", {}, notes={"fact": [report]})
             report = "short"
         await agents.return_report(ref, "reviewer", report)
 
