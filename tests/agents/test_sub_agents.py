@@ -275,7 +275,7 @@ class TestToolCallHistory:
         }
 
     async def test_every_adapter_names_the_arguments_by_the_same_digest(self) -> None:
-        """It is that of the arguments as canonical JSON (S3-5.2-w)."""
+        """A call has the digest of its arguments as canonical JSON (S3-5.2-w)."""
         for name, stage in self.stages().items():
             given = context(contract(["lookup"]))
             await stage(given)

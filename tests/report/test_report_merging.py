@@ -67,7 +67,7 @@ def merged(*several: HandoffReport) -> HandoffReport:
 
 class TestMergeReports:
     def test_entries_are_united_with_their_authors(self) -> None:
-        """S4-use-2, C-34's neighbour on the merge rule: union with provenance."""
+        """Merging is a union with provenance (S4-use-2)."""
         result = merged(AUDIT, SPEED)
 
         assert result.findings.discoveries == [
