@@ -99,7 +99,7 @@ class OutdatedError(PipelineError):
 class StageFailedError(PipelineError):
     """A stage failed, or its patches were rejected as often as its terms allow; the baton is unchanged.
 
-    Repair the stage, and roll back to it. Of an item of `Pipeline.map` it stands where its result would:
+    Repair the stage, and roll back to it. `Pipeline.map` returns it in place of a failed item's result:
 
     Example:
         >>> StageFailedError("stage 'digest 2' failed").output
@@ -110,7 +110,7 @@ class StageFailedError(PipelineError):
     if not TYPE_CHECKING:  # a type checker finds it by itself
 
         def __getattr__(self, name: str) -> Any:
-            """Say what a result that is none lacks, and why."""
+            """Explain why a member of a result is missing."""
             if name in ("output", "output_as", "baton_patch"):
                 raise AttributeError(f"no {name}: {self}; ask isinstance(result, StageFailedError) first")
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

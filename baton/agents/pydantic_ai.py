@@ -108,7 +108,7 @@ class PydanticAgent:
         return find_window(name.rpartition(":")[2])
 
     def nested_tools(self, agent: Any) -> frozenset[str] | None:
-        """Return the tools of an agent that runs inside one; None if they are not known before it runs."""
+        """Return the tools of an agent that runs inside a tool; None if they are not known before it runs."""
         if not isinstance(agent, Agent) or not all(isinstance(toolset, FunctionToolset) for toolset in agent.toolsets):
             return None
         return tool_names_of(agent)

@@ -149,7 +149,7 @@ def trace_page(trace: Trace) -> RenderableType:
 
 
 def _output_rows(trace: Trace) -> list[RenderableType]:
-    """Return the task's output as it was answered, without the record around it; where it is none, what was written."""
+    """Return the task's output as the agent answered it, or what the last agent wrote if there is none."""
     record = trace.output
     if not isinstance(record, dict) or "output" not in record:  # of another writer
         return [] if record is None else [Text.assemble(_OUTPUT, plain(json_text(record, lines=True)))]

@@ -151,7 +151,7 @@ def _decision_line(settled: Settled, record: RunRecord) -> Text:
 
 
 def _unfinished_row(step: Step, record: RunRecord, refused: Mapping[tuple[int, str], list[str]]) -> list[Any]:
-    """Return the row of a step without a history entry; of refusals its failure has the last."""
+    """Return the row of a step without a history entry; its failure is the last refusal."""
     attempts = f" ×{step.attempts}" if step.attempts > 1 else ""
     failure = step.failure or ""
     reasons = [reason for reason in refused.get((step.seq, step.name), ()) if reason not in failure]

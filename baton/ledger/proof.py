@@ -201,7 +201,7 @@ class Report(CamelRecord):
     task_ids: tuple[str, ...] = ()
 
     def to_json_object(self) -> dict[str, Any]:
-        """Return the report as a JSON object, without what it has not."""
+        """Return the report as a JSON object without absent members."""
         return self.model_dump(mode="json", exclude_none=True)
 
     def __bool__(self) -> bool:

@@ -270,7 +270,7 @@ class OutsideAgents:
     async def _action(
         self, ref: HandoffRef, agent: str, holder: str | None, kind: ActionKind, **members: Any
     ) -> HandoffRef:
-        """Make an action; a repeat of the action that ended the handoff gets the same answer."""
+        """Send an action; a repeat of the action that ended the handoff gets the same answer."""
         action = AgentAction(
             handoff_id=ref.handoff.handoff_id,
             digest=ref.handoff.digest,

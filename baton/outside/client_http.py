@@ -174,7 +174,7 @@ def _authenticate(request: Request, tokens: Mapping[str, str]) -> str | None:
 async def _make_action(
     agents: OutsideAgents, verb: str, ref: HandoffRef, agent: str, body: ActionBody
 ) -> dict[str, Any]:
-    """Make the action that a verb names, and return the response."""
+    """Do what a verb names, and return the response."""
     holder = body.holder
     match verb:
         case "claim":

@@ -161,7 +161,7 @@ CONTRACTS = Metric(
 EMPTY_CONTRACTS = Metric(
     "baton_empty_contracts_total",
     MetricKind.COUNTER,
-    "Contracts that hold no facts, or allow no tools, by receiver; without facts they are usually a bug.",
+    "Contracts that hold no facts, or allow no tools, by receiver; a first agent has no facts, later ones should.",
     labels=("lacks", "receiver"),
 )
 
