@@ -1,9 +1,7 @@
 """The cost of all runs, by pipeline, stage, model or day, compared with a provider's own figures."""
 
 import csv
-import itertools
 import re
-import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +15,7 @@ from temporalio.service import RPCError
 from baton.budget.billing import Bill
 from baton.core.history import Spend
 from baton.errors import BatonError, HistoryError
-from baton.runs.client_executions import list_executions
+from baton.runs.client_executions import first, list_executions
 from baton.runs.client_reader import read_run
 from baton.wire.json_values import JsonFields
 from baton.wire.money import to_micro_usd
@@ -74,14 +72,18 @@ async def read_charges(
     Raises:
         temporalio.service.RPCError: The server does not answer, or the namespace lacks Baton's search attributes.
     """
+    async for charge in first(_read_all(client, since, unread), limit):
+        yield charge
+
+
+async def _read_all(
+    client: Client, since: datetime | None, unread: Callable[[str, HistoryError], None]
+) -> AsyncIterator[Charged]:
     query = f"{ATTRIBUTE_PIPELINE} IS NOT NULL"
     if since is not None:
         query += f" AND (CloseTime >= '{since.isoformat()}' OR ExecutionStatus = 'Running')"
-    left = sys.maxsize if limit is None else limit
     seen: set[tuple[str, int, datetime | None]] = set()  # a reset run begins with a copy of events of the run before
     async for execution in list_executions(client, query):
-        if left <= 0:
-            return
         try:
             run = await read_run(client, execution.id, execution.run_id)
         except RPCError:  # its retention has ended meanwhile
@@ -94,8 +96,7 @@ async def read_charges(
             if bill.elsewhere or key in seen or (since and bill.at and bill.at < since):
                 continue
             seen.add(key)
-            for charge in itertools.islice(_split_by_model(run.pipeline, bill), left):
-                left -= 1
+            for charge in _split_by_model(run.pipeline, bill):
                 yield charge
 
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.common.v1 import WorkflowExecution
@@ -28,6 +29,8 @@ from baton.wire.json_values import JsonFields
 
 PAUSED = "PAUSED"
 _STATUS = "WORKFLOW_EXECUTION_STATUS_"
+
+ItemT = TypeVar("ItemT")
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,18 @@ async def list_executions(
             yield Execution(info)
         remaining, token = remaining - len(answer.executions), answer.next_page_token
         if not token:
+            return
+
+
+async def first(items: AsyncIterator[ItemT], limit: int | None) -> AsyncIterator[ItemT]:
+    """Yield the first items, all without a limit, and read no further."""
+    left = sys.maxsize if limit is None else limit
+    if left <= 0:
+        return
+    async for item in items:
+        yield item
+        left -= 1
+        if not left:
             return
 
 

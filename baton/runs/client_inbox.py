@@ -5,7 +5,6 @@ The server's index says which runs ask until when, each run's memo what it asks:
 
 import asyncio
 import itertools
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -21,7 +20,7 @@ from baton.core.messages import PipelineStatus
 from baton.core.pending import PendingHandoff
 from baton.core.questions import OpenQuestions, Question
 from baton.errors import BatonError, HistoryError
-from baton.runs.client_executions import Execution, describe, list_executions
+from baton.runs.client_executions import Execution, describe, first, list_executions
 from baton.runs.client_list import label_of
 from baton.runs.client_reader import read_run
 from baton.runs.client_record import StepStatus
@@ -175,15 +174,9 @@ async def inbox(
             print(waiting.deadline, waiting.workflow_id, waiting.question.title if waiting.question else "?")
         ```
     """
-    left = sys.maxsize if limit is None else limit
-    if left <= 0:
-        return
-    entries = _read_all(client, left) if run is None else _read_run(client, run, run_id)
-    async for entry in entries:
+    entries = _read_all(client, limit or PAGE) if run is None else _read_run(client, run, run_id)
+    async for entry in first(entries, limit):
         yield entry
-        left -= 1
-        if not left:  # reads no further page
-            return
 
 
 async def open_approvals(
@@ -209,15 +202,9 @@ async def open_approvals(
             await decide(client, asked.workflow_id, answer)
         ```
     """
-    left = sys.maxsize if limit is None else limit
-    if left <= 0:
-        return
-    async for entry in inbox(client, run, run_id=run_id):
-        if entry.approval is not None:
-            yield OpenApproval(**vars(entry))
-            left -= 1
-            if not left:
-                return
+    entries = (entry async for entry in inbox(client, run, run_id=run_id) if entry.approval is not None)
+    async for entry in first(entries, limit):
+        yield OpenApproval(**vars(entry))
 
 
 async def inbox_page(client: Client, *, limit: int = PAGE, skip: int = 0) -> InboxPage:
@@ -237,9 +224,9 @@ async def inbox_page(client: Client, *, limit: int = PAGE, skip: int = 0) -> Inb
     return InboxPage(sorted(entries, key=_by_deadline), total, skip, len(runs[skip:]))
 
 
-async def _read_all(client: Client, most: int) -> AsyncIterator[WaitingQuestion]:
+async def _read_all(client: Client, wanted: int) -> AsyncIterator[WaitingQuestion]:
     """Yield the questions of all runs, in pages that grow, so that the first ones come soon."""
-    size, read, kept = min(PAGE, most), set[str](), list[WaitingQuestion]()
+    size, read, kept = min(PAGE, wanted), set[str](), list[WaitingQuestion]()
     while True:
         total, nearest = await _list_nearest(client, size)
         kept += await _read_questions(client, [run for run in nearest if run.run_id not in read])
