@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
@@ -15,7 +15,7 @@ from baton.core.patching import same_json, shorten_findings
 from baton.core.people import GROUP_PREFIX, name_refusal, normalize_name, reason_refusal
 from baton.core.questions import BY_DEADLINE, Answer, Question, Settled, Vote, agreeing, content_digest
 from baton.errors import ApprovalDeniedError
-from baton.wire.json_values import Json, find_excess, find_unwritable
+from baton.wire.json_values import Json, find_excess, find_unwritable, sha256
 from baton.wire.records import CompactRecord
 from baton.wire.text import describe_faults
 
@@ -56,6 +56,15 @@ class AnswerCheck(CompactRecord):
     proof: bool
 
 
+class _Cast(NamedTuple):
+    """A vote, the digest that it was made on, its filled-in form, and its place in the order of arrival."""
+
+    digest: str
+    vote: Vote
+    filled: BaseModel | None
+    place: int
+
+
 @dataclass
 class _Entry:
     """An open question and its votes so far."""
@@ -63,7 +72,8 @@ class _Entry:
     question: Question
     forms: Forms
     effect: Effect
-    votes: list[tuple[str, Vote]] = field(default_factory=list)  # each with the digest it was made on
+    casts: list[_Cast] = field(default_factory=list)
+    places: dict[bytes, int] = field(default_factory=dict)  # of answers that came, by the hash of what they say
     size: int = 0  # of the counted answers, in bytes
     settled: Settled | None = None
 
@@ -75,30 +85,35 @@ class _Entry:
 
     def votes_on(self, digest: str | None) -> list[Vote]:
         """Return the votes that were made on what has this digest, in order, replaced ones too."""
-        return [vote for vote_digest, vote in self.votes if vote_digest == digest]
+        return [cast.vote for cast in self.casts if cast.digest == digest]
+
+    def casts_of(self, answer: Answer) -> list[_Cast]:
+        """Return the votes of an answer's person on the same digest."""
+        who = normalize_name(answer.who)
+        return [cast for cast in self.casts if cast.digest == answer.digest and normalize_name(cast.vote.who) == who]
+
+    def receive(self, answer: Answer) -> int:
+        """Return the place of an answer in the order of arrival; a copy has the place of the first."""
+        return self.places.setdefault(_arrival_key(answer), len(self.places) + 1)
 
     def add(self, answer: Answer, at: datetime, via: str) -> Vote:
         """Add a person's vote, which replaces their earlier one on the same digest."""
-        earlier = self.votes_on(answer.digest)
-        same = next((vote.answer for vote in earlier if self._is_equal(vote, answer)), None)
+        form = self.forms.get(answer.choice)
+        filled = None if form is None else parse_form(form, answer.data)
+        earlier = [cast for cast in self.casts if cast.digest == answer.digest]
+        same = (cast.vote.answer for cast in earlier if (cast.vote.choice, cast.filled) == (answer.choice, filled))
         # A key without a signature proves nothing.
         names = (*_ANSWER_FIELDS, *_PROOF_FIELDS) if answer.signature else _ANSWER_FIELDS
         members = {name: getattr(answer, name) for name in names}
-        vote = Vote(at=at, via=via, answer=len(earlier) + 1 if same is None else same, **members)
-        self.votes = [
-            (digest, each.model_copy(update={"replaced": True}) if _replaces(answer, each, digest) else each)
-            for digest, each in self.votes
+        vote = Vote(at=at, via=via, answer=next(same, len(earlier) + 1), **members)
+        replaced = {cast.place for cast in self.casts_of(answer)}
+        self.casts = [
+            cast._replace(vote=cast.vote.model_copy(update={"replaced": True})) if cast.place in replaced else cast
+            for cast in self.casts
         ]
-        self.votes.append((answer.digest or "", vote))
+        self.casts.append(_Cast(answer.digest or "", vote, filled, self.receive(answer)))
         self.size += _size(answer)
         return vote
-
-    def _is_equal(self, vote: Vote, answer: Answer) -> bool:
-        """Return whether a vote and an answer agree: the same choice, with the same filled-in form."""
-        form = self.forms.get(answer.choice)
-        if vote.choice != answer.choice or form is None:
-            return vote.choice == answer.choice
-        return parse_form(form, vote.data) == parse_form(form, answer.data)
 
 
 class Questions:
@@ -206,9 +221,14 @@ class Questions:
             or _no_choice(question, answer)
             or name_refusal(answer.who)
             or _not_allowed(question, answer)
-            or _replaced_before(entry, answer)
             or _wrong_data(entry, question, answer)
+            or _overtaken(entry, answer)
         )
+
+    def receive(self, answer: Answer) -> None:
+        """Note the arrival of an answer that is not refused: of one person's, the one that came last counts."""
+        if (entry := self._open.get(answer.question or "")) is not None:
+            entry.receive(answer)
 
     def check(self, answer: Answer, baton: str) -> AnswerCheck | None:
         """Return what a worker has to check before an answer counts, or None."""
@@ -391,6 +411,10 @@ def _size(answer: Answer) -> int:
     return len(answer.model_dump_json().encode())
 
 
+def _arrival_key(answer: Answer) -> bytes:
+    return sha256(answer.statement + (answer.signature or "").encode())
+
+
 def _is_alone(question: Question, answer: Answer) -> bool:
     choice = question.choice(answer.choice)
     return choice is not None and choice.alone
@@ -401,7 +425,7 @@ def _too_large(entry: _Entry, answer: Answer) -> str | None:
     question, size = entry.question, _size(answer)
     most = _MAX_ANSWERS_BYTES // (question.needs + 1)
     if not _is_alone(question, answer):
-        if len(entry.votes) >= _MAX_VOTES:
+        if len(entry.casts) >= _MAX_VOTES:
             return f"question {question.id} has {_MAX_VOTES} votes, the most; only {_alone(question)!r} counts now"
         most = min(most, (_MAX_ANSWERS_BYTES - entry.size) // 2)
     return f"the answer has {size:,} bytes, and {most:,} is the most; shorten it" if size > most else None
@@ -433,16 +457,19 @@ def _is_named(who: str, names: list[str]) -> bool:
     return normalize_name(who) in {*map(normalize_name, names)}
 
 
-def _replaced_before(entry: _Entry, answer: Answer) -> str | None:
-    """Return the refusal of an answer that its person has replaced: a copy of it does not count again."""
-    for vote in entry.votes_on(answer.digest):
-        if vote.replaced and vote.why == answer.why and _is_same(vote, answer):
-            return f"{answer.who} has replaced this answer; to return to it, answer again with another reason"
+def _overtaken(entry: _Entry, answer: Answer) -> str | None:
+    """Return the refusal of an answer that came before one of its person that counted, or of a copy of it.
+
+    Answers may be checked in another order than they came in, and a signed one may be sent again by anybody.
+    """
+    earlier = entry.casts_of(answer)
+    is_signed = any(cast.vote.signature and not cast.vote.replaced for cast in earlier)
+    if is_signed and answer.signature is None and not _is_alone(entry.question, answer):
+        return f"{answer.who} has signed their answer, and only a signed one replaces it"
+    newest = max((cast.place for cast in earlier), default=0)
+    if entry.places.get(_arrival_key(answer), newest) < newest:
+        return f"{answer.who} has replaced this answer; to return to it, answer again with another reason"
     return None
-
-
-def _replaces(answer: Answer, vote: Vote, digest: str) -> bool:
-    return digest == answer.digest and normalize_name(vote.who) == normalize_name(answer.who)
 
 
 def _alone(question: Question) -> str:

@@ -169,6 +169,7 @@ class QuestionBoard:
         # (docs/limits.md, "A replay may take two workflow tasks for one").
         await workflow.sleep(_MIN_TIMER, summary=f"a decision about {answer.question} came"[:_MAX_SUMMARY_LENGTH])
         self._refuse(self._questions.refusal(answer, self._digest_now()))
+        self._questions.receive(answer)
         self._refuse(await self._check(answer), NOT_ALLOWED)
         self._refuse(self._questions.refusal(answer, self._digest_now()))
         is_repeated = self._questions.reply(answer, self._digest_now()) is not None

@@ -58,7 +58,7 @@ class Publishes(_Asks):
 
 @workflow.defn
 class Pays(_Asks):
-    """Asks for an amount, and for a yes to a payment; the parameter `swap` pays something else."""
+    """Asks for an amount, and for a yes to a payment; parameters: `needs`, `who`, `swap`."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -67,7 +67,8 @@ class Pays(_Asks):
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
         params: Any = self.pipeline.params
-        filled = (await self.pipeline.approve("budget", within=DAY, answer=Payment)).answer_as(Payment)
+        people = {name: params[name] for name in ("needs", "who") if name in params}
+        filled = (await self.pipeline.approve("budget", within=DAY, answer=Payment, **people)).answer_as(Payment)
         payment = {"amount": filled.amount, "reference": filled.reference}
         await self.pipeline.approve("payment", within=DAY, then=(pay, payment))
         swapped = {**payment, "amount": 999} if params.get("swap") else payment

@@ -247,6 +247,21 @@ class TestPeople:
         await handle.result()
         await other.terminate()
 
+    async def test_a_decision_that_was_refused_does_not_replace_a_later_one(self, office: Office) -> None:
+        """Whoever reads the history has it, its signature included, and could send it again."""
+        handle = await office.start(Pays, needs=2, who=["group:leads"])
+        asked = await answer_to(handle, "budget")
+        first, second = (asked.model_copy(update={"who": "ann", "data": {"amount": amount}}) for amount in (900, 9))
+        away = office.deciders.rename(office.deciders.with_suffix(".away"))
+        with pytest.raises(PipelineError):
+            await decide(office.worker.client, handle.id, first)
+        away.rename(office.deciders)
+        assert (await decide(office.worker.client, handle.id, second)).missing == 1
+        with pytest.raises(PipelineError, match="ann has replaced this answer"):
+            await decide(office.worker.client, handle.id, first)
+        await handle.terminate()
+        await assert_replays(handle, ASKING)
+
     async def test_a_late_decision_is_rejected_with_a_hint(self, office: Office) -> None:
         """It says how to ask again."""
         handle = await office.start(Pays)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, model_validator
 
 from baton import Exhibit, Settled, StageResult
 from baton.client import Answer, PendingHandoff, Question, Vote
@@ -243,8 +243,8 @@ class TestForms:
         first = word(questions, "requeue", **SIGNED)
         decide(questions, first)
         for who, choice in (("ann", "top_up"), ("bob", "requeue")):
-            data = {"micro_usd": 5} if choice == "top_up" else None
-            reply = decide(questions, word(questions, choice, who, data=data))
+            further = {"data": {"micro_usd": 5}, **SIGNED} if choice == "top_up" else {}
+            reply = decide(questions, word(questions, choice, who, **further))
             assert isinstance(reply, Settled)
             assert reply.missing == 1
         assert "ann has replaced this answer" in str(decide(questions, first))
@@ -265,6 +265,44 @@ class TestForms:
         assert restored_fault(ended, question(7, "handoff", needs=2), "abandon", same_texts=True) is None
         assert restored_fault(ended, question(7, "handoff", needs=3), "abandon", same_texts=True) is not None
         assert "was requeued" in str(decide(questions, first))
+
+    def test_of_one_persons_answers_the_one_that_came_last_counts(self) -> None:
+        """Also where the first is checked for longer, or was refused and is sent again by somebody who has read it."""
+        questions = asked("handoff", needs=2)
+        first, last = (word(questions, "top_up", data={"micro_usd": amount}, **SIGNED) for amount in (100, 10))
+        for came in (first, last):
+            questions.receive(came)
+        assert isinstance(decide(questions, last), Settled)
+        assert "ann has replaced this answer" in str(decide(questions, first))
+        assert isinstance(decide(questions, first.model_copy(update={"why": "after all"})), Settled)
+
+    def test_only_a_signed_vote_replaces_a_signed_one(self) -> None:
+        """Anybody can write a name; one who denies needs no signature, whoever it is."""
+        questions = asked("handoff", needs=2)
+        decide(questions, word(questions, "requeue", **SIGNED))
+        unsigned = word(questions, "top_up", "Ann ", data={"micro_usd": 5})
+        assert "only a signed one replaces it" in str(decide(questions, unsigned))
+        assert isinstance(decide(questions, word(questions, "abandon")), Settled)
+
+    def test_a_vote_is_read_once_however_many_there_are(self) -> None:
+        """Workflow code has two seconds, and a form may be large."""
+        read: list[Any] = []
+
+        class Watched(BaseModel):
+            amount: Any
+
+            @model_validator(mode="before")
+            @classmethod
+            def _note(cls, members: Any) -> Any:
+                read.append(members)
+                return members
+
+        questions = asked("approval", Watched, needs=2)
+        for number in range(50):
+            decide(questions, word(questions, "approve", data={"amount": number}))
+        before = len(read)
+        decide(questions, word(questions, "approve", data={"amount": "much"}))
+        assert len(read) - before == 2  # when it is checked, and when it counts
 
     def test_votes_are_limited_and_one_who_decides_alone_is_not(self) -> None:
         """They are in one record."""
