@@ -150,7 +150,7 @@ class Outside:
                 baton_patch=without_echo(baton.decision_log, notes.patch(baton, None, result.patch)),
                 output=result.model_dump(mode="json"),
                 report=None if report is None else report.reported,
-                events=_noted_events(notes, end, seq),
+                events=_noted_events(notes, end, workflow.now()),
                 warnings=warnings,
             )
 
@@ -263,7 +263,7 @@ class Outside:
     def _patch_refusal(self, action: AgentAction, missing: Sequence[str]) -> str | None:
         """Return why a patch breaks a rule of the pipeline or refers to missing artifacts, or None."""
         if action.kind is not ActionKind.PATCH:
-            return None
+            return f"{action.kind.value!r} takes neither patch nor notes" if action.patch or action.notes else None
         state = self._exchange.pipeline.state
         notes = notes_in(action.notes) if action.notes else Notes()
         if notes is None or action.notes.keys() - NOTE_MEMBERS.keys():
@@ -323,7 +323,7 @@ def _refusal_error(text: str) -> ApplicationError:
     return ApplicationError(text, type="ActionRefused", non_retryable=True)
 
 
-def _noted_events(notes: Notes, end: AgentAction, seq: int) -> list[dict[str, JsonValue]]:
+def _noted_events(notes: Notes, end: AgentAction, now: datetime) -> list[dict[str, JsonValue]]:
     """Return what an agent decided and what must not pass for a fact, for the contracts of later stages."""
     noted = [(EventType.DECISION, text) for text in notes.decided]
     noted += [(EventType.REJECTED_ASSUMPTION, text) for text in notes.rejected]
@@ -332,9 +332,9 @@ def _noted_events(notes: Notes, end: AgentAction, seq: int) -> list[dict[str, Js
     for number, (kind, text) in enumerate(noted, 1):
         is_decision = kind is EventType.DECISION
         event = SessionEvent(
-            id=f"{seq}.{end.agent}.{number}",
+            id=f"{end.handoff_id}.{number}",
             type=kind,
-            timestamp=end.at,
+            timestamp=now,
             content=text if is_decision else "",
             ref=None if is_decision else format_digest(sha256(text.encode())),
             tokens=estimate_tokens(text),

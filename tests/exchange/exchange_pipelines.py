@@ -202,7 +202,7 @@ class ThereAndBack:
 
 @workflow.defn
 class HandsOutside:
-    """Hands the task to an agent outside; parameters: `seconds`, `state`."""
+    """Hands the task to an agent outside; parameters: `seconds`, `state`, `agent`."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -214,7 +214,7 @@ class HandsOutside:
         params: Any = self.pipeline.params
         within = _within(params, RECORDED_OUTSIDE)
         result = await self.outside.hand_off(
-            "reviewer", "Review the contract", within=within, state=params.get("state")
+            params.get("agent", "reviewer"), "Review the contract", within=within, state=params.get("state")
         )
         return self.pipeline.result(result.model_dump(mode="json"))
 

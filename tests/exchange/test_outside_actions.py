@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from temporalio.common import RawValue
 from temporalio.worker import Worker
 
 from baton import WorkerParts
+from baton.client import read_run
 from baton.client.faces import ArtifactStore
 from baton.devserver import DevServer
 from baton.errors import PipelineError
@@ -55,16 +56,14 @@ async def found_in(handle: Handle) -> HandoffRef:
     return HandoffRef(handle.id, handoff)
 
 
+def action(ref: HandoffRef, holder: str, kind: ActionKind, **members: Any) -> AgentAction:
+    usual = {"handoff_id": ref.handoff.handoff_id, "digest": ref.handoff.digest, "agent": ref.handoff.agent}
+    return AgentAction(**{**usual, "holder": holder, "kind": kind, "at": datetime.now(UTC), **members})
+
+
 def claim(ref: HandoffRef, holder: str) -> bytes:
-    action = AgentAction(
-        handoff_id=ref.handoff.handoff_id,
-        digest=ref.handoff.digest,
-        agent="reviewer",
-        holder=holder,
-        kind=ActionKind.CLAIM,
-        at=datetime.now(UTC),
-    )
-    return action.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    move = action(ref, holder, ActionKind.CLAIM)
+    return move.model_dump_json(by_alias=True, exclude_unset=True).encode()
 
 
 async def refused(handle: Handle, argument: Any) -> str:
@@ -178,4 +177,35 @@ async def test_the_artifacts_of_a_patch_are_looked_for_in_the_workers_store(
         else:
             await agents.return_patch(found, "reviewer", {"artifacts": [ref]})
     assert [artifact["id"] for artifact in (await handle.result()).baton["artifacts"]] == ["review"]
+    await assert_replays(handle, [HandsOutside])
+
+
+async def test_only_a_patch_changes_the_baton(exchange: Worker, agents: OutsideAgents) -> None:
+    """Notes beside a rejection or a report would not be checked."""
+    handle = await waiting(exchange)
+    found = await agents.claim(await found_in(handle), "reviewer", holder="ann")
+    await agents.accept(found, "reviewer", holder="ann")
+    for kind, members in (
+        (ActionKind.REJECT, {"notes": {"decided": ["x" * 5_000]}}),
+        (ActionKind.REPORT, {"patch": {"goal": ""}}),
+    ):
+        assert "takes neither patch nor notes" in await refused(handle, action(found, "ann", kind, **members))
+    await handle.cancel()
+
+
+async def test_notes_are_recorded_whatever_the_clock_and_the_name_of_their_agent(
+    exchange: Worker, agents: OutsideAgents
+) -> None:
+    """A decision from the future would be in no contract."""
+    name = "x" * 200
+    handle = await waiting(exchange, agent=name)
+    found = await agents.claim(await found_in(handle), name, holder="ann")
+    await agents.accept(found, name, holder="ann")
+    later = datetime.now(UTC) + timedelta(days=1)
+    patch = action(found, "ann", ActionKind.PATCH, notes={"decided": ["No cap"]}, at=later)
+    await handle.execute_update(ACTION, patch, result_type=OutsideHandoff)
+    await handle.result()
+    [outcome] = (await read_run(exchange.client, handle.id)).state.outcomes
+    [event] = outcome.events
+    assert event["timestamp"] < later.isoformat()
     await assert_replays(handle, [HandsOutside])
