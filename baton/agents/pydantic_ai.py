@@ -31,7 +31,7 @@ with needs_extra("agents", __name__):
 
 from baton.agents.answers import AgentAnswer, cached_by_identity
 from baton.agents.billing import find_window, time_error
-from baton.agents.nested import refuse_nested_agents
+from baton.agents.nested import find_agents, refuse_nested_agents
 from baton.agents.port import AgentWork
 from baton.agents.pydantic_ai_run import (
     OUTPUT_TOOL,
@@ -108,9 +108,11 @@ class PydanticAgent:
         return find_window(name.rpartition(":")[2])
 
     def nested_tools(self, agent: Any) -> frozenset[str] | None:
-        """Return the tools of an agent that runs inside a tool; None if they are not known before it runs."""
+        """Return the tools of an agent that runs inside a tool; None if not all that can be called in it are known."""
         if not isinstance(agent, Agent) or not all(isinstance(toolset, FunctionToolset) for toolset in agent.toolsets):
             return None
+        if any(True for function in functions_of(agent).values() for _ in find_agents(function)):
+            return None  # only the first run inside a tool is watched
         return tool_names_of(agent)
 
     async def run(self, work: AgentWork) -> AgentAnswer:

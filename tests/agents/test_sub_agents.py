@@ -199,6 +199,27 @@ class TestPydanticAgent:
         assert ("result", "lookup", "ask") in happened(given)
         assert given.charged.prompt_tokens == 400
 
+    async def test_is_refused_if_its_own_tools_run_others(self) -> None:
+        """What a third agent calls nobody would check or charge."""
+        SENT.clear()
+        mailer = pydantic_agent("mailer", ("send", {"text": "Pay!"}), "Sent.", tools=[send]).agent
+
+        async def help_out(task: str) -> str:
+            """Ask the mailer."""
+            return str((await mailer.run(task)).output)
+
+        clerk = pydantic_agent("clerk", ("help_out", {"task": "?"}), "Sent.", tools=[help_out]).agent
+        lead = pydantic_agent("lead", ("ask", {"question": "What?"}), PATCH)
+
+        @lead.agent.tool_plain
+        async def ask(question: str) -> str:
+            """Ask the clerk."""
+            return str((await clerk.run(question)).output)
+
+        with pytest.raises(ApplicationError, match="'ask' runs the agent 'clerk'"):
+            await agent_stage(lead)(context(contract(["ask", "help_out"], ["send"])))
+        assert SENT == []
+
     async def test_is_refused_with_a_tool_that_the_contract_withholds(self) -> None:
         """Before anything runs."""
         clerk = pydantic_agent("clerk", "Sent.", tools=[send]).agent
