@@ -121,7 +121,7 @@ def render_contract(contract: HandoffContract) -> str:
     if contract.facts:
         parts += [FACTS, *map(fact_line, contract.facts)]
     parts.append("\n")
-    if contract.allowed_tools or contract.limits_tools:
+    if contract.limits_tools:
         parts.append(f"**Allowed tools:** {_join_names(contract.allowed_tools)}\n")
     if contract.forbidden_tools:
         parts.append(f"**Forbidden tools:** {_join_names(contract.forbidden_tools)}\n")

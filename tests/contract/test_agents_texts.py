@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,10 @@ from temporalio.worker import Worker
 
 from baton import BatonPlugin, PipelineInput, Safeguards, StageContext, WorkerParts, open_store
 from baton.client import explain
+from baton.contract.compiler import compile_contract
+from baton.contract.draft import ContractRequest
+from baton.contract.validation import validate_contract
+from baton.contract.workflow import MAX_CONTRACT_TOKENS
 from baton.devserver import DevServer
 from baton.testing import assert_replays, pipeline_worker, run_pipeline
 from tests.agents.material import BATON, contract
@@ -102,3 +107,22 @@ def test_a_contract_by_default_leaves_tools_as_they_are_declared() -> None:
 
     assert [context.tools.allows("crm.lookup") for context in (open_stage, limited)] == [True, False]
     assert ["Allowed tools" in context.prompt for context in (open_stage, limited)] == [False, True]
+
+
+def test_a_contract_by_default_has_room_for_any_number_of_declared_tools() -> None:
+    """They are not text of the contract: an agent with hundreds of tools ran before without a contract."""
+    tools = frozenset(f"mcp__warehouse__tool_number_{number}" for number in range(500))
+    now = datetime.now(UTC)
+    asked: dict[str, Any] = {"receiving_agent": "packs", "task": "Pack", "trace_id": "0" * 31 + "1", "created_at": now}
+    valid = []
+    for as_declared in (True, False):
+        request = ContractRequest(
+            "6f1e6c0a-7d6b-4a5e-9c55-0123456789ab",
+            capability=tools,
+            granted=tools,
+            tools_as_declared=as_declared,
+            **asked,
+        )
+        compiled = compile_contract([], request).contract
+        valid.append(bool(validate_contract(compiled, now=now, max_tokens=MAX_CONTRACT_TOKENS)))
+    assert valid == [True, False]
