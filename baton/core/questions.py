@@ -288,6 +288,11 @@ class Question(CompactRecord):
         """Return whether a person has voted, however their name is spelled."""
         return normalize_name(name) in {normalize_name(vote.who) for vote in self.votes}
 
+    def completed(self, known: Self | None) -> Self:
+        """Return it with what its known version shows, if it was published again without that."""
+        is_again = known is not None and known.id == self.id and not self.shows
+        return self.model_copy(update={"shows": known.shows}) if known is not None and is_again else self
+
     def answer(self, choice: str, *, who: str, why: str = "", data: Json = None) -> Answer:
         """Return an answer to exactly this."""
         return Answer(choice=choice, who=who, why=why, question=self.id, digest=self.digest, data=data)

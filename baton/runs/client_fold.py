@@ -284,7 +284,7 @@ class Fold:
                     self._missing[event.event_id] = missing
                     self._awaited.add((missing.seq, missing.artifact))
             case name if name == ASKED and (question := parse_record(Question, text)):
-                self._questions[question.subject] = question
+                self._questions[question.subject] = question.completed(self._questions.get(question.subject))
             case _:
                 if stage_input := parse_stage_input(text):
                     self._stage_scheduled(event, stage_input)

@@ -122,14 +122,18 @@ class QuestionBoard:
         return restored_fault(settled, asking.question, asking.default, same_texts=same_texts)
 
     def _publish(self, id: str) -> None:
-        """Publish an open question with its votes; one that is too large for the memo is also an activity's input."""
-        question = self._published[id] = self._questions.whole(id, self._digest_now())
+        """Publish an open question with its votes; one that is too large for the memo is also an activity's input.
+
+        What it shows is in the history once: with each vote it would soon be as large as a history may be.
+        """
+        is_first, question = id not in self._published, self._questions.whole(id, self._digest_now())
+        self._published[id] = question
         published = summarize_questions(self._published.values(), id)
         upsert_memo({MEMO_QUESTIONS: published})
         if not published.questions[0].is_whole:
             recording = workflow.start_activity(
                 ASKED,
-                question,
+                question if is_first else question.model_copy(update={"shows": []}),
                 schedule_to_close_timeout=max(question.until - workflow.now(), _RECORD_TIMEOUT),
                 retry_policy=RetryPolicy(maximum_attempts=1),
                 summary=f"step {question.seq}: all that is asked",

@@ -12,6 +12,7 @@ from temporalio.worker import Worker
 
 from baton import BatonPlugin, PipelineInput, Safeguards, WorkerParts, open_store
 from baton.client import Ledger, LedgerOptions, decide, read_run
+from baton.core.questions import ASKED
 from baton.devserver import DevServer
 from baton.errors import PipelineError
 from baton.keys.store_keyring import read_file
@@ -119,6 +120,24 @@ class TestShown:
         run = await read_run(client, handle.id)
         assert run.answer_to(question.id) == settled
         assert run.answer_to("1:other") is None
+
+    async def test_what_is_shown_is_in_the_history_once(self, office: Office) -> None:
+        """However many people vote: 200 times 256 KiB would be more than the server lets a history have."""
+        handle = await office.start(Publishes, length=50_000, needs=3)
+        for who in ("ann", "bob"):
+            decision = await answer_to(handle, "release manager", yes=True)
+            assert (await decide(office.worker.client, handle.id, decision.model_copy(update={"who": who}))).missing
+        sizes = [
+            len(event.activity_task_scheduled_event_attributes.input.payloads[0].data)
+            async for event in handle.fetch_history_events()
+            if event.activity_task_scheduled_event_attributes.activity_type.name == ASKED
+        ]
+        assert len(sizes) == 3
+        assert max(sizes[1:]) < sizes[0] / 2  # compressed
+        [asked] = (await read_run(office.worker.client, handle.id)).questions
+        assert (len(asked.shows[0].text), len(asked.votes)) == (asked.shows[0].length, 2)
+        await handle.terminate()
+        await assert_replays(handle, ASKING)
 
     async def test_too_many_exhibits_are_an_error(self, office: Office) -> None:
         """Nobody is asked about what they cannot read in full."""
