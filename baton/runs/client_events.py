@@ -328,13 +328,13 @@ def open_questions(questions: Iterable[Question], timers: Iterable[Timer]) -> li
 
 
 def find_signal(settled: Settled, signals: Iterable[tuple[int, Answer]]) -> int | None:
-    """Return the event of the signal that decided: the first with this answer of the last person who agreed."""
-    who = normalize_name(settled.votes[-1].who if settled.votes else settled.who)
+    """Return the event of the signal that decided: the last such answer of the last person; they may replace theirs."""
+    who, found = normalize_name(settled.votes[-1].who if settled.votes else settled.who), None
     for event, answer in signals:
         is_about_it = (answer.question, answer.digest) == (settled.question, settled.digest)
         if is_about_it and answer.choice == settled.choice and normalize_name(answer.who) == who:
-            return event
-    return None
+            found = event
+    return found
 
 
 def is_failure_of_code(event: HistoryEvent) -> bool:

@@ -12,7 +12,6 @@ from temporalio.worker import Worker
 
 from baton import BatonPlugin, PipelineInput, Safeguards, WorkerParts, open_store
 from baton.client import Ledger, LedgerOptions, decide, read_run
-from baton.core.questions import ASKED
 from baton.devserver import DevServer
 from baton.errors import PipelineError
 from baton.keys.store_keyring import read_file
@@ -130,7 +129,7 @@ class TestShown:
         sizes = [
             len(event.activity_task_scheduled_event_attributes.input.payloads[0].data)
             async for event in handle.fetch_history_events()
-            if event.activity_task_scheduled_event_attributes.activity_type.name == ASKED
+            if event.activity_task_scheduled_event_attributes.activity_type.name == "baton.asked"
         ]
         assert len(sizes) == 3
         assert max(sizes[1:]) < sizes[0] / 2  # compressed

@@ -2,15 +2,17 @@
 
 import dataclasses
 import random
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pydantic_core import to_jsonable_python
 from temporalio.api.history.v1 import HistoryEvent
 
-from baton.client import RunRecord, RunStatus, StepStatus, rebuild
+from baton import Settled
+from baton.client import Answer, RunRecord, RunStatus, StepStatus, Vote, rebuild
 from baton.codec.conversion import data_converter
-from baton.runs.client_events import DecodedEvent, decode, split_at_tasks
+from baton.runs.client_events import DecodedEvent, decode, find_signal, split_at_tasks
 from baton.runs.client_reader import RunReader, TaskNews
 from tests.replay.record import HISTORIES
 from tests.replay.test_histories import history
@@ -146,3 +148,16 @@ class TestRunReader:
         assert reader.record.status is RunStatus.RUNNING
         rebuilt = await rebuild("recorded", recorded.run_id, part, data_converter())
         assert members(rebuilt) == members(reader.record)
+
+
+def test_the_signal_that_decided_is_the_last_one_of_the_last_person() -> None:
+    """Their earlier ones were replaced; a top-up is booked at the event that decided."""
+    top_up = Answer(choice="top_up", who="ann", question="1:x", digest="d", data={"micro_usd": 5})
+    others = ({"data": {"micro_usd": 7}}, {"who": "bob"}, {}, {"who": "bob"}, {"question": "2:x"})
+    signals = [*enumerate([top_up, *(top_up.model_copy(update=other) for other in others)], 10)]
+    at = datetime.now(UTC)
+    votes = [Vote(who=who, choice="top_up", at=at, via="signal") for who in ("bob", "ann")]
+    settled = Settled(
+        question="1:x", title="t", choice="top_up", who="bob, ann", at=at, digest="d", via="signal", votes=votes
+    )
+    assert find_signal(settled, signals) == 13
