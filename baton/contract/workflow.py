@@ -8,7 +8,7 @@ gives the same contract in a replay.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import JsonValue
@@ -36,6 +36,8 @@ from baton.errors import PipelineError, RoutingError, StageFailedError
 from baton.telemetry.metrics import CONTRACTS, EMPTY_CONTRACTS, Metrics
 from baton.wire.names import QUERY_EXPLAIN
 
+MAX_READ_AT_ONCE = 2_000
+"""The most session events that a workflow task reads for one contract, give or take a step's."""
 MAX_CONTRACT_TOKENS = 1_000
 """The default token budget of a contract."""
 
@@ -236,20 +238,45 @@ class ContractIssuer:
             self._session = Session(imported=imported_events(self._start.session))
         return self._session
 
+    async def read_on(self) -> None:
+        """Read the events of many steps in slices: a workflow task has two seconds, whatever the run did before."""
+        while self._count_unread() > MAX_READ_AT_ONCE:
+            for _ in range(MAX_READ_AT_ONCE // MAX_OPEN_EVENTS):
+                self._read_slice(
+                    ContractRequest(
+                        handoff_id="",
+                        receiving_agent="",
+                        task="",
+                        trace_id=self._trace_id,
+                        created_at=workflow.now(),
+                        capability=frozenset(),
+                        max_tokens=self._terms.max_tokens,
+                    )
+                )
+            await workflow.sleep(timedelta(milliseconds=1), summary="the next slice of many session events")
+
+    def _count_unread(self) -> int:
+        return sum(len(outcome.events) for outcome in self._state.outcomes[self._get_session().read :])
+
     def _compile(self, request: ContractRequest) -> Compiled:
         """Compile a contract from what the session has and what the steps since then recorded."""
+        while True:
+            compiled = self._read_slice(request)
+            if self._get_session().read == len(self._state.outcomes):
+                return compiled
+
+    def _read_slice(self, request: ContractRequest) -> Compiled:
+        """Compile a contract from what the session has and the next steps, and settle what no later one lets cross."""
         session, terms, outcomes = self._get_session(), self._terms, self._state.outcomes
         if session.read > len(outcomes):  # the code has changed, and does not take the steps that it was made from
             self._session = None
             session = self._get_session()
-        while True:
-            added = 0
-            while session.read < len(outcomes) and added < MAX_OPEN_EVENTS:
-                events = outcomes[session.read].events
-                session.events += [SessionEvent.from_json_object(event) for event in events]
-                session.read, added = session.read + 1, added + len(events)
-            settled = dict(session.settled)
-            compiled = compile_contract(session.events, request, terms.policy, terms.processors, settled=settled)
-            session.settle(compiled, request.created_at)
-            if session.read == len(outcomes):
-                return compiled
+        added = 0
+        while session.read < len(outcomes) and added < MAX_OPEN_EVENTS:
+            events = outcomes[session.read].events
+            session.events += [SessionEvent.from_json_object(event) for event in events]
+            session.read, added = session.read + 1, added + len(events)
+        settled = dict(session.settled)
+        compiled = compile_contract(session.events, request, terms.policy, terms.processors, settled=settled)
+        session.settle(compiled, request.created_at)
+        return compiled

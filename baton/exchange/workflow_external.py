@@ -126,6 +126,7 @@ class Outside:
             here = workflow.info().first_execution_run_id  # an agent takes it from this run or one that continues it
             receiver = Receiver(outside_address(agent), agent, version, run_chain=here)
             spec = StageSpec(agent, version=version, task=description, tools=frozenset(tools))
+            await self._exchange.pipeline._handoffs.read_on(spec)
             handoff_id, until = str(workflow.uuid4()), workflow.now() + within
 
             def make(attempt: int) -> Handoff:

@@ -230,6 +230,11 @@ class HandoffCoordinator:
         self._ids += 1
         return _nth_id(self._ids)
 
+    async def read_on(self, spec: StageSpec) -> None:
+        """Read what the steps so far recorded, if the stage gets a contract made of it."""
+        if self._contracts is not None and self._contracts.serves(spec):
+            await self._contracts.read_on()
+
     def contracted(self, spec: StageSpec, message: StageInput, handoff_id: str, *, kept: bool = True) -> StageInput:
         """Return a stage's input with a new contract, if it gets one; `kept` as in `ContractIssuer.issue`."""
         is_served = self._contracts is not None and self._contracts.serves(spec)

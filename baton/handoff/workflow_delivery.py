@@ -140,6 +140,7 @@ class Delivery:
         while refusals < spec.attempts:
             self.sent += 1
             self._renew_id()
+            await self.handoffs.read_on(spec)
             baton, after = self._base()
             message = self._input(self.stage_input, spec, baton, findings=findings, after=after)
             message = await self.handoffs.conversation.fit(

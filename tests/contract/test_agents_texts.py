@@ -13,6 +13,7 @@ from temporalio.worker import Worker
 
 from baton import BatonPlugin, PipelineInput, Safeguards, StageContext, WorkerParts, open_store
 from baton.client import explain
+from baton.contract import workflow as contract_workflow
 from baton.contract.compiler import compile_contract
 from baton.contract.draft import ContractRequest
 from baton.contract.validation import validate_contract
@@ -30,6 +31,8 @@ from tests.contract.musing_pipelines import (
     muses_without_contracts,
     tells,
 )
+
+TIMER = "timer_started_event_attributes"
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +101,26 @@ async def test_facts_are_results_and_noted_decisions_and_all_else_is_counted(wor
     }
     assert explained.terms.excluded_counts == Counter(left_out.label for left_out in explained.left_out)
     assert explained.terms.tools_as_declared
+
+
+async def test_what_many_steps_recorded_is_read_in_several_workflow_tasks(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first agent of a long run gets a contract of all that was before, and a task has two seconds."""
+    asked = await run(worker, muses, "pydantic", "result", goal=ASKED_FOR_NOTES)
+    at_once = (await explain(worker.client, asked.handle.id, "tells")).terms
+    monkeypatch.setattr(contract_workflow, "MAX_OPEN_EVENTS", 1)
+    monkeypatch.setattr(contract_workflow, "MAX_READ_AT_ONCE", 2)
+    sliced = await run(worker, muses, "pydantic", "result", goal=ASKED_FOR_NOTES)
+    terms = (await explain(worker.client, sliced.handle.id, "tells")).terms
+
+    assert [fact.claim for fact in terms.facts] == [fact.claim for fact in at_once.facts]
+    assert terms.excluded_counts == at_once.excluded_counts
+    timers = [
+        len([e async for e in each.handle.fetch_history_events() if e.HasField(TIMER)]) for each in (asked, sliced)
+    ]
+    assert timers[1] > timers[0]
+    await assert_replays(sliced.handle, [muses])
 
 
 def test_a_contract_by_default_leaves_tools_as_they_are_declared() -> None:
