@@ -207,5 +207,5 @@ async def test_notes_are_recorded_whatever_the_clock_and_the_name_of_their_agent
     await handle.result()
     [outcome] = (await read_run(exchange.client, handle.id)).state.outcomes
     [event] = outcome.events
-    assert event["timestamp"] < later.isoformat()
+    assert str(event["timestamp"]) < later.isoformat()
     await assert_replays(handle, [HandsOutside])

@@ -153,7 +153,7 @@ class TestRunReader:
 def test_the_signal_that_decided_is_the_last_one_of_the_last_person() -> None:
     """Their earlier ones were replaced; a top-up is booked at the event that decided."""
     top_up = Answer(choice="top_up", who="ann", question="1:x", digest="d", data={"micro_usd": 5})
-    others = ({"data": {"micro_usd": 7}}, {"who": "bob"}, {}, {"who": "bob"}, {"question": "2:x"})
+    others: Any = ({"data": {"micro_usd": 7}}, {"who": "bob"}, {}, {"who": "bob"}, {"question": "2:x"})
     signals = [*enumerate([top_up, *(top_up.model_copy(update=other) for other in others)], 10)]
     at = datetime.now(UTC)
     votes = [Vote(who=who, choice="top_up", at=at, via="signal") for who in ("bob", "ann")]

@@ -243,7 +243,7 @@ class TestForms:
         first = word(questions, "requeue", **SIGNED)
         decide(questions, first)
         for who, choice in (("ann", "top_up"), ("bob", "requeue")):
-            further = {"data": {"micro_usd": 5}, **SIGNED} if choice == "top_up" else {}
+            further: Any = {"data": {"micro_usd": 5}, **SIGNED} if choice == "top_up" else {}
             reply = decide(questions, word(questions, choice, who, **further))
             assert isinstance(reply, Settled)
             assert reply.missing == 1
