@@ -15,7 +15,7 @@ operation has `preview()` and `commit()`.
 | follow it | `follow`, `Followed`, `Cursor`, `News`, `NewsKind`, `PauseChange` |
 | answer a question | `decide`, `Answer`, `Settled`, `Question`, `Choice`, `Vote`, `HandoffAction`, `PendingHandoff` |
 | operate | `Operation`, `Preview`, `Fact`, `Start`, `StartPreview`, `Decide`, `DecidePreview` |
-| pause and cancel | `Cancel`, `CancelPreview`, `Pause`, `Unpause`, `PausePreview`, `PauseChange` |
+| pause and cancel | `Cancel`, `CancelPreview`, `Pause`, `Unpause`, `PausePreview` |
 | roll back | `RollBack`, `RollbackPreview`, `RollbackPoint`, `roll_back`, `RolledBackRun` |
 | fork | `Fork`, `ForkPreview`, `fork` |
 | audit | `Ledger`, `LedgerOptions`, `LedgerError`, `Trace`, `AuditRecord`, `TaskCost`, `ChainHead` |
