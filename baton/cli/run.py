@@ -49,7 +49,7 @@ from baton.cli.session import (
 from baton.cli.summer_time import skipped_time, zone_of
 from baton.cli.watch import follow_to_the_end
 from baton.client import DEFAULT_TASK_QUEUE, Fork, RunStatus, Start, StartPreview, standing
-from baton.client.faces import AnyBaton, check_routing, server_now, wait_for_first_answer
+from baton.client.faces import AnyBaton, check_routing, lacks_attributes, server_now, wait_for_first_answer
 from baton.errors import BatonError
 from baton.wire.text import describe_faults
 
@@ -216,7 +216,7 @@ async def _start(session: Session, operation: Start, preview: StartPreview) -> W
     try:
         return await operation.commit(preview.mark, by=resolve_user(None))
     except RPCError as error:
-        if error.status is not RPCStatusCode.INVALID_ARGUMENT or "Baton" not in error.message:
+        if not lacks_attributes(error):
             raise
     session.note("the namespace lacks Baton's search attributes; `baton doctor --fix` adds them for later runs")
     unlabelled = replace(operation, client=await session.client(searchable=False))

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from baton.runs.client_inbox import InboxPage as InboxPage
     from baton.runs.client_inbox import inbox_page as inbox_page
     from baton.runs.client_list import SUSPENDED as SUSPENDED
+    from baton.runs.client_list import lacks_attributes as lacks_attributes
     from baton.runs.client_list import with_details as with_details
     from baton.runs.client_reader import find_task_id as find_task_id
     from baton.runs.client_replay import Replayed as Replayed

@@ -124,6 +124,8 @@ def outside_app(agents: OutsideAgents, tokens: Mapping[str, str]) -> Starlette:
             return _error(400, _describe_fault(error))
         if required is not None and required not in body.model_fields_set:
             return _error(400, f"{required}: missing in the body")
+        if body.notes and verb != "patch":
+            return _error(400, "notes: they become a part of a patch, so they belong to one; a report says all itself")
         return JSONResponse(await _make_action(agents, verb, await find(request, agent), agent, body))
 
     async def find(request: Request, agent: str) -> HandoffRef:

@@ -313,8 +313,8 @@ class Fold:
 
     def _activity_started(self, event: HistoryEvent, _: bytes | None) -> None:
         attributes = event.activity_task_started_event_attributes
-        self._tries[attributes.scheduled_event_id] = attributes.attempt
         if attributes.attempt > 1 and (sent := self._stage_inputs.get(attributes.scheduled_event_id)):
+            self._tries[attributes.scheduled_event_id] = attributes.attempt
             step = self._steps[sent.seq]
             reason = failure_reason(attributes.last_failure)
             self._put(replace(step, retries=step.retries + attributes.attempt - 1, retried=reason))

@@ -13,7 +13,7 @@ from typing import Any
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueResponse
 from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from baton.core.history import StepKind
 from baton.core.messages import PipelineStatus
@@ -21,7 +21,7 @@ from baton.core.pending import PendingHandoff
 from baton.core.questions import OpenQuestions, Question
 from baton.errors import BatonError, HistoryError
 from baton.runs.client_executions import Execution, describe, first, list_executions
-from baton.runs.client_list import label_of
+from baton.runs.client_list import label_of, lacks_attributes
 from baton.runs.client_reader import read_run
 from baton.runs.client_record import StepStatus
 from baton.runs.client_waiting import describe_queue, indexed_build, is_served, pinned_build
@@ -282,7 +282,7 @@ async def _list_nearest(client: Client, most: int) -> tuple[int, list[Execution]
         until = None if total <= most else await _find_bound(client, most)
         runs = [run async for run in list_executions(client, _query(until=until))]
     except RPCError as error:
-        if error.status is RPCStatusCode.INVALID_ARGUMENT and "Baton" in error.message:
+        if lacks_attributes(error):
             raise BatonError(
                 "the namespace lacks Baton's search attributes, so what waits for people cannot be found; `baton "
                 "doctor --fix` adds them for new runs. `baton inbox show RUN` works without them"

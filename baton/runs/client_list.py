@@ -143,7 +143,7 @@ async def list_runs(
         async for run in _list_newest(client, run_filter, run_filter.query(), limit):
             yield run
     except RPCError as error:
-        if not _lacks_attributes(error):
+        if not lacks_attributes(error):
             raise
     else:
         return
@@ -168,12 +168,12 @@ async def count_runs(client: Client, run_filter: RunFilter | None = None) -> int
     try:
         return (await client.count_workflows(run_filter.query())).count
     except RPCError as error:
-        if not _lacks_attributes(error):
+        if not lacks_attributes(error):
             raise
     return (await client.count_workflows(run_filter.query(labelled=False))).count
 
 
-def _lacks_attributes(error: RPCError) -> bool:
+def lacks_attributes(error: RPCError) -> bool:
     """Return whether the namespace lacks Baton's search attributes."""
     return error.status is RPCStatusCode.INVALID_ARGUMENT and "Baton" in error.message
 

@@ -254,6 +254,13 @@ class TestService:
 
         assert (status, answer["error"].endswith(": missing in the body")) == (400, True)
 
+    async def test_notes_without_a_patch_are_refused(self, url: str) -> None:
+        """They would be dropped with the handoff done, and the agent would not know."""
+        body = {"holder": "ann", "report": "done", "notes": {"decided": ["Use JWT"]}}
+        status, answer = await call(f"{url}/handoffs/x/report?workflow=y", body)
+
+        assert (status, answer["error"].startswith("notes: ")) == (400, True)
+
     @pytest.mark.parametrize(
         ("path", "body", "status"),
         [("/", None, 404), ("/handoffs", {}, 405), ("/handoffs/", None, 404)],
