@@ -197,12 +197,14 @@ async def agent_chain(rig: Rig, effort: Effort) -> Findings:
     Raises:
         RuntimeError: A side did not end with the text of the last agent.
     """
-    bare, alone, whole = "bare", "pipeline", "with safeguards"
+    bare, alone, without, whole = "bare", "pipeline", "without contracts", "with safeguards"
     goal = small()["goal"]
     async with Crews(rig) as crews:
+        baton_crew = await crews.ours("baton")
         loads = [
             Load(bare, await crews.ours("raw"), "BareChain", goal),
-            Load(alone, await crews.ours("baton"), "AgentChain", PipelineInput(goal=goal)),
+            Load(alone, baton_crew, "AgentChain", PipelineInput(goal=goal)),
+            Load(without, baton_crew, "AgentChainAlone", PipelineInput(goal=goal)),
             Load(whole, await crews.ours("agents"), "AgentChain", PipelineInput(goal=goal)),
         ]
         for load in loads:

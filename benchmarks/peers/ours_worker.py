@@ -12,7 +12,7 @@ from temporalio.worker import Worker
 
 from benchmarks.peers import chain, ours_langgraph, ours_openai_agents, ours_pydantic_ai, ours_scripted
 from benchmarks.peers.ours_bare import BareAgents, BareChain
-from benchmarks.peers.workflows.chain import AgentChain
+from benchmarks.peers.workflows.chain import AgentChain, AgentChainAlone
 from benchmarks.peers.workflows.langgraph import LangGraphStages
 from benchmarks.peers.workflows.openai_agents import OpenAIAgentsStages
 from benchmarks.peers.workflows.pydantic_ai import PydanticAIStages
@@ -38,7 +38,7 @@ ROLES: dict[str, dict[str, Any]] = {
     "agents": _AGENTS,
     "encrypted": _AGENTS,
     "baton": {
-        "workflows": [PydanticAIStages, PydanticAIAlone, AgentChain],
+        "workflows": [PydanticAIStages, PydanticAIAlone, AgentChain, AgentChainAlone],
         "activities": [*ours_pydantic_ai.STAGES, *chain.STAGES],
     },
     "raw": {"workflows": [BareAgents, BareChain], "activities": [*ours_pydantic_ai.BARE, *chain.BARE]},

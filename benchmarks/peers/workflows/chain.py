@@ -20,8 +20,26 @@ class AgentChain:
     @workflow.run
     async def run(self, start: PipelineInput) -> PipelineResult:
         """Run the pipeline."""
-        first, *others = STAGES
-        last = await self.pipeline.stage(first)
-        for one in others:
-            last = await self.pipeline.stage(one, inputs={"text": last})
-        return self.pipeline.result(last.output)
+        return await _run(self.pipeline)
+
+
+@workflow.defn
+class AgentChainAlone:
+    """The same, without contracts."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start, contracts=False)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        """Run the pipeline."""
+        return await _run(self.pipeline)
+
+
+async def _run(pipeline: Pipeline) -> PipelineResult:
+    first, *others = STAGES
+    last = await pipeline.stage(first)
+    for one in others:
+        last = await pipeline.stage(one, inputs={"text": last})
+    return pipeline.result(last.output)
