@@ -8,14 +8,14 @@
 
 BIN := .venv/bin
 READY := .venv/.ready
-PYTEST_ARGS ?= -n 2 --dist worksteal --max-worker-restart=0
+PYTEST_ARGS ?= -n 4 --dist worksteal --max-worker-restart=0
 
 export PYTHON
 export PINS_ARGS
 unexport PYTHONDONTWRITEBYTECODE # without bytecode, each of the tests' many processes compiles all its packages
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-system lint format types docs demo bench mutants dev pins clean
+.PHONY: help setup test test-system lint format types docs image demo bench mutants dev pins clean
 
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,11 @@ types: $(READY) ## check the types
 
 docs: $(READY) ## build the site of the docs into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+image: ## build the worker image, where a Docker engine answers
+	@if docker info >/dev/null 2>&1; \
+	then docker build --file deploy/Dockerfile --tag "baton-worker:$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)" .; \
+	else echo "image: not built, because no Docker engine answers here"; fi
 
 demo: $(READY) ## watch a pipeline run on an embedded Temporal server
 	@$(BIN)/python demo.py

@@ -62,7 +62,7 @@ async def ask_model(work: AgentWork, task: str, data: JsonValue, answer_type: ty
     model_work = replace(
         work,
         prompt=f"{work.prompt}\n{fence(json.dumps(data, ensure_ascii=False), secrets.token_hex(8))}",
-        instructions=f"{task}\n\n{_DATA_ONLY}",
+        instructions=work.overrides.instructions_for(f"{task}\n\n{_DATA_ONLY}"),
         tools=(),
         form=AnswerForm.PATCH,
         notes=False,

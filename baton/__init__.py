@@ -4,9 +4,9 @@ A pipeline is a workflow whose state is a small record, the baton. Stages are ac
 return a patch. `dir(baton)` lists what a first pipeline needs, `__all__` also what later ones need. Each name is loaded
 on first use, so `import baton` loads neither Temporal nor any service library, not even in a workflow.
 
-Four more modules are public: `baton.agents` (adapters for agent frameworks), `baton.client` (for services and
-operators: list, read, decide, operate), `baton.protocol` (handoffs, contracts and reports without Temporal)
-and `baton.testing` (the test kit).
+Five more modules are public: `baton.agents` (adapters for agent frameworks), `baton.client` (for services and
+operators: list, read, decide, operate), `baton.lab` (recorded stages run again), `baton.protocol` (handoffs, contracts
+and reports without Temporal) and `baton.testing` (the test kit).
 
 Example:
     >>> from baton import apply_patch
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from baton.core.questions import Settled as Settled
     from baton.core.receivers import ReceiverRequirements as ReceiverRequirements
     from baton.core.rendering import render as render
+    from baton.core.requester import Requester as Requester
     from baton.core.stages import OnReport as OnReport
     from baton.core.stages import Retries as Retries
     from baton.core.state import MergeStrategy as MergeStrategy
@@ -81,7 +82,7 @@ if TYPE_CHECKING:
     from baton.local import run as run
     from baton.personal.records import SubjectErasedError as SubjectErasedError
     from baton.pipelines.activity_context import StageContext as StageContext
-    from baton.pipelines.activity_context import WorkerParts as WorkerParts
+    from baton.pipelines.activity_parts import WorkerParts as WorkerParts
     from baton.pipelines.activity_stage import Stage as Stage
     from baton.pipelines.activity_stage import stage as stage
     from baton.pipelines.workflow import Pipeline as Pipeline
@@ -126,7 +127,8 @@ _HOMES = {
     "handoff.store_safeguards": "Safeguards",
     "handoff.relay": "HandoffTerms",
     "local": "run",
-    "pipelines.activity_context": "StageContext WorkerParts",
+    "pipelines.activity_context": "StageContext",
+    "pipelines.activity_parts": "WorkerParts",
     "pipelines.activity_stage": "Stage stage",
     "pipelines.workflow": "Pipeline",
     "pipelines.workflow_compensation": "Compensations",
@@ -151,6 +153,7 @@ _HOMES = {
     "worker": "run_worker",
     "core.receivers": "ReceiverRequirements",
     "core.questions": "Settled",
+    "core.requester": "Requester",
 }
 _HOME = {name: f"baton.{module}" for module, names in _HOMES.items() for name in names.split()}
 

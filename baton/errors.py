@@ -176,6 +176,27 @@ class ConfigurationError(BatonError):
     """
 
 
+class LabRefusedError(BatonError):
+    """The lab does not run a stage, because it could not hold back what the stage may do; nothing ran. Name the stage.
+
+    The message says how.
+
+    Attributes:
+        is_unheld: Whether nothing else is in the way, so that the recorded result may stand for it.
+    """
+
+    def __init__(self, text: str, *, is_unheld: bool = False) -> None:
+        super().__init__(text)
+        self.is_unheld = is_unheld
+
+
+class LabEndedError(BatonError):
+    """A pipeline's run in the lab ends here: its last step is done, or people would have been asked again.
+
+    No step begins after it, so code that catches it does nothing more.
+    """
+
+
 class AgentError(BatonError):
     """An agent failed; nothing of its answer was applied. Correct key, model or request if it is permanent.
 
@@ -206,7 +227,7 @@ class HistoryError(BatonError):
 
 
 class UnreadableRunError(HistoryError):
-    """A run has malformed records, which anybody may have started it with; lists name it and go on.
+    """A run has malformed records, which anybody may have started it with; lists name it and continue.
 
     End it if it is not needed.
     """
@@ -227,7 +248,12 @@ class ServerError(BatonError):
     """No Temporal server could be found, started or reached.
 
     Start one with `baton dev`, or name yours in `TEMPORAL_ADDRESS`.
+
+    Attributes:
+        title: The cause in a few words, such as "The server's certificate is not valid".
     """
+
+    title = "No Temporal server answers"
 
 
 class HandoffError(BatonError):

@@ -20,6 +20,7 @@ with needs_extra("cli", "baton.run"):
     from baton.cli.output import make_console
 from baton.core.budget import Budget
 from baton.core.messages import PipelineInput, PipelineResult
+from baton.core.requester import Requester
 from baton.devserver import DevServer
 from baton.pipelines.workflow_function import PipelineType
 from baton.pipelines.workflow_steps import workflow_type
@@ -38,6 +39,7 @@ def run(
     params: Mapping[str, Json] | None = None,
     inputs: Mapping[str, Any] | None = None,
     budget: Budget | None = None,
+    requester: Requester | None = None,
     stages: Sequence[Callable[..., Any]] | None = None,
     plugin: BatonPlugin | None = None,
     quiet: bool = False,
@@ -54,6 +56,7 @@ def run(
         params: Parameters for the pipeline's code.
         inputs: What the pipeline works on, by name, as for a stage: JSON, a text, an `ArtifactRef`, a pydantic model.
         budget: The maximum cost of the run.
+        requester: Who it works for.
         stages: The stages it uses; by default all stages of the pipeline's module.
         plugin: The plugin to run with; by default one configured like a worker's, from `BATON_...` variables, with
             keys, ledger and artifacts in `.baton`, made on first use.
@@ -74,7 +77,8 @@ def run(
         print(result.output)
         ```
     """
-    start = PipelineInput(goal=goal, params=dict(params or {}), inputs=dict(inputs or {}), budget=budget)
+    given: dict[str, Any] = {"params": dict(params or {}), "inputs": dict(inputs or {})}
+    start = PipelineInput(goal=goal, **given, budget=budget, requester=requester)
     try:
         return _run_to_end(_run(pipeline, start, stages, plugin, quiet))
     except WorkflowFailureError as error:

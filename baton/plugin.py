@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
-from temporalio import worker, workflow
+from temporalio import activity, worker, workflow
 from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 from temporalio.plugin import SimplePlugin
 from temporalio.worker.workflow_sandbox import RestrictedWorkflowAccessError, SandboxedWorkflowRunner
@@ -28,14 +28,18 @@ from baton.codec.encryption import is_encryption_enabled
 from baton.codec.failures import as_exception, leaf_errors, storable_type, text_of
 from baton.contract.registry import OutputSchemas
 from baton.core.history import SPENT, TOPPED_UP
+from baton.core.lab import LAB, LAB_RUN, LAB_STAGE
 from baton.core.messages import Overview
+from baton.errors import LabRefusedError
 from baton.exchange.activity import EXCHANGE_ACTIVITIES, record
 from baton.handoff.store_safeguards import Safeguards, SafeguardSettings
 from baton.hosting.metering import MeteredWorker, begin_pipelines, worker_metrics
 from baton.hosting.tracing import TracedClient, TracedWorker
 from baton.keys.store_keyring import Keyring, KeySource
 from baton.pipelines import activity_compression as compressing
-from baton.pipelines.activity_context import WorkerParts, worker_parts
+from baton.pipelines.activity_parts import WorkerParts, worker_parts
+from baton.pipelines.activity_stage import Stage
+from baton.pipelines.activity_steering import check_note
 from baton.pipelines.activity_worker import (
     MissingParts,
     as_failure,
@@ -43,6 +47,7 @@ from baton.pipelines.activity_worker import (
     record_question,
 )
 from baton.pipelines.workflow_function import named_schemas
+from baton.pipelines.workflow_lab import OWN_IN_LAB, LabOutbound
 from baton.runs.client_clock import ClockError, check_clock, watch_clock
 from baton.runs.client_plugin import ClientPlugin
 from baton.runs.client_rollback import rolled_back
@@ -160,9 +165,15 @@ class BatonPlugin(ClientPlugin, SimplePlugin):
             record,
             rolled_back,
             check_answer,
+            check_note,
             record_question,
             *EXCHANGE_ACTIVITIES,
         ]
+
+    @property
+    def artifacts(self) -> ArtifactStore | None:
+        """The artifact store of its workers."""
+        return self._provider.parts.artifacts
 
     def configure_replayer(self, config: worker.ReplayerConfig) -> worker.ReplayerConfig:
         """Configure a replayer, also for pipelines outside the sandbox."""
@@ -179,15 +190,16 @@ class BatonPlugin(ClientPlugin, SimplePlugin):
             KeyringError: The safeguards have no keys, in production.
             ValueError: A `BATON_…` variable has an invalid value.
         """
-        self._provider.source.load(self._provider.parts.artifacts)
+        client = config.get("client")
+        self._provider.source.load(self._provider.parts.artifacts, client.namespace if client else "default")
         config = super().configure_worker(config)
         for kind in config.get("workflows") or []:
             _check_init(kind)
         activities = list(config.get("activities") or [])
-        for activity in activities:
-            if not hasattr(activity, _DEFINITION):
+        for function in activities:
+            if not hasattr(function, _DEFINITION):
                 raise TypeError(
-                    f"{activity!r} is not a stage: write @stage above it, or @activity.defn for a plain activity"
+                    f"{function!r} is not a stage: write @stage above it, or @activity.defn for a plain activity"
                 )
         # Heartbeats carry a stage's cost; by default the SDK delays them for 0.8 of the heartbeat timeout.
         interval = config.get("max_heartbeat_throttle_interval", _HEARTBEAT_INTERVAL)
@@ -195,10 +207,11 @@ class BatonPlugin(ClientPlugin, SimplePlugin):
         config["graceful_shutdown_timeout"] = _grace_period(config.get("graceful_shutdown_timeout"))
         if self._store_is_local:  # concurrency gains nothing on a disk, and costs a task for each small payload
             config["max_workflow_task_external_storage_concurrency"] = 1
-        names = {_activity_name(activity) for activity in activities}  # these replace Baton's own
+        activities += [function.in_lab() for function in activities if isinstance(function, Stage)]
+        names = {*map(_activity_name, activities)}  # these replace Baton's own
         missing = MissingParts({*names, *map(_activity_name, self._own_activities)})
         own = [*self._own_activities, *missing.activities]
-        config["activities"] = [*activities, *(activity for activity in own if _activity_name(activity) not in names)]
+        config["activities"] = [*activities, *(function for function in own if _activity_name(function) not in names)]
         if config.get("tuner") is None and config.get("max_concurrent_workflow_tasks") is None:
             config["max_concurrent_workflow_tasks"] = WORKFLOW_TASKS
         cache = RunCache()
@@ -300,11 +313,11 @@ class _SafeguardSource:
         self.shared = safeguards.shared() if safeguards else None
         self._loads = configured is None
 
-    def load(self, artifacts: ArtifactStore | None) -> None:
-        """Load the safeguards from the environment, once."""
+    def load(self, artifacts: ArtifactStore | None, namespace: str) -> None:
+        """Load the safeguards of a namespace from the environment, once."""
         if not self._loads:
             return
-        settings = SafeguardSettings.of(os.environ)
+        settings = SafeguardSettings.of(os.environ).in_namespace(namespace)
         if settings.seals:
             self.shared = settings.with_keys(self.keys.require(), artifacts).shared()
         self._loads = False
@@ -337,7 +350,7 @@ class _PartsProvider:
 def _make_runner(
     configured: worker.WorkflowRunner | None, *, kind: type[SandboxedWorkflowRunner] = SandboxedWorkflowRunner
 ) -> worker.WorkflowRunner:
-    """Return the sandbox, in which only the user's own modules are loaded anew for each run.
+    """Return the sandbox, in which only the user's own modules are loaded again for each run.
 
     Installed packages are passed through: reloading them is slow, and many cannot be loaded twice.
     """
@@ -394,12 +407,25 @@ class _ActivityWithParts(worker.ActivityInboundInterceptor):
         self._provider = provider
 
     async def execute_activity(self, input: worker.ExecuteActivityInput) -> Any:
+        kind, is_case = activity.info().activity_type, activity.info().workflow_type == LAB_RUN
+        in_lab = is_case or kind.startswith(LAB_STAGE) or (LAB in input.headers and kind not in OWN_IN_LAB)
+        if in_lab and not isinstance(input.fn, Stage):
+            raise ApplicationError(
+                f"{kind!r} is not a stage, so the lab does not run it",
+                type=LabRefusedError.__name__,
+                non_retryable=True,
+            )
         with worker_parts(self._provider.current()):
             return await super().execute_activity(input)
 
 
 class PipelineInbound(worker.WorkflowInboundInterceptor):
-    """Intercepts queries, updates, signals and the code of a run."""
+    """Intercepts queries, updates, signals and the code of a run; in the lab also what it sends."""
+
+    def init(self, outbound: worker.WorkflowOutboundInterceptor) -> None:
+        """Intercept what the run sends."""
+        self._outbound = LabOutbound(outbound)
+        super().init(self._outbound)
 
     async def handle_query(self, input: worker.HandleQueryInput) -> Any:
         """Answer a query, with Baton's page below the run's own details."""
@@ -423,6 +449,7 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
     async def execute_workflow(self, input: worker.ExecuteWorkflowInput) -> Any:
         """Run the workflow; an error fails the run."""
         loop, fit = asyncio.get_running_loop(), run_fit()
+        self._outbound.begin(input.args)
         try:
             return await self._execute(input, loop)
         finally:

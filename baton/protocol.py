@@ -1,6 +1,7 @@
 """The protocol in plain functions, without Temporal, for agents of any other system. Loaded on first use.
 
-A handoff: `build_handoff`, `sign`, `verify`, `validate_handoff`, `issue_receipt`, `verify_receipt`. A contract:
+A handoff: `build_handoff`, `sign`, `verify`, `validate_handoff`, `issue_receipt`, `verify_receipt`; of another company,
+in a relay file: `open_order`. A contract:
 `import_session`, `compile_contract`, `validate_contract`, `render_contract`. A report: `render_report`, `parse_report`.
 The schemas: `handoff_schema`, `contract_schema`. The baton itself, its patches and `render` are in `baton`.
 """
@@ -48,6 +49,10 @@ if TYPE_CHECKING:
     from baton.handoff.relay import build_handoff as build_handoff
     from baton.handoff.sealed import SealError as SealError
     from baton.handoff.sealed import VerifiedHandoff as VerifiedHandoff
+    from baton.handoff.store_order import OpenOrder as OpenOrder
+    from baton.handoff.store_order import Order as Order
+    from baton.handoff.store_order import OrderError as OrderError
+    from baton.handoff.store_order import open_order as open_order
     from baton.handoff.store_protocol import issue_receipt as issue_receipt
     from baton.handoff.store_protocol import sign as sign
     from baton.handoff.store_protocol import validate_handoff as validate_handoff

@@ -13,7 +13,7 @@ import os
 import pkgutil
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from pydantic import Field, field_validator
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
@@ -33,8 +33,9 @@ from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from baton import __version__
 from baton.artifacts.store import open_store
-from baton.client import connect
+from baton.client import Connection, connect
 from baton.compression.store_tokens import best_counter
+from baton.contract.activity_transcript import KEPT_FOR
 from baton.contract.registry import OutputSchema, OutputSchemas
 from baton.core.stages import same_name
 from baton.errors import ArtifactError, BatonError, ServerError
@@ -44,7 +45,7 @@ from baton.hosting.tracing import TracingError, open_tracing
 from baton.keys.store_keyring import Keyring, KeyringError
 from baton.keys.store_keys import Deciders
 from baton.ledger.records import LedgerContinuityError, LedgerKeysError
-from baton.pipelines.activity_context import WorkerParts
+from baton.pipelines.activity_parts import WorkerParts
 from baton.pipelines.activity_stage import Stage
 from baton.pipelines.workflow_function import named_schemas
 from baton.pipelines.workflow_steps import is_pipeline, workflow_type
@@ -108,6 +109,9 @@ class Settings(SafeguardSettings):
         build_id: This build; switches worker versioning on.
         metrics: The address for Prometheus metrics, for example `127.0.0.1:9464`.
         deciders: The file of people who may decide about approvals, with public keys and groups.
+        transcript_days: How many days the artifact store keeps what agents were asked and answered; 0 keeps nothing.
+        log_days: How many days logs have to be kept, 183 for a high-risk AI system in the EU; transcripts are kept at
+            least as long, and `baton doctor` warns of what ends earlier.
         log_level: The log level.
     """
 
@@ -121,7 +125,20 @@ class Settings(SafeguardSettings):
     build_id: str | None = None
     metrics: str | None = None
     deciders: Path | None = None
+    transcript_days: int = Field(default=KEPT_FOR.days, ge=0, le=36_500)
+    log_days: int = Field(default=0, ge=0, le=36_500)
     log_level: str = "INFO"
+
+    @property
+    def transcripts(self) -> timedelta | None:
+        """How long transcripts are kept; None keeps none."""
+        return timedelta(days=max(self.transcript_days, self.log_days)) if self.transcript_days else None
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Self:
+        """Return the settings of an environment; Temporal's Worker Controller has its own names for two of them."""
+        named = {ours: environment[theirs] for ours, theirs in _CONTROLLED.items() if environment.get(theirs)}
+        return super().of({**named, **{name: value for name, value in environment.items() if value}})
 
     @field_validator("log_level")
     @classmethod
@@ -131,13 +148,15 @@ class Settings(SafeguardSettings):
         return level.upper()
 
 
+_CONTROLLED = {"BATON_DEPLOYMENT": "TEMPORAL_DEPLOYMENT_NAME", "BATON_BUILD_ID": "TEMPORAL_WORKER_BUILD_ID"}
+"""What the Worker Controller of Temporal sets in the pods of a build."""
 _OTHER_VARIABLES = frozenset(
     [
         *("ENV", "KEYS", "USER", "DECIDER_KEY", "AGENT", "HOLDER", "TEMPORAL_CLI", "RECORD"),
         *("TASK_ID", "HANDOFF_ID", "STAGE", "FILES"),  # set for programs of stages
         *("LLM_URL", "LLM_KEY", "LLM_MODEL", "LLM_PROMPT_PRICE", "LLM_COMPLETION_PRICE"),  # the shipped pipelines
         *("DELIVERY_SANDBOX", "DELIVERY_READABLE"),
-        *("CODEC_TOKEN", "CODEC_ORIGINS", "CODEC_PORT", "CONSOLE_PORT"),  # compose and the codec server
+        *("CODEC_TOKEN", "CODEC_ORIGINS", "CODEC_PORT", "CONSOLE_PORT", "SERVE_PORT"),  # compose and the codec server
         *("RETENTION", "METRICS_RETENTION", "SCRATCH", "SHARED_FOLDER"),
     ]
 )
@@ -167,13 +186,19 @@ async def plugin_for(
         with naming_variable("BATON_DECIDERS"):
             Deciders.from_file(settings.deciders)
     parts = WorkerParts(
-        artifacts=store, counter=counter, schemas=OutputSchemas(served.schemas), deciders=settings.deciders
+        artifacts=store,
+        counter=counter,
+        schemas=OutputSchemas(served.schemas),
+        deciders=settings.deciders,
+        transcripts=settings.transcripts,
     )
     safeguards = None
     if settings.seals:
         with naming_variable("BATON_KEYS"):
             keyring = Keyring.from_environment(os.environ)  # creates development keys in .baton if there are none
-        safeguards = settings.with_keys(keyring, store)
+        with naming_variable("BATON_LEDGER"):
+            placed = settings.in_namespace(Connection().settings()["namespace"])
+        safeguards = placed.with_keys(keyring, store)
         with naming_variable("BATON_LEDGER"):
             async with safeguards.opened():  # so that errors show before the worker takes tasks
                 pass

@@ -21,11 +21,13 @@ from benchmarks.console import events, memory, pages
 from benchmarks.contracts import compile_cost
 from benchmarks.cost import handoff_cost, worker_cost
 from benchmarks.deploys import deploys
+from benchmarks.doors import a2a_cost
 from benchmarks.exchange import signal_handoffs
 from benchmarks.fidelity import fidelity
 from benchmarks.following import follow_cost
 from benchmarks.history import history
 from benchmarks.inputs import inputs
+from benchmarks.lab import lab
 from benchmarks.ledger import append_size, appends, trace, verification
 from benchmarks.measures import embedded_latency, stage_latency, stock_throughput, throughput
 from benchmarks.notes import notes
@@ -73,6 +75,7 @@ MEASURES = (
     Measure(["worker_cpu_vs_raw", "worker_cpu_vs_raw_safe", "worker_cpu_safe_vs_plain"], worker_cost),
     Measure(["handoff_cpu_ms"], handoff_cost),
     Measure(["follow_cost"], follow_cost),
+    Measure(["a2a_added_ms", "a2a_event_ms"], a2a_cost),
     Measure(["signal_accept_p99_ms_c1"], partial(signal_handoffs, concurrency=1)),
     Measure(["signal_accept_p99_ms_c20"], partial(signal_handoffs, concurrency=20)),
     Measure(["recovery_s_median", "recovery_s_max"], recovery),
@@ -116,6 +119,7 @@ MEASURES = (
     ),
     Measure(["console_event_ms"], events),
     Measure(["console_memory_growth_mb"], memory),
+    Measure(["lab_found", "lab_false_alarms", "lab_seconds", "lab_cpu_vs_direct"], lab),
     Measure(["agent_stage_vs_bare"], agent_stage),
     Measure(["agent_chain_vs_bare"], agent_chain),
     *(Measure([f"cpu_vs_{name}"], partial(same_framework, name=name)) for name in SAME),

@@ -33,7 +33,7 @@ async def trace(rig: Rig, effort: Effort) -> Findings:
     """Measure `Ledger.trace`: a task's four records among a million, found, decompressed, verified by public key."""
     records = _QUICK_RECORDS if effort.quick else RECORDS
     with _temporary_folder() as folder:
-        signer, keys = _make_keys()
+        signer, keys = make_keys()
         started = time.perf_counter()
         tasks = await fill(folder / "ledger.db", signer, records)
         fill_seconds = time.perf_counter() - started
@@ -95,7 +95,7 @@ async def verification(rig: Rig, effort: Effort) -> Findings:
     records = _QUICK_RECORDS if effort.quick else _VERIFIED
     rounds = 1 if effort.quick else 5
     with _temporary_folder() as folder:
-        signer, keys = _make_keys()
+        signer, keys = make_keys()
         bare, bundle = folder / "bare.zst", folder / "evidence.zst"
         await fill(folder / "ledger.db", signer, records)
         async with Ledger(folder / "ledger.db", LedgerOptions(signer=signer)) as ledger:
@@ -131,7 +131,7 @@ async def _measure_appends(records: int, appenders: int) -> tuple[float, float]:
     """Return how many records a second were appended, and the seconds of processor time that each took."""
     messages = canonical_messages()
     with _temporary_folder() as folder:
-        async with Ledger(folder / "ledger.db", LedgerOptions(signer=_make_keys()[0])) as ledger:
+        async with Ledger(folder / "ledger.db", LedgerOptions(signer=make_keys()[0])) as ledger:
             await ledger.append(entry("the first one opens the file", 0, messages[0]))
             entries = [
                 entry(
@@ -149,7 +149,7 @@ async def _measure_appends(records: int, appenders: int) -> tuple[float, float]:
             return records / (time.perf_counter() - started), (time.process_time() - cpu) / records
 
 
-def _make_keys() -> tuple[Signer, PublicKeys]:
+def make_keys() -> tuple[Signer, PublicKeys]:
     """Return a new key, and its public half."""
     signer = Signer(os.urandom(32))
     public = Ed25519PrivateKey.from_private_bytes(signer.secret).public_key().public_bytes_raw()

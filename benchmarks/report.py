@@ -83,6 +83,8 @@ GOALS: Mapping[str, Goal] = {
     "worker_cpu_safe_vs_plain": Goal("processor time of a worker with safeguards, of one without", most=1.4),
     "handoff_cpu_ms": Goal("milliseconds of a worker's processor that safeguards add to a handoff, calm", most=2),
     "follow_cost": Goal("processor time of worker and one watcher, 150 stages, of the worker alone", most=1.3),
+    "a2a_added_ms": Goal("milliseconds of processor that A2A adds to a run, of a program that follows it", most=5),
+    "a2a_event_ms": Goal("milliseconds from the history to a caller over A2A (p95)", most=300),
     "signal_accept_p99_ms_c1": Goal(
         "milliseconds from dispatch to accept by signal (p99), one pair at a time", most=90
     ),
@@ -125,7 +127,7 @@ GOALS: Mapping[str, Goal] = {
     "notes_requests": Goal("requests to models that notes add to a stage", most=0),
     "delivered_share": Goal("share of inputs of 40 KB that reaches the next agent, five agents", least=1),
     "inputs_history_bytes_per_stage": Goal("bytes of history a stage with an input of 40 KB", most=2_600),
-    "console_list_p95_ms": Goal("milliseconds of the console's list among 5,000 runs (p95)", most=300),
+    "console_list_p95_ms": Goal("milliseconds of the console's list among 10,000 runs (p95)", most=300),
     "console_list_vs_temporal": Goal("the same list, of the time of Temporal's own API"),
     "console_run_p95_ms": Goal(
         "milliseconds of the console's page of a run of 2,000 steps, read before (p95)", most=700
@@ -135,6 +137,10 @@ GOALS: Mapping[str, Goal] = {
         "milliseconds from an event in the history to the page loaded again, 20 viewers (p95)", most=500
     ),
     "console_memory_growth_mb": Goal("MB that the console grows by in five minutes with 20 viewers", most=10),
+    "lab_found": Goal("of seven changed cases among sixty, those that the lab finds, less all others", least=7),
+    "lab_false_alarms": Goal("share of lab runs that refuse an equal candidate with 5 % noise", most=0.05),
+    "lab_seconds": Goal("seconds of a lab run of 200 cases, three times in two lanes", most=300),
+    "lab_cpu_vs_direct": Goal("its processor time, of the same stages run directly", most=1.2),
     "agent_stage_vs_bare": Goal("time of an agent's stage, of the same agent's in a bare activity", most=1.15),
     "agent_chain_vs_bare": Goal("time of a chain of four agents, of the same in bare activities", most=1.15),
     "cpu_vs_openai_agents": Goal(

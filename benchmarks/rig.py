@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import sys
 import tempfile
 from datetime import timedelta
@@ -52,7 +53,9 @@ class Crew:
 
     def cpu_seconds(self) -> tuple[float, float] | None:
         """Return the processor time of worker and server, or None if the system does not report it."""
-        return None if sys.platform != "linux" else (_cpu(self.worker.pid), _cpu(self.server.process.pid))
+        if sys.platform != "linux":
+            return None
+        return process_seconds(self.worker.pid), process_seconds(self.server.process.pid)
 
 
 class Rig:
@@ -136,7 +139,15 @@ def production_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
-def _cpu(pid: int) -> float:
-    """Return the seconds of processor time that a process has used (Linux)."""
+def process_seconds(pid: int, *, waited: bool = False) -> float:
+    """Return the seconds of processor time that a process has used, with its children that ended if ``waited``."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return sum(map(int, fields[11 : 15 if waited else 13])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_mb(pid: int) -> float:
+    """Return the memory that a process holds, in MB; 0 where the system does not tell."""
+    with contextlib.suppress(OSError):
+        match = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="utf-8"))
+        return int(match[1]) / 1_000 if match else 0.0
+    return 0.0

@@ -1,8 +1,13 @@
 """The stages that are measured, as a team would write them with Baton; `benchmarks.raw` has the same by hand."""
 
 import asyncio
+import json
+import os
 import time
 from datetime import timedelta
+from pathlib import Path
+
+from temporalio import activity
 
 from baton import Baton, BatonPatch, Retries, StageContext, StageResult, stage
 from benchmarks.samples import patch
@@ -66,6 +71,27 @@ async def lap(baton: Baton) -> BatonPatch:
 async def look_at_clock(baton: Baton) -> StageResult:
     """Tell when it runs, in seconds since the epoch."""
     return StageResult(output=time.time())
+
+
+@stage
+async def noted(context: StageContext[Baton]) -> BatonPatch:
+    """Work for half a second; note when that begins and ends in the file that the parameter `effects` names."""
+    _note(context, "begun")
+    await asyncio.sleep(0.5)
+    _note(context, "done")
+    return BatonPatch(current_state=[f"Step {context.given.seq} is done"])
+
+
+def _note(context: StageContext[Baton], what: str) -> None:
+    """Append a line: a write to the end of a file is whole, whichever process makes it. The clock is never off."""
+    line: dict[str, object] = {
+        "run": activity.info().workflow_id,
+        "step": context.given.seq,
+        "attempt": context.given.attempt,
+    }
+    line |= {"execution": activity.info().attempt, "process": os.getpid(), "at": time.monotonic(), "what": what}
+    with Path(str(context.params["effects"])).open("a", encoding="utf-8") as file:
+        file.write(f"{json.dumps(line)}\n")
 
 
 def _answer(seq: int, baton: Baton) -> BatonPatch:

@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))  # for `benchmarks`, which is not installed
 
 DOORS = {
     **{"baton": "baton", "agents": "baton.agents", "client": "baton.client"},
-    **{"protocol": "baton.protocol", "testing": "baton.testing"},
+    **{"lab": "baton.lab", "protocol": "baton.protocol", "testing": "baton.testing"},
 }
 PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 SOURCES = {page: name for name, page in PAGES.items()}

@@ -17,7 +17,7 @@ compile() {
 compile --group setup --output-file requirements/uv.txt
 compile --all-extras --group dev --output-file requirements/dev.txt pyproject.toml
 compile --group mutants --output-file requirements/mutants.txt
-compile --extra tokens --extra objects --extra codec --extra console --extra postgres --extra otel --extra pipelines --constraints requirements/dev.txt \
+compile --extra tokens --extra objects --extra codec --extra console --extra a2a --extra mcp --extra ag-ui --extra postgres --extra otel --extra pipelines --constraints requirements/dev.txt \
     --output-file requirements/run.txt pyproject.toml
 
 if grep -n '://' requirements/*.txt; then

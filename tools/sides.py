@@ -31,6 +31,8 @@ PACKAGES = {
     "copier": {"store"},
     "starlette": {"client"},
     "uvicorn": {"client"},
+    "a2a": {"client"},
+    "ag_ui": {"client"},
     "typer": set(),
     "rich": set(),
 }

@@ -19,7 +19,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
 from activities.code_review.reports import (
     REVIEWERS,
@@ -82,6 +82,7 @@ class AnalyserResult:
         return f"{self.analyser} reports {len(self.findings)} findings, {suppressed} suppressed in the source{unread}"
 
 
+_RESULT = TypeAdapter(AnalyserResult)
 Analyser = Callable[[Copies], Awaitable[AnalyserResult]]
 
 
@@ -237,6 +238,8 @@ class Claims(BaseModel):
 class Reviewer:
     """Reviews a snapshot for one concern."""
 
+    lab_overrides = frozenset({"model", "prompt"})  # its analyser is a tool, and else it reads artifacts and asks
+
     def __init__(self, concern: Concern) -> None:
         self._concern = concern
 
@@ -256,16 +259,17 @@ class Reviewer:
         snapshot = await asyncio.to_thread(Snapshot.model_validate_json, await context.artifacts.read("snapshot"))
         name, analyse = ANALYSERS[self._concern]
         with copy_files(snapshot) as copies:
-            result = await context.tools.call(name, partial(_call_analyser, analyse, copies))
+            answer = await context.tools.call(name, partial(_call_analyser, analyse, copies))
+        result = _RESULT.validate_python(answer, strict=False)
         claims: list[Claim] = []
         portions, portions_read = list(_split_into_portions(snapshot)), 0
         for portion in portions[:_MAX_PORTIONS]:
             if context.charged.micro_usd >= (work.limits.micro_usd or inf):
                 break
-            answer = await ask_model(work, f"{_TASKS[self._concern]}. {_INSTRUCTIONS}", portion, Claims)
-            if answer is None:
+            claimed = await ask_model(work, f"{_TASKS[self._concern]}. {_INSTRUCTIONS}", portion, Claims)
+            if claimed is None:
                 break
-            claims += answer.findings
+            claims += claimed.findings
             portions_read += 1
         review = await asyncio.to_thread(
             build_review, self._concern, snapshot, result, claims if portions_read else None
@@ -284,7 +288,7 @@ class Reviewer:
 
 async def _call_analyser(analyse: Analyser, copies: Copies) -> ToolAnswer:
     result = await analyse(copies)
-    return ToolAnswer(result, claim=result.claim)
+    return ToolAnswer(_RESULT.dump_python(result, mode="json"), claim=result.claim)
 
 
 def build_review(

@@ -101,6 +101,7 @@ class Analyst:
     """Locates topics and words in every clause, and asks the model to judge for the side."""
 
     name = "analyse-clauses"
+    lab_overrides = frozenset({"model", "prompt"})  # it reads artifacts and asks the model, nothing else
     task = (
         "Review a contract for one party, which accepts the terms that are given. Name what this party may come to "
         "regret, quoting the clause word for word, and what to do about it; likelihood and consequence are grades from "
@@ -232,8 +233,7 @@ async def _write_report_artifact(work: AgentWork, id: str, report: Report) -> No
 
 
 async def _read_report_artifact(work: AgentWork, id: str) -> Report:
-    data = await work.context.artifacts.read(id)
-    return await asyncio.to_thread(Report.model_validate_json, data)
+    return await asyncio.to_thread(Report.model_validate_json, await work.context.artifacts.read(id))
 
 
 def _read_policy(work: AgentWork) -> Policy:

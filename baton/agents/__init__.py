@@ -3,12 +3,17 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from baton.agents.a2a_agent import A2AAgent as A2AAgent
     from baton.agents.answers import AgentAnswer as AgentAnswer
     from baton.agents.answers import AnswerForm as AnswerForm
     from baton.agents.chat_completions import chat_agent as chat_agent
+    from baton.agents.current import TakesNotes as TakesNotes
+    from baton.agents.current import current_requester as current_requester
+    from baton.agents.current import new_notes as new_notes
     from baton.agents.definitions import AgentDefinition as AgentDefinition
     from baton.agents.definitions import defined_stage as defined_stage
     from baton.agents.definitions import read_agent_file as read_agent_file
+    from baton.agents.lab import RunsInLab as RunsInLab
     from baton.agents.langchain_watch import notes_tools as notes_tools
     from baton.agents.langchain_watch import read_artifact as read_artifact
     from baton.agents.langgraph import LangGraphAgent as LangGraphAgent

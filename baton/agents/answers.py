@@ -18,7 +18,6 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import to_json, to_jsonable_python
 
 from baton.agents.notes import INSTRUCTIONS, MEMBER_INSTRUCTIONS, PATCH_INSTRUCTIONS
-from baton.agents.schema_embedding import inline_refs
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
 from baton.core.notes import NOTE_MEMBERS, Notes, notes_in, split_notes
@@ -27,6 +26,7 @@ from baton.core.store_schemas import SchemaGate
 from baton.errors import MalformedMessageError, PatchError
 from baton.report.rendering import FORMAT
 from baton.wire.json_values import Json, loads_strict
+from baton.wire.schema_embedding import inline_refs
 from baton.wire.text import describe_faults, json_kind
 
 KeyT = TypeVar("KeyT")

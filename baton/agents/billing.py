@@ -11,6 +11,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from baton.agents.port import AgentWork
+from baton.contract.activity_transcript import Asked, OpenRequest
 from baton.core.history import Spend
 from baton.errors import AgentError
 from baton.telemetry.verdicts import current_stage
@@ -29,13 +30,14 @@ class UsageMeter:
         self.used = Usage()
         self.spent = Spend()
 
-    def count_request(self) -> None:
-        """Count a request before it is made."""
+    def count_request(self, asked: Asked = ()) -> OpenRequest:
+        """Count a request before it is made, and note what it asks; its charge takes what is returned."""
         self.check_limits()
         limit, bill = self._work.limits.requests, self._work.bill
         if limit is not None and bill.requests >= limit:
             raise self._limit_error(f"{limit:,} requests")
         bill.requests += 1
+        return self._work.transcript.ask(self._agent, asked)
 
     def check_limits(self) -> None:
         """Raise if the run has used up its tokens or its money."""
@@ -46,13 +48,25 @@ class UsageMeter:
         if limits.micro_usd is not None and money >= max(1, limits.micro_usd):
             raise self._limit_error(f"{money:,} of {limits.micro_usd:,} micro-dollars")
 
-    def charge(self, usage: Usage, model: str, *, cost: int | None = None, url: str | None = None) -> None:
-        """Charge a request, also one that was cut off."""
-        if not usage and not cost:
-            return
-        if self._price is not None or cost is None:
+    def charge(
+        self,
+        usage: Usage,
+        model: str,
+        *,
+        cost: int | None = None,
+        url: str | None = None,
+        request: OpenRequest | None = None,
+        said: str = "",
+    ) -> None:
+        """Charge a request, also one that was cut off, and note the answer to one that was counted."""
+        is_free = not usage and not cost
+        if not is_free and (self._price is not None or cost is None):
             cost = compute_cost(model, usage, price=self._price, url=url)
         spend = Spend(micro_usd=cost or 0, prompt_tokens=usage.input, completion_tokens=usage.output)
+        if request is not None:
+            self._work.transcript.end(request, model, spend, said)
+        if is_free:
+            return
         bill = self._work.bill
         self.used, self.spent = self.used + usage, self.spent + spend
         bill.usage, bill.spend = bill.usage + usage, bill.spend + spend

@@ -44,7 +44,7 @@ def chat_agent(
         model: The model.
         key_env: The environment variable of the worker that holds the key, read at each request; None for an endpoint
             without a key.
-        answer: How the model is told the schema of the answer: by `response_format` (`native`), by a tool, or in the
+        answer: How the model gets the schema of the answer: by `response_format` (`native`), by a tool, or in the
             prompt, for servers that support neither.
         price: The model's price; by default that of `genai-prices`.
         parameters: Additional members of every request, for example `{"temperature": 0}`.

@@ -1,8 +1,9 @@
 """Watches the models and tools of a LangChain or LangGraph run: counts, charges, records, and stops denied calls."""
 
 import asyncio
+import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Optional
@@ -21,6 +22,7 @@ from baton.agents.notes import note_tools
 from baton.agents.port import AgentWork
 from baton.agents.results import record_text
 from baton.agents.tools import AgentTool, CallIds
+from baton.contract.activity_transcript import OpenRequest
 from baton.contract.records import ToolDeniedError
 from baton.core.notes import Notes
 from baton.errors import AgentError
@@ -52,6 +54,7 @@ class GuardCallback(BaseCallbackHandler):
         self._parents: dict[UUID, UUID | None] = {}
         self._asked_models: set[UUID] = set()  # tool calls in which a model was asked
         self._prompts: dict[UUID, list[Any]] = {}
+        self._requests: dict[UUID, OpenRequest] = {}
         self._streaming: set[UUID] = set()
         self._reader = next((tool for tool in work.tools if tool.name == READ_ARTIFACT), None)
         self._note_tools = {tool.name: tool for tool in note_tools(work.noted)} if work.notes else {}
@@ -114,7 +117,8 @@ class GuardCallback(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """Count a request to a chat model."""
-        self._run_in_loop(self._count_request, parent_run_id)
+        asked = [*_list_messages(message for turn in messages for message in turn)]
+        self._run_in_loop(self._count_request, run_id, parent_run_id, asked)
         self._graphs[run_id] = _subgraph(kwargs)
         self._prompts[run_id] = [message.content for turn in messages for message in turn]
 
@@ -128,7 +132,7 @@ class GuardCallback(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """Count a request to a completion model."""
-        self._run_in_loop(self._count_request, parent_run_id)
+        self._run_in_loop(self._count_request, run_id, parent_run_id, [("user", prompt) for prompt in prompts])
         self._graphs[run_id] = _subgraph(kwargs)
         self._prompts[run_id] = [*prompts]
 
@@ -162,7 +166,8 @@ class GuardCallback(BaseCallbackHandler):
             usage = self._meter.estimate_usage(prompts, [choice.text for choice in response.generations[0]])
         self._streaming.discard(run_id)
         streamed = self._streamed.pop(run_id, usage)
-        self._run_in_loop(self._charge, model, min(usage, streamed, key=lambda bill: bill.total))
+        said = "\n".join(choice.text for choices in response.generations for choice in choices)
+        self._run_in_loop(self._charge, run_id, model, min(usage, streamed, key=lambda bill: bill.total), said)
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Charge an answer that was cut off, by the usage in the client's error or in the stream."""
@@ -172,7 +177,7 @@ class GuardCallback(BaseCallbackHandler):
         streamed = self._streamed.pop(run_id, None)
         self._graphs.pop(run_id, None)
         if usage := (Usage.read(report) if isinstance(report, Mapping) else None) or streamed:
-            self._run_in_loop(self._charge, str(getattr(answer, "model", "")), usage)
+            self._run_in_loop(self._charge, run_id, str(getattr(answer, "model", "")), usage, "")
 
     def on_tool_start(
         self,
@@ -230,13 +235,13 @@ class GuardCallback(BaseCallbackHandler):
             raise RuntimeError(f"await the tool {name!r}: this node runs in the event loop")
         return asyncio.run_coroutine_threadsafe(self.note(name, text), self._loop).result()
 
-    def _count_request(self, parent: UUID | None) -> None:
+    def _count_request(self, run_id: UUID, parent: UUID | None, asked: list[tuple[str, str]]) -> None:
         self._check_running()
         while parent is not None:
             self._asked_models.add(parent)
             parent = self._parents.get(parent)
         self.record_texts()
-        self._meter.count_request()
+        self._requests[run_id] = self._meter.count_request(asked)
 
     def _record_call(self, run_id: UUID, name: str, arguments: dict[str, Any]) -> None:
         self._check_running()
@@ -259,9 +264,9 @@ class GuardCallback(BaseCallbackHandler):
             with session.acting_as(graph):
                 session.tool_result(name, text, call_id=call_id, success=success, by_model=by_model)
 
-    def _charge(self, model: str, usage: Usage) -> None:
+    def _charge(self, run_id: UUID, model: str, usage: Usage, said: str) -> None:
         if not self._closed:
-            self._meter.charge(usage, model)
+            self._meter.charge(usage, model, request=self._requests.pop(run_id, None), said=said)
 
     def _check_running(self) -> None:
         self.raise_pending()
@@ -362,6 +367,18 @@ def _tool_messages(output: Any) -> list[Any]:
     values = update.values() if isinstance(update, Mapping) else ()
     lists = (value if isinstance(value, list | tuple) else [value] for value in values)
     return [message for messages in lists for message in messages if isinstance(message, ToolMessage)] or [output]
+
+
+_ROLES = {"human": "user", "ai": "assistant"}
+
+
+def _list_messages(messages: Iterable[BaseMessage]) -> Iterator[tuple[str, str]]:
+    """Yield what a request asks: role and text."""
+    for message in messages:
+        role = _ROLES.get(message.type, message.type)
+        yield role, _content_text(message)
+        for call in message.tool_calls if isinstance(message, AIMessage) else ():
+            yield role, f"{call['name']}({json.dumps(call['args'], ensure_ascii=False, default=str)})"
 
 
 def _content_text(message: Any) -> str:

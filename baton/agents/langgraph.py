@@ -70,6 +70,8 @@ class LangGraphAgent:
         uses: The tools that it may call; the stage declares them.
         price: The price of the models, if the public price list does not know them.
         stream: Stream the models' texts to clients that follow the run, like `p.stage(…, stream=True)`.
+        steers: Whether its nodes add people's notes (`await new_notes()`) to the requests that they make; the adapter
+            cannot.
 
     Attributes:
         name: The node's name.
@@ -100,6 +102,7 @@ class LangGraphAgent:
         uses: Iterable[str] = (),
         price: Price | None = None,
         stream: bool = False,
+        steers: bool = False,
     ) -> None:
         self.name = _name_of(node)
         names = name_set(uses, "uses")
@@ -109,6 +112,7 @@ class LangGraphAgent:
         self._out = out
         self._price = price
         self.stream = stream
+        self.steers = steers
         self._is_graph = isinstance(node, StateGraph | Pregel)
         self._runnable = _make_runnable(node)
 

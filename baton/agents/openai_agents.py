@@ -22,6 +22,7 @@ with needs_extra("openai-agents", __name__):
         RunResultStreaming,
     )
     from agents.exceptions import AgentsException, MaxTurnsExceeded, UserError
+    from agents.run import CallModelInputFilter
     from openai import APIError, AsyncOpenAI, OpenAIError
 
 from baton.agents.answers import AgentAnswer
@@ -35,6 +36,7 @@ from baton.agents.openai_agents_run import (
     RecordingHooks,
     ToolRaisedError,
     contract_input_filter,
+    notes_filter,
     stop_run,
 )
 from baton.agents.openai_agents_wire import WatchedClient, watching
@@ -75,7 +77,7 @@ class OpenAIAgent:
         provider: The provider for models given by name; by default OpenAI, with the key in the worker's environment.
             One of your own needs a client with `http_client=WatchedClient()`: without it, a text that is cut off
             passes as whole.
-        answer: How the model is told the stage's schema: by the provider's structured output, or in the prompt, for
+        answer: How the model gets the stage's schema: by the provider's structured output, or in the prompt, for
             servers without structured output.
         of_output: Makes the answer from the agent's own output; it keeps the agent's `output_type`. Without it that
             output is the stage's, unless the stage says what the agent answers with.
@@ -112,6 +114,11 @@ class OpenAIAgent:
         return self._graph.first.name
 
     @property
+    def steers(self) -> bool:
+        """Whether its models are shown people's notes: they are."""
+        return True
+
+    @property
     def tool_names(self) -> frozenset[str]:
         """The tools of the agent and of the agents that it may hand off to."""
         return self._graph.tool_names | self._mcp_tools
@@ -120,6 +127,11 @@ class OpenAIAgent:
     def own_output(self) -> bool:
         """Whether the agent has an `output_type`, or its output is made into an answer."""
         return self._of_output is not None or self._graph.first.output_type not in (None, str)
+
+    @property
+    def lab_overrides(self) -> frozenset[str]:
+        """A candidate may have another model."""
+        return frozenset({"model"})
 
     @property
     def window(self) -> int | None:
@@ -143,7 +155,8 @@ class OpenAIAgent:
         copies = GuardedCopies(self._graph, work, output, self._mcp_tools)
         hooks = RecordingHooks(work, self.name, copies, self._price)
         try:
-            config = self._config(contract_input_filter(work, copies.tool_names_of, turn))
+            filters = contract_input_filter(work, copies.tool_names_of, turn), notes_filter(work)
+            config = self._config(*filters, work.overrides.model)
             async with time_limit(work, self.name):
                 agent = await copies.copy_agent(self._graph.first, self._context)
                 with watching(hooks.watch):
@@ -181,10 +194,14 @@ class OpenAIAgent:
             await stop_run(running)
         return running
 
-    def _config(self, input_filter: HandoffInputFilter) -> RunConfig:
+    def _config(
+        self, input_filter: HandoffInputFilter, notes: CallModelInputFilter | None, model: str | None
+    ) -> RunConfig:
         return RunConfig(
+            model=model,
             model_provider=self._models,
             handoff_input_filter=input_filter,
+            call_model_input_filter=notes,
             tracing_disabled=True,
             trace_include_sensitive_data=False,
             tool_not_found_behavior="return_error_to_model",

@@ -23,12 +23,14 @@ from agents import (
     ToolOutputFileContent,
     ToolOutputImage,
     ToolOutputText,
+    TResponseInputItem,
 )
 from agents import (
     Usage as SdkUsage,
 )
 from agents.items import HandoffOutputItem, ToolCallItem, ToolCallOutputItem
 from agents.models import get_default_model
+from agents.run import CallModelData, CallModelInputFilter, ModelInputData
 from agents.stream_events import RawResponsesStreamEvent, RunItemStreamEvent
 from agents.tool import (
     FunctionTool,
@@ -48,6 +50,7 @@ from openai.types.responses.response_output_item import McpCall
 from pydantic import ValidationError
 
 from baton.agents.billing import UsageMeter
+from baton.agents.current import new_notes
 from baton.agents.failures import finish_error
 from baton.agents.nested import find_agents
 from baton.agents.openai_agents_wire import AnswerWatch
@@ -56,6 +59,7 @@ from baton.agents.results import record_text
 from baton.agents.sub_agents import sub_contract
 from baton.agents.tools import AgentTool, render_result, wire_name
 from baton.contract.activity import SessionLog
+from baton.contract.activity_transcript import OpenRequest
 from baton.contract.draft import render_contract
 from baton.contract.records import ToolDeniedError
 from baton.contract.registry import tool_key
@@ -167,7 +171,7 @@ class GuardedCopies:
         guarded: list[Tool] = [
             _guard_tool(tool, self._work, self.acting(agent)) if isinstance(tool, FunctionTool) else tool
             for tool in tools
-            if allows(tool.name)
+            if allows(tool.name) and (isinstance(tool, FunctionTool) or self._work.context.lab is None)
         ]
         if agent is self._graph.first:
             guarded += [_convert_tool(tool) for tool in self._work.tools]
@@ -220,6 +224,7 @@ class RecordingHooks(RunHooks[Any]):
         self._meter = UsageMeter(work, agent, price)
         self._last_request: tuple[RunContextWrapper[Any], Agent[Any]] | None = None
         self._prompt: list[Any] = []
+        self._request: OpenRequest | None = None
 
     async def on_llm_start(
         self, context: RunContextWrapper[Any], agent: Agent[Any], system_prompt: str | None, input_items: list[Any]
@@ -228,7 +233,7 @@ class RecordingHooks(RunHooks[Any]):
         self._last_request = context, agent
         self.watch.begin()
         self._prompt = [system_prompt, *input_items]
-        self._meter.count_request()
+        self._request = self._meter.count_request(_list_messages(system_prompt, input_items))
 
     async def on_handoff(self, context: RunContextWrapper[Any], from_agent: Agent[Any], to_agent: Agent[Any]) -> None:
         """Record a handoff inside the run: it is a call of the tool by which a model hands off."""
@@ -254,7 +259,8 @@ class RecordingHooks(RunHooks[Any]):
         usage = Usage.read(response.raw_usage or {}) or _convert_usage(response.usage)
         if not usage and not response.raw_usage:  # many servers do not measure
             usage = self._meter.estimate_usage(self._prompt, response.output)
-        self._meter.charge(usage, _model_name(agent))
+        said = "\n".join(_message_text(item) for item in response.output if isinstance(item, ResponseOutputMessage))
+        self._meter.charge(usage, _model_name(agent), request=self._request, said=said)
         self.watch.usage = None
         forbidden = {tool_key(name): name for name in self._copies.foreign_tools(agent)}
         forbidden |= self._copies.forbidden_tools()
@@ -320,6 +326,20 @@ def contract_input_filter(
         return data.clone(input_history=text, pre_handoff_items=(), input_items=())
 
     return filter_input
+
+
+def notes_filter(work: AgentWork) -> CallModelInputFilter | None:
+    """Return a filter that ends each request with people's notes so far; None if nobody may send any."""
+    if not work.context.given.steer:
+        return None
+    shown: list[TResponseInputItem] = []  # the run itself does not keep what a filter adds
+
+    async def add_notes(data: CallModelData[Any]) -> ModelInputData:
+        if notes := await new_notes(work):
+            shown.append({"role": "user", "content": notes})
+        return ModelInputData([*data.model_data.input, *shown], data.model_data.instructions)
+
+    return add_notes
 
 
 def _reachable_agents(first: Agent[Any]) -> Iterator[Agent[Any]]:
@@ -402,6 +422,24 @@ def _is_content(result: Any) -> bool:
         else isinstance(part, ToolOutputText | ToolOutputImage | ToolOutputFileContent)
         for part in parts
     )
+
+
+def _list_messages(system: str | None, items: list[Any]) -> Iterator[tuple[str, str]]:
+    """Yield what a request asks: role and text."""
+    if system:
+        yield "system", system
+    for item in items:
+        members = item if isinstance(item, dict) else item.model_dump(exclude_none=True)
+        kind = members.get("type")
+        if kind == "function_call":
+            yield "assistant", f"{members.get('name')}({members.get('arguments')})"
+        elif kind == "function_call_output":
+            yield "tool", render_result(members.get("output"))
+        else:
+            content = members.get("content") or members.get("summary") or ""
+            parts = content if isinstance(content, list) else [content]
+            texts = (str(part.get("text") or part) if isinstance(part, dict) else str(part) for part in parts)
+            yield ("thought" if kind == "reasoning" else str(members.get("role") or kind)), "\n".join(texts)
 
 
 def _parse_arguments(raw: str) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import json
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import lru_cache
@@ -30,16 +29,20 @@ from baton.agents.answers import (
     typed_output,
     typed_schema,
 )
+from baton.agents.current import check_steering, current_work
 from baton.agents.failures import unreachable_kind
+from baton.agents.lab import overrides_for
 from baton.agents.nested import refuse_nested_agents
 from baton.agents.notes import note_tools
 from baton.agents.results import possible_notes, require_notes, stage_result, with_turns
 from baton.agents.tools import AgentTool, build_tools, wire_name
 from baton.codec.failures import causes, leaf_errors, text_of
+from baton.contract.activity_transcript import TranscriptLog
 from baton.contract.records import OutputSchemaRef
 from baton.contract.registry import OutputSchemas, tool_key, tool_keys
 from baton.core.baton import Baton, BatonPatch
 from baton.core.history import Spend
+from baton.core.lab import Overrides
 from baton.core.messages import StageResult
 from baton.core.notes import OPENING, Notes
 from baton.core.stages import AGENT_DECISIONS, DEFAULT_WINDOW, Retries, StageSpec
@@ -117,6 +120,8 @@ class AgentWork:
         answer_type: The type of a typed output, unless it is the agent's own.
         noted: What the agent noted by tools so far.
         bill: What the run has used so far.
+        is_lead: Whether it is the stage's own agent, not one that another agent asks.
+        overrides: In the lab, what a candidate changes: `model` and `prompt` are the adapter's to apply.
     """
 
     prompt: str
@@ -132,6 +137,8 @@ class AgentWork:
     answer_type: TypeAdapter[Any] | None = None
     noted: Notes = field(default_factory=Notes)
     bill: Bill = field(default_factory=Bill)
+    is_lead: bool = True
+    overrides: Overrides = field(default_factory=Overrides)
 
     @property
     def own_output(self) -> bool:
@@ -142,6 +149,11 @@ class AgentWork:
     def handoff_id(self) -> str:
         """The id of the handoff, sent with every provider request."""
         return self.context.handoff_id
+
+    @property
+    def transcript(self) -> TranscriptLog:
+        """Records what models are asked and answer; `UsageMeter` does so for adapters that count their requests."""
+        return self.context.session.transcript
 
     @property
     def findings(self) -> list[str]:
@@ -184,6 +196,7 @@ class AgentWork:
         Raises:
             PatchError: The answer does not have the requested form; the agent gets the findings.
         """
+        self.transcript.answered(answer if isinstance(answer, str) else json.dumps(answer, default=str))
         return read_form(answer, self.form, self.schema, self.answer_type, notes=self.notes)
 
 
@@ -299,7 +312,7 @@ def agent_stage(
 
     Raises:
         ValueError: Two tools have the same name for a model, an option names an unknown field of the baton, or notes
-            are required that the answer has no room for.
+            are required that the answer has no room for, or people may send it notes (`steer`) that it cannot show.
         TypeError: `agent` is not an agent, for example a framework's agent without its adapter, or `answers` is
             neither a form nor a type that pydantic can describe.
 
@@ -333,6 +346,8 @@ def agent_stage(
     run.__annotations__["context"] = StageContext[baton_type]  # type: ignore[valid-type]
     run.__doc__ = f"The stage that the agent {agent.name!r} does."
     _set_defaults(terms, agent)
+    if terms.get("steer"):
+        check_steering(agent, agent.name)
     result = stage(name=name or agent.name, tools=runner.tool_names, agent=True, **terms)(run)
     result.origin = f"{type(agent).__module__}.{type(agent).__qualname__}"
     return result
@@ -396,6 +411,7 @@ class _AgentRunner:
         context.session.is_agent = True  # a context of a test has another spec
         try:
             work = await self._prepare_work(context, spec, schema)
+            work.transcript.give([("system", work.instructions), ("user", work.user_turn(with_schema=True))])
             answer = normalize_answer(await _run_agent(self.agent, work), work, self.agent.name)
             if self.notes == "required":
                 require_notes(answer, work.noted, charge=work.charge)
@@ -410,6 +426,8 @@ class _AgentRunner:
     async def _prepare_work(
         self, context: StageContext[Any], spec: StageSpec, schema: dict[str, Any] | None
     ) -> AgentWork:
+        overrides = overrides_for(self.agent, spec.name, lab := context.given.lab)
+        instructions = overrides.instructions_for(self.instructions)
         allowed = [tool for tool in self.own_tools if context.tools.allows(tool.name)]
         functions = {tool.name: tool.function for tool in allowed if tool.agent_tools is None}
         refuse_nested_agents(context, self.agent, functions)
@@ -421,7 +439,7 @@ class _AgentRunner:
         if self.notes and any(map(context.tools.allows, self.tool_names)):  # only beside other tools
             taken = tool_keys(self.tool_names) | tool_keys(context.forbidden_tools)
             tools = (*tools, *(tool for tool in note_tools(noted) if tool_key(tool.name) not in taken))
-        other_texts = [self.instructions, answer_instructions(self.form, schema, notes=bool(self.notes))]
+        other_texts = [instructions, answer_instructions(self.form, schema, notes=bool(self.notes))]
         if self.notes and self.form is AnswerForm.TEXT:
             context.stream.hide_block(OPENING)
         elif self.notes:
@@ -429,28 +447,25 @@ class _AgentRunner:
         other_texts += [json.dumps([tool.description, dict(tool.parameters)]) for tool in tools]
         prompt = await context.prompt_with_inputs(
             params=self.shows_params,
-            window=spec.window if self.window_agent is None else _find_window(self.window_agent),
+            window=overrides.window or (spec.window if self.window_agent is None else _find_window(self.window_agent)),
             beside=sum(map(context.parts.counter, other_texts)),
             reads=reads,
         )
         return AgentWork(
             prompt=prompt,
-            instructions=self.instructions,
+            instructions=instructions,
             tools=tools,
             form=self.form,
             schema=schema,
-            limits=_complete_limits(self.limits, spec),
+            limits=_complete_limits(self.limits, spec, lab.case_micro_usd if lab else None),
             withheld=frozenset(name for name in spec.tools if not context.tools.allows(name)),
             readable=frozenset(() if reads is None else context.readable()),
             context=context,
             notes=bool(self.notes),
             answer_type=self.kind,
             noted=noted,
+            overrides=overrides,
         )
-
-
-current_work: ContextVar[AgentWork | None] = ContextVar("baton_agent_work", default=None)
-"""The work of the agent that runs, for tools that ask other agents."""
 
 
 async def _run_agent(agent: Agent, work: AgentWork) -> AgentAnswer:
@@ -528,10 +543,11 @@ def _check_tool_names(own_tools: Iterable[AgentTool], framework_tools: Iterable[
             )
 
 
-def _complete_limits(limits: AgentLimits, spec: StageSpec) -> AgentLimits:
+def _complete_limits(limits: AgentLimits, spec: StageSpec, case_micro_usd: int | None) -> AgentLimits:
+    own = (spec.reserve_micro_usd or None) if limits.micro_usd is None else limits.micro_usd
     return replace(
         limits,
-        micro_usd=(spec.reserve_micro_usd or None) if limits.micro_usd is None else limits.micro_usd,
+        micro_usd=min((limit for limit in (own, case_micro_usd) if limit is not None), default=None),
         seconds=spec.timeout.total_seconds() * _SHARE_OF_TIMEOUT if limits.seconds is None else limits.seconds,
     )
 

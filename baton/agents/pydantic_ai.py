@@ -36,6 +36,7 @@ from baton.agents.port import AgentWork
 from baton.agents.pydantic_ai_run import (
     OUTPUT_TOOL,
     RecordingCapability,
+    changed,
     functions_of,
     handoff_settings,
     has_own_type,
@@ -57,7 +58,7 @@ class PydanticAgent:
     Attributes:
         agent: The agent, with its model, instructions and tools. Its provider takes the key from the worker's
             environment; no message contains it.
-        answer: How the model is told the stage's schema: by a tool (every provider), by the provider's structured
+        answer: How the model gets the stage's schema: by a tool (every provider), by the provider's structured
             output (`native`), or in the prompt. A stage that answers with a report has plain text.
         of_output: Makes the answer from the agent's own output; it keeps the agent's `output_type`. Without it that
             output is the stage's, unless the stage says what the agent answers with.
@@ -91,6 +92,11 @@ class PydanticAgent:
         return self.named or self.agent.name or "agent"
 
     @property
+    def steers(self) -> bool:
+        """Whether its model is shown people's notes: it is."""
+        return True
+
+    @property
     def tool_names(self) -> frozenset[str]:
         """The names of the agent's own functions, its provider's tools, and those that `uses` names."""
         return tool_names_of(self.agent) | frozenset(self.uses)
@@ -99,6 +105,11 @@ class PydanticAgent:
     def own_output(self) -> bool:
         """Whether the agent has an `output_type`, or its output is made into an answer."""
         return self.of_output is not None or has_own_type(self.agent)
+
+    @property
+    def lab_overrides(self) -> frozenset[str]:
+        """A candidate may have another model and, unless the agent has `system_prompts`, another prompt."""
+        return frozenset({"model"} if self.agent._system_prompts else {"model", "prompt"})
 
     @property
     def window(self) -> int | None:
@@ -128,20 +139,23 @@ class PydanticAgent:
         keeps_type = self.of_output is not None or work.own_output
         capability = RecordingCapability(work, self.name, self.price, schema=not keeps_type and work.schema is not None)
         try:
-            result = await self.agent.run(
-                work.user_turn(with_schema=not keeps_type and self.answer == "prompted"),
-                output_type=None if keeps_type else self._output_type(work),
-                instructions=work.instructions or None,
-                deps=self.deps,
-                model_settings=handoff_settings(work.handoff_id),
-                usage=usage,
-                usage_limits=UsageLimits(request_limit=None),  # the meter keeps the limits
-                timeout=work.limits.seconds,
-                toolsets=[FunctionToolset([_convert_tool(tool) for tool in work.tools])] if work.tools else None,
-                capabilities=[capability],
-                metadata={"handoff_id": work.handoff_id},
-                event_stream_handler=self._stream_handler(work) if self.stream or work.context.stream.wanted else None,
-            )
+            with changed(self.agent, work.overrides):
+                result = await self.agent.run(
+                    work.user_turn(with_schema=not keeps_type and self.answer == "prompted"),
+                    output_type=None if keeps_type else self._output_type(work),
+                    instructions=work.instructions or None,
+                    deps=self.deps,
+                    model_settings=handoff_settings(work.handoff_id),
+                    usage=usage,
+                    usage_limits=UsageLimits(request_limit=None),  # the meter keeps the limits
+                    timeout=work.limits.seconds,
+                    toolsets=[FunctionToolset([_convert_tool(tool) for tool in work.tools])] if work.tools else None,
+                    capabilities=[capability],
+                    metadata={"handoff_id": work.handoff_id},
+                    event_stream_handler=self._stream_handler(work)
+                    if self.stream or work.context.stream.wanted
+                    else None,
+                )
         except RunTimedOut:
             raise time_error(work, self.name) from None
         except Exception as error:

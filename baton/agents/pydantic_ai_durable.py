@@ -57,7 +57,8 @@ from baton.core.inputs import decode_inputs, encode_inputs
 from baton.core.messages import StageResult
 from baton.core.notes import Notes
 from baton.errors import AgentError, PatchError, StageFailedError
-from baton.pipelines.activity_context import StageContext, current_parts
+from baton.pipelines.activity_context import StageContext
+from baton.pipelines.activity_parts import current_parts
 from baton.pipelines.activity_stage import AgentTerms, Stage, stage
 from baton.pipelines.prompt import MAX_READ, READ_ARTIFACT, read_page, shown_text, unknown_id
 from baton.pipelines.workflow import Pipeline

@@ -2,7 +2,8 @@
 
 import copy
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -46,6 +47,7 @@ from pydantic_core import PydanticSerializationError
 
 from baton.agents.answers import AgentAnswer
 from baton.agents.billing import UsageMeter
+from baton.agents.current import new_notes
 from baton.agents.failures import (
     cut_off_error,
     is_parse_error,
@@ -57,9 +59,11 @@ from baton.agents.failures import (
 )
 from baton.agents.nested import find_agents, is_limited, nested_error
 from baton.agents.port import HANDOFF_HEADER, AgentWork
-from baton.agents.pydantic_ai_session import list_events, record_events
+from baton.agents.pydantic_ai_session import answer_text, list_events, list_messages, record_events
 from baton.agents.tools import CallIds, render_result
 from baton.contract.activity import ToolAnswer
+from baton.contract.activity_transcript import OpenRequest
+from baton.core.lab import Overrides
 from baton.errors import AgentError, ConfigurationError, PatchError
 from baton.wire.money import Price, Usage, to_micro_usd
 
@@ -83,6 +87,7 @@ class RecordingCapability(AbstractCapability[Any]):
         self._schema = schema
         self._stage_tools = {tool.wire_name: tool.name for tool in work.tools}
         self._model = ""
+        self._request: OpenRequest | None = None
         self._call_ids = CallIds()
         self._last_response: ModelResponse | None = None
         self._parsed: tuple[Any, AgentAnswer] | None = None
@@ -95,10 +100,13 @@ class RecordingCapability(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Count the request, and remove forbidden provider tools."""
-        self._meter.count_request()
+        """Count the request, add people's notes, and remove forbidden provider tools."""
+        if notes := await new_notes(self._work):
+            ctx.enqueue(notes)
+        self._request = self._meter.count_request(list_messages(request_context.messages))
         request_context.model = with_usage_reader(request_context.model)
-        return filter_native_tools(request_context, self._work.context.tools.allows)
+        allows = self._work.context.tools.allows if self._work.context.lab is None else _refuse  # nobody answers these
+        return filter_native_tools(request_context, allows)
 
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: Any, response: ModelResponse
@@ -207,14 +215,17 @@ class RecordingCapability(AbstractCapability[Any]):
         if response.usage.unmeasured_requests:
             usage = self._meter.estimate_usage((part for message in messages for part in message.parts), response.parts)
         self._model = response.model_name or ""
-        self._charge_response(self._meter, response, usage)
+        answered = {"request": self._request, "said": answer_text(response, OUTPUT_TOOL)}
+        self._charge_response(self._meter, response, usage, **answered)
 
-    def _charge_response(self, meter: UsageMeter, response: ModelResponse, usage: Usage | None = None) -> None:
+    def _charge_response(
+        self, meter: UsageMeter, response: ModelResponse, usage: Usage | None = None, **answered: Any
+    ) -> None:
         # The framework misprices usage with more cached tokens than input tokens.
         is_priced = response.usage.cache_read_tokens <= response.usage.input_tokens
         cost = _convert_cost(response.usage) if is_priced else None
         usage = usage or convert_usage(response.usage)
-        meter.charge(usage, response.model_name or "", cost=cost, url=response.provider_url)
+        meter.charge(usage, response.model_name or "", cost=cost, url=response.provider_url, **answered)
 
     def _record(self, response: ModelResponse) -> None:
         """Record the model's texts and thoughts, and the results of its provider's tools."""
@@ -314,6 +325,33 @@ def filter_native_tools(request: ModelRequestContext, allows: Callable[[str], bo
     if len(allowed) < len(parameters.native_tools):
         request.model_request_parameters = replace(parameters, native_tools=allowed)
     return request
+
+
+def _refuse(tool: str) -> bool:
+    return False
+
+
+@contextmanager
+def changed(agent: Agent[Any, Any], overrides: Overrides) -> Iterator[None]:
+    """Change an agent in the `with` block as a candidate of the lab says."""
+    # In place of the agent's own and of those of the run, which the port has replaced likewise.
+    changes: dict[str, Any] = {} if overrides.prompt is None else {"instructions": overrides.prompt}
+    if overrides.model is not None:
+        changes["model"] = _other_model(agent.model, overrides.model)
+    if not changes:
+        yield
+        return
+    with agent.override(**changes):
+        yield
+
+
+def _other_model(model: Any, name: str) -> Any:
+    """Return another model of the same provider, or the one that a name with a provider names."""
+    if ":" in name or not hasattr(model, "_model_name"):
+        return name
+    other = copy.copy(model)
+    other._model_name = name
+    return other
 
 
 def _with_timezone(at: datetime) -> datetime:

@@ -1,18 +1,22 @@
 """What a conversation of Pydantic AI says for the session: texts, thoughts, and calls of tools with their results."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from typing import Any
 
 from pydantic_ai.messages import (
     ModelMessage,
+    ModelRequest,
     ModelResponse,
     NativeToolCallPart,
     NativeToolReturnPart,
+    RetryPromptPart,
+    SystemPromptPart,
     TextPart,
     ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
+    UserPromptPart,
 )
 
 from baton.contract.activity import SessionLog
@@ -68,6 +72,37 @@ def list_events(messages: Sequence[ModelMessage], unrecorded: Set[str]) -> list[
                 case TextPart(content=text) if text.strip() and not is_last:  # the last text is the answer
                     events.append({"kind": "said", "text": shorten_claim(text, _MAX_RECORDED)})
     return events
+
+
+def list_messages(messages: Sequence[ModelMessage]) -> Iterator[tuple[str, str]]:
+    """Yield what a conversation says to a model: role and text."""
+    instructions: str | None = None
+    for message in messages:
+        if isinstance(message, ModelRequest) and message.instructions and message.instructions != instructions:
+            instructions = message.instructions
+            yield "system", instructions
+        for part in message.parts:
+            match part:
+                case SystemPromptPart(content=text):
+                    yield "system", text
+                case UserPromptPart(content=content):
+                    yield "user", content if isinstance(content, str) else "\n".join(map(str, content))
+                case ToolReturnPart() | NativeToolReturnPart():
+                    yield "tool", f"{part.tool_name}: {part.model_response_str()}"
+                case RetryPromptPart():
+                    yield "user", part.model_response()
+                case ToolCallPart() | NativeToolCallPart():
+                    yield "assistant", f"{part.tool_name}({part.args_as_json_str()})"
+                case ThinkingPart(content=text):
+                    yield "thought", text
+                case TextPart(content=text):
+                    yield "assistant", text
+
+
+def answer_text(response: ModelResponse, output_tool: str) -> str:
+    """Return what a response answers: its texts, and the arguments of the tool by which a model answers."""
+    answers = (call.args_as_json_str() for call in response.tool_calls if call.tool_name == output_tool)
+    return "\n".join(filter(None, [response.text or "", *answers]))
 
 
 def _list_arguments(call: ToolCallPart | NativeToolCallPart) -> Any:

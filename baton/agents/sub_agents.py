@@ -13,8 +13,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from baton.agents.answers import AnswerForm
+from baton.agents.current import current_work
 from baton.agents.nested import refuse_nested_agents
-from baton.agents.port import Agent, AgentWork, BringsTools, current_work, normalize_answer, resolve_answers
+from baton.agents.port import Agent, AgentWork, BringsTools, normalize_answer, resolve_answers
 from baton.agents.results import record_text
 from baton.agents.tools import AgentTool, build_tools, render_result
 from baton.contract.activity import ToolAnswer
@@ -24,6 +25,7 @@ from baton.contract.records import MAX_TASK_LENGTH, HandoffContract
 from baton.contract.validation import validate_contract
 from baton.core.notes import Notes
 from baton.errors import AgentError
+from baton.telemetry.verdicts import current_tool
 from baton.wire.text import fence, single_line
 
 Task = Annotated[str, Field(min_length=1, description="What it is to do, with all that it has to know.")]
@@ -64,6 +66,8 @@ def agent_tool(
         lead = current_work.get()
         if lead is None:
             raise RuntimeError(f"the tool of agent {agent.name!r} works only in a stage of `agent_stage`")
+        if (span := current_tool.get()) is not None:
+            span.record_target(agent.name)
         with lead.context.session.acting_as(agent.name):
             text = await _ask(agent, lead, task, own_tools, instructions)
         return ToolAnswer(text, text, by_model=True)
@@ -92,6 +96,7 @@ async def _ask(agent: Agent, lead: AgentWork, task: str, tools: Iterable[AgentTo
         readable=frozenset(),
         notes=False,
         noted=Notes(),
+        is_lead=False,
     )
     token = current_work.set(work)
     try:

@@ -38,6 +38,7 @@ class AgentTool:
         description: Its purpose, for the model.
         parameters: The JSON Schema of its arguments.
         agent_tools: For a tool that asks another agent (`agent_tool`), the tools of that agent.
+        repeatable: Whether calling it again changes nothing outside, so that the lab may call it.
 
     Example:
         >>> def lookup(customer: str, limit: int = 5) -> str:
@@ -55,15 +56,24 @@ class AgentTool:
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     agent_tools: frozenset[str] | None = None
+    repeatable: bool = False
 
     @classmethod
-    def of(cls, function: Callable[..., Any], *, name: str | None = None, description: str | None = None) -> Self:
+    def of(
+        cls,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        repeatable: bool = False,
+    ) -> Self:
         """Make a tool from a function.
 
         Args:
             function: An async or plain function whose annotated parameters can be passed by name.
             name: The tool's name; by default the function's.
             description: Its purpose; by default the first paragraph of the docstring.
+            repeatable: Whether calling it again changes nothing outside; see `docs/lab.md`.
 
         Raises:
             TypeError: A parameter has a type that JSON cannot describe.
@@ -75,7 +85,7 @@ class AgentTool:
             schema = adapter.json_schema()
         except Exception as error:
             raise TypeError(f"tool {name!r}: its parameters cannot be described to a model; annotate them") from error
-        return cls(name, function, doc if description is None else description, schema)
+        return cls(name, function, doc if description is None else description, schema, repeatable=repeatable)
 
     @property
     def wire_name(self) -> str:
@@ -85,7 +95,8 @@ class AgentTool:
     def guarded(self, context: StageContext[Any]) -> Self:
         """Return the tool for a stage's agent: each call is checked, recorded and reported as a heartbeat."""
         # The guard is outermost: the arguments of a denied call are not validated.
-        return replace(self, function=context.tools.guard(validate_call(self.function), self.name))
+        function = context.tools.guard(validate_call(self.function), self.name, repeatable=self.repeatable)
+        return replace(self, function=function)
 
     async def call(self, arguments: Mapping[str, Any]) -> Any:
         """Call the tool with arguments by name, and return a result that can be sent to the model.

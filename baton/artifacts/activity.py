@@ -72,7 +72,7 @@ _log = logging.getLogger(__name__)
 
 async def put_when_possible(store: ArtifactStore, data: bytes) -> str:
     """Store ``data`` and return its SHA-256; in a stage, wait while the store is not writable."""
-    deadline, pause = time.monotonic() + _max_wait(), MIN_PAUSE
+    deadline, pause = time.monotonic() + max_wait(), MIN_PAUSE
     while True:
         try:
             return await store.put(data)
@@ -207,8 +207,8 @@ class ArtifactAccess:
         return {verdict.id: texts[verdict.id] for verdict in self.selected if verdict.included}
 
 
-def _max_wait() -> float:
-    """Return how many seconds a write may wait for the store without reaching the activity's timeout."""
+def max_wait() -> float:
+    """Return how many seconds a write may wait for its store without reaching the activity's timeout."""
     if not activity.in_activity() or (timeout := activity.info().start_to_close_timeout) is None:
         return _MAX_WAIT
     took = now_utc() - activity.info().started_time

@@ -4,8 +4,8 @@ An outcome has the cost of a step's accepted attempt. Rejected attempts, correct
 children cost money as well; a continued or forked run knows their sum.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from baton.core.budget import Budget
 from baton.core.history import Outcome, Spend, StepKind
-from baton.core.messages import PipelineInput
+from baton.core.messages import PipelineInput, StageReturn
 
 _CARRIED = "budget"  # the member of `PipelineInput.carried`
 _UNRECORDED = "unrecorded"
@@ -21,15 +21,25 @@ _UNRECORDED = "unrecorded"
 
 @dataclass(frozen=True)
 class Bill:
-    """A charge, as recorded in the event history; ``elsewhere`` if another run's history records it too."""
+    """A charge, as recorded in the event history.
+
+    Attributes:
+        seq: The step's number.
+        stage: The stage; empty for a compression.
+        spend: The cost.
+        event: The event that has it.
+        at: When.
+        elsewhere: Whether another run's history records it too.
+        returned: What the stage returned; None if it failed, or is not a stage.
+    """
 
     seq: int
     stage: str
     spend: Spend
     event: int
     at: datetime | None = None
-    models: Mapping[str, Spend] = field(default_factory=dict)
     elsewhere: bool = False
+    returned: StageReturn | None = None
 
 
 def spent_in(outcomes: Iterable[Outcome]) -> Spend:

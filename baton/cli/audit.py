@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,7 @@ from baton.cli.ledger_sources import (
     LedgerOption,
     NameOption,
     RunOption,
+    WholeOptions,
     find_bundle,
     find_task,
     find_witness,
@@ -92,6 +94,13 @@ def chain_page(report: Report) -> RenderableType:
 def ledger_page(report: Report, where: str) -> RenderableType:
     """Return the verdict on a whole ledger, with the chains that are not valid."""
     facts = [quantity(report.records, "record"), quantity(report.tasks, "task")]
+    if report.verified_at is not None:
+        new = report.records - report.verified_before
+        facts = [
+            quantity(new, "new record"),
+            f"{quantity(report.tasks, 'task')} read",
+            f"{report.verified_before:,} verified on {format_time(report.verified_at)}",
+        ]
     if report.checkpointed_through:
         facts.append(f"checkpoint at {report.checkpointed_through:,}")
     unlisted = report.flaws - len(report.findings)
@@ -228,6 +237,13 @@ def _first_line(text: str | None) -> str:
     return (text or "").partition("\n")[0]
 
 
+class ExportFormat(StrEnum):
+    """What `baton audit export` writes."""
+
+    BUNDLE = "bundle"
+    IN_TOTO = "in-toto"
+
+
 _EXITS = {
     Verdict.VALID: ExitCode.OK,
     Verdict.UNANCHORED: ExitCode.UNVERIFIED,
@@ -255,7 +271,7 @@ async def trace(
     every record includes its message. If the chain is invalid, the exit code is 1 and only the records before the
     first bad one are shown.
     """
-    loaded_keys, loaded_anchors = Keys.of(keys), Anchors.of(find_witness(anchors))
+    loaded_keys, loaded_anchors = Keys.of(keys), Anchors.of(find_witness(anchors, session.connection))
     async with open_ledger(session, ledger, name) as audit_ledger:
         task_id = await find_task(session, audit_ledger, task)
         with session.progress("reading the records"):
@@ -280,7 +296,8 @@ async def verify(
         str | None,
         typer.Argument(metavar="TASK|BUNDLE", help="A task's id, a run's workflow id, or a file of evidence."),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="The whole ledger, every chain of it.")] = False,
+    *,
+    scale: WholeOptions,
     run: RunOption = None,
     ledger: LedgerOption = None,
     name: NameOption = None,
@@ -303,22 +320,35 @@ async def verify(
     completeness not checked; --allow-unanchored makes it 0) or a record is not proved (unverified); 1 if something
     is wrong (invalid), with the first bad record; 5 if the verdict is valid and the heads of a run were not compared,
     because its records are malformed. With --run the task defaults to the run's.
+
+    --new continues where the last verification with --state ended: it verifies the new records, and each chain that
+    they continue from its first record. Run --all now and then: only it finds changes of older records.
     """
-    if ((target or run) is None) is not everything:
-        raise typer.BadParameter("name a task, a bundle or --run, or use --all", param_hint="TASK|BUNDLE")
+    whole, own_name = scale.everything or scale.new, ledger_name(name, session.connection)
+    if ((target or run) is None) is not whole or (scale.everything and scale.new):
+        raise typer.BadParameter("name a task, a bundle or --run, or use --all or --new", param_hint="TASK|BUNDLE")
+    if not whole and (scale.state is not None or scale.processes > 1):
+        raise typer.BadParameter("they go with --all or --new", param_hint="--state, --processes")
     bundle = find_bundle(target) if target is not None else None
-    anchors_file = anchors if bundle is not None else find_witness(anchors)
+    anchors_file = anchors if bundle is not None else find_witness(anchors, session.connection)
     loaded_keys, loaded_anchors, run_task = Keys.of(keys), Anchors.of(anchors_file), None
     if run is not None:
-        run_task, heads = await read_run_heads(session, run, ledger_name(name))
+        run_task, heads = await read_run_heads(session, run, own_name)
         target, loaded_anchors = target or run_task, loaded_anchors.with_heads(heads)
-    elif everything and not no_runs:
-        loaded_anchors = loaded_anchors.with_runs(await read_heads(session, ledger_name(name)))
+    elif whole and not no_runs:
+        loaded_anchors = loaded_anchors.with_runs(await read_heads(session, own_name))
     report, page, malformed = (
-        _verify_bundle(bundle, ledger_name(name), loaded_keys, loaded_anchors)
+        _verify_bundle(bundle, own_name, loaded_keys, loaded_anchors)
         if bundle is not None
         else await _verify_ledger(
-            session, target, loaded_keys, loaded_anchors, ledger, name, run_task, runs=run is None and not no_runs
+            session,
+            target,
+            loaded_keys,
+            loaded_anchors,
+            (ledger, name),
+            run_task,
+            runs=run is None and not no_runs,
+            scale=scale,
         )
     )
     if session.json:
@@ -338,8 +368,14 @@ async def export(
         typer.Argument(metavar="TASK|RUN", help="Tasks, or runs of them; --all for the whole ledger."),
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", dir_okay=False, help="Where the bundle goes.")
-    ] = Path("evidence.zst"),
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", dir_okay=False, help="The file to write. [evidence.zst, evidence.jsonl]"
+        ),
+    ] = None,
+    form: Annotated[
+        ExportFormat, typer.Option("--format", help="A bundle for `audit verify`, or attestations for other verifiers.")
+    ] = ExportFormat.BUNDLE,
     everything: Annotated[bool, typer.Option("--all", help="The whole ledger.")] = False,
     force: ForceOption = False,
     ledger: LedgerOption = None,
@@ -350,13 +386,23 @@ async def export(
 
     It contains the records as stored, the signed heads, of the whole ledger also its newest checkpoint, and the public
     keys for information. The keyring of this machine, if any, signs the bundle.
+
+    With --format in-toto the file has a DSSE envelope a line, signed by that keyring: a statement for each record,
+    whose subjects are the digests of its artifacts, and the provenance of a branch that a stage offered.
     """
     if bool(task) is everything:
         raise typer.BadParameter("name the tasks, or use --all", param_hint="TASK|RUN")
+    if everything and form is ExportFormat.IN_TOTO:
+        raise typer.BadParameter("attestations are of tasks; name them", param_hint="--format")
+    output = output or Path("evidence.zst" if form is ExportFormat.BUNDLE else "evidence.jsonl")
     refuse_overwrite(output, force, "--output")
     loaded_keys = Keys.of(keys)
-    async with open_ledger(session, ledger, name, signer=loaded_keys.signer) as audit_ledger:
+    signer = loaded_keys.signer if form is ExportFormat.BUNDLE else Keys.of(None).signer
+    async with open_ledger(session, ledger, name, signer=signer) as audit_ledger:
         tasks = None if everything else [await find_task(session, audit_ledger, named) for named in task or []]
+        if form is ExportFormat.IN_TOTO:
+            await _export_attestations(session, audit_ledger, tasks or [], output, loaded_keys)
+            return
         with session.progress("writing the bundle"):
             manifest = await audit_ledger.export(output, tasks, keys=loaded_keys.as_jwks, verifier=loaded_keys.public)
     summary = {"file": str(output), "ledger": manifest.ledger, "records": manifest.records, "tasks": tasks}
@@ -365,6 +411,22 @@ async def export(
         return
     session.show(f"{output}: {quantity(manifest.records, 'record')} of the ledger {manifest.ledger!r}")
     session.say(f"check it with `baton audit verify {output} --keys FILE`", "dim")
+
+
+async def _export_attestations(session: Session, ledger: Ledger, tasks: list[str], output: Path, keys: Keys) -> None:
+    lines = await ledger.attest(tasks, verifier=keys.public)
+    _write_lines(output, lines)
+    if session.json:
+        session.write_json({"file": str(output), "ledger": ledger.name, "attestations": len(lines), "tasks": tasks})
+    else:
+        session.show(f"{output}: {quantity(len(lines), 'attestation')} of the ledger {ledger.name!r}")
+
+
+def _write_lines(output: Path, lines: list[bytes]) -> None:
+    try:
+        output.write_bytes(b"".join(lines))
+    except OSError as error:
+        raise LedgerError(f"cannot write {str(output)!r}: {error.strerror}") from error
 
 
 Verification = tuple[Report, RenderableType, Sequence[str]]
@@ -383,27 +445,33 @@ async def _verify_ledger(
     target: str | None,
     keys: Keys,
     anchors: Anchors,
-    ledger: str | None,
-    name: str | None,
+    place: tuple[str | None, str | None],
     run_task: str | None,
     *,
     runs: bool,
+    scale: WholeOptions,
 ) -> Verification:
     """Verify a task's chain, or the whole ledger without a ``target``; return the report and its page."""
+    ledger, name = place
     async with open_ledger(session, ledger, name) as audit_ledger:
         if target is not None:
             task_id = target if anchors.has_task(target) else await find_task(session, audit_ledger, target)
             if run_task not in (None, task_id):
                 raise LedgerError(f"the run is of task {run_task!r}, so its heads prove nothing about task {task_id!r}")
             if runs:
-                anchors = anchors.with_runs(await read_heads(session, ledger_name(name), task_id))
+                anchors = anchors.with_runs(await read_heads(session, ledger_name(name, session.connection), task_id))
             chain = await audit_ledger.verify(
                 task_id, verifier=keys.public, anchors=anchors.heads, checkpoints=anchors.checkpoints
             )
             return chain, chain_page(chain), anchors.malformed
         with session.progress("verifying the ledger"):
             report = await audit_ledger.verify_all(
-                verifier=keys.public, anchors=anchors.heads, checkpoints=anchors.checkpoints
+                verifier=keys.public,
+                anchors=anchors.heads,
+                checkpoints=anchors.checkpoints,
+                verified=scale.verified_file(),
+                new_only=scale.new,
+                processes=scale.processes,
             )
         return report, ledger_page(report, audit_ledger.where), anchors.malformed
 
@@ -426,7 +494,7 @@ async def migrate(
     command is idempotent, and safe to run concurrently.
     """
     try:
-        await migrate_ledger(ledger_place(ledger), writer=writer, keeper=keeper)
+        await migrate_ledger(ledger_place(ledger, session.connection), writer=writer, keeper=keeper)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--ledger, --writer, --keeper") from error
     if session.json:

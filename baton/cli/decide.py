@@ -17,12 +17,17 @@ from pydantic import JsonValue
 from rich.console import Console, RenderableType
 from rich.text import Text
 from temporalio.client import Client
+from temporalio.service import RPCError
 
 from baton import StepKind
+from baton.cli.inbox_pages import cost_rows, entry_rows
 from baton.cli.options import ExitCode, OptionGroup
 from baton.cli.output import block, format_time, plain, printable, stack
 from baton.cli.session import (
-    RunArgument,
+    AllOption,
+    LimitOption,
+    OptionalRunArgument,
+    PipelineOption,
     Session,
     Target,
     WhoOption,
@@ -30,6 +35,7 @@ from baton.cli.session import (
     YesOption,
     command,
     current_user,
+    parse_selection,
     resolve_user,
 )
 from baton.cli.show import approval_rows, baton_card, form_fields
@@ -44,11 +50,25 @@ from baton.client import (
     StepStatus,
     follow,
 )
-from baton.client.faces import APPROVE, DENY, AnyBaton, ArtifactStore, decision_commands
+from baton.client.faces import (
+    APPROVE,
+    DENY,
+    AnyBaton,
+    ArtifactStore,
+    Decided,
+    InboxFilter,
+    QuestionKind,
+    cost_of,
+    decide_several,
+    decision_commands,
+    inbox_page,
+    server_now,
+)
 from baton.errors import ArtifactError, BatonError, PipelineError
 from baton.keys.store_keyring import read_file
 from baton.keys.store_keys import Key
 from baton.wire.json_values import digest
+from baton.wire.text import quantity
 
 ApprovalArgument = Annotated[
     str | None, typer.Argument(metavar="APPROVAL", help="Its title; by default the only one that is open.")
@@ -88,12 +108,21 @@ class Decision(OptionGroup):
         return resolve_user(self.who or (signer.owner if signer else None)), signer.keys[0] if signer else None
 
 
+TitleOption = Annotated[
+    str | None, typer.Option("--title", metavar="TITLE", help="With --all: only approvals of this title.")
+]
+
+
 @command
 async def approve(
     session: Session,
-    run: RunArgument,
+    run: OptionalRunArgument = None,
     approval: ApprovalArgument = None,
     fields: SetOption = None,
+    select_all: AllOption = False,
+    title: TitleOption = None,
+    pipeline: PipelineOption = None,
+    limit: LimitOption = 100,
     *,
     decision: Decision,
 ) -> None:
@@ -101,25 +130,109 @@ async def approve(
 
     Shows what is being approved and asks for confirmation; without a terminal, --yes is required. The decision
     counts only for what was shown: if that changes before the decision arrives, the decision is refused. If the
-    approval asks for an answer, give its fields with --set, or at the prompts of a terminal.
+    approval asks for an answer, give its fields with --set, or at the prompts of a terminal. With --all, all that
+    the options select are shown and decided after one question, each by itself.
     """
-    await _decide(session, run, approval, APPROVE, decision, fields or [])
+    selected = parse_selection(run, select_all)
+    if selected is None:
+        await _decide_all(session, APPROVE, decision, InboxFilter(pipeline, title=title), limit, fields or [])
+    else:
+        _refuse_selection(title, pipeline)
+        await _decide(session, selected, approval, APPROVE, decision, fields or [])
 
 
 @command
-async def deny(session: Session, run: RunArgument, approval: ApprovalArgument = None, *, decision: Decision) -> None:
+async def deny(
+    session: Session,
+    run: OptionalRunArgument = None,
+    approval: ApprovalArgument = None,
+    select_all: AllOption = False,
+    title: TitleOption = None,
+    pipeline: PipelineOption = None,
+    limit: LimitOption = 100,
+    *,
+    decision: Decision,
+) -> None:
     """Deny what a run asks for.
 
     Shows what is being denied and asks for confirmation; without a terminal, --yes is required. The run fails
-    unless the pipeline handles a denial.
+    unless the pipeline handles a denial. With --all, as `baton approve`.
     """
-    await _decide(session, run, approval, DENY, decision)
+    selected = parse_selection(run, select_all)
+    if selected is None:
+        await _decide_all(session, DENY, decision, InboxFilter(pipeline, title=title), limit)
+    else:
+        _refuse_selection(title, pipeline)
+        await _decide(session, selected, approval, DENY, decision)
+
+
+def _refuse_selection(title: str | None, pipeline: str | None) -> None:
+    if title or pipeline:
+        raise typer.BadParameter("--title and --pipeline select among --all", param_hint="--all")
+
+
+async def _decide_all(
+    session: Session,
+    choice: str,
+    decision: Decision,
+    wanted: InboxFilter,
+    limit: int,
+    fields: Sequence[str] = (),
+) -> None:
+    """Show the approvals that are selected, ask for confirmation once, and decide each as it was shown."""
+    by, key = decision.author()
+    client = await session.client()
+    operations: list[tuple[Decide, str | None]] = []
+    questions: list[tuple[str, Question]] = []
+    with session.progress("reading the runs"):
+        found = await inbox_page(client, replace(wanted, kind=QuestionKind.APPROVAL), limit=limit)
+        for entry in found.entries:
+            asked = entry.question
+            operation = Decide(
+                client, entry.workflow_id, choice, asked.id if asked else None, key=key, run_id=entry.run_id
+            )
+            with contextlib.suppress(PipelineError, RPCError):  # decided meanwhile, paused or ended
+                preview = await operation.preview()
+                if preview.open is not None:
+                    operations.append((operation, preview.mark))
+                    questions.append((entry.workflow_id, preview.open))
+    if not questions:
+        raise PipelineError("no open approval is like this; `baton inbox --kind approval` lists all")
+    if any(question.forms != questions[0][1].forms for _, question in questions) and choice == APPROVE:
+        titles = ", ".join(sorted({question.title for _, question in questions}))
+        raise typer.BadParameter(f"these ask for different answers: {titles}; select by --title", param_hint="--all")
+    if not session.json:
+        now = await server_now(client)
+        for workflow_id, question in questions:
+            session.err.print(stack(*entry_rows(workflow_id, question.excerpt, now)))
+    answer = await _read_answer(session, questions[0][1], fields) if choice == APPROVE else None
+    session.confirm(f"{choice} {quantity(len(questions), 'approval')}?", yes=decision.yes)
+    with session.progress("deciding"):
+        shown = [(replace(operation, data=answer), mark) for operation, mark in operations]
+        decided = await decide_several(shown, by=by, why=decision.why)
+    report_several(session, decided, "approval", choice)
+
+
+def report_several(session: Session, decided: Sequence[Decided], noun: str, verb: str) -> None:
+    """Print what became of several decisions; one that does not count, or is left, ends the command."""
+    if session.json:
+        session.write_json(decided)
+    else:
+        count = quantity(sum(made.outcome == "decided" for made in decided), noun)
+        session.show(plain(f"{count} decided: {verb}", "green"))
+        for made in decided:
+            if made.missing:
+                session.show(plain(f"{made.workflow_id}: counted, {made.missing} more must agree", "yellow"))
+    open_still = [made for made in decided if made.outcome in ("left", "refused")]
+    for made in open_still:
+        session.say(f"{made.workflow_id}: {made.refused or left_note(made.workflow_id)}", "red")
+    if open_still:
+        raise typer.Exit(ExitCode.FAILURE)
 
 
 async def _decide(
-    session: Session, run: str, approval: str | None, choice: str, decision: Decision, fields: Sequence[str] = ()
+    session: Session, target: Target, approval: str | None, choice: str, decision: Decision, fields: Sequence[str] = ()
 ) -> None:
-    target = Target.of(run)
     by, key = decision.author()
     client = await session.client()
     operation = Decide(client, target.workflow_id, choice, approval, key=key, run_id=target.run_id)
@@ -226,6 +339,7 @@ async def approval_card(store: ArtifactStore | None, target: Target, preview: De
         "",
         Text.assemble(plain(target.workflow_id, "bold cyan"), " asks: ", plain(waiting.title, "bold yellow")),
         *approval_rows(target.workflow_id, await _with_contents(store, waiting)),
+        *cost_rows(cost_of(preview.run, waiting).clauses),
         plain(f"  step {waiting.seq}, since {format_time(waiting.since)}, until {format_time(waiting.until)}", "dim"),
         plain(f"  baton {digest(baton)[:19]}…", "dim"),
     )

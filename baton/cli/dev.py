@@ -3,14 +3,10 @@
 import asyncio
 import contextlib
 import os
-import signal
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 from temporalio.client import Client
@@ -37,20 +33,24 @@ from baton.cli.supervision import (
     worker_environment,
     worker_module,
 )
-from baton.client import ChainHead, ClientPlugin, Ledger, LedgerOptions, Vault, VaultOptions
+from baton.client import DEFAULT_TASK_QUEUE, ChainHead, ClientPlugin, Ledger, LedgerOptions, Vault, VaultOptions
 from baton.codec.encryption import is_encryption_enabled
 from baton.devserver import HOST, DevServer, DevServerOptions
 from baton.devserver.processes import held_port
 from baton.errors import BatonError, ServerError
 from baton.keys.store_keyring import DEVELOPMENT_FILE, Keyring
 from baton.keys.store_keys import PublicKeys
+from baton.lab import FOLDER
 
 try:
+    from baton.cli.access import ROLES, STOP_SIGNALS, check_address, parse_role, read_proxy, set_on_stop
+    from baton.cli.serve import TOKENS, AccessOptions, make_offers, served
+    from baton.client.faces import SERVE_PORT, installed_protocols
     from baton.codec.server import codecs_for, serve_codec
     from baton.console.app import DEFAULT_PORT as DEFAULT_CONSOLE_PORT
     from baton.console.app import serve_console
     from baton.console.report import report as run_report
-    from baton.console.security import Access, Links, Proxy, Role
+    from baton.console.security import Access, Links, form_secret
     from baton.console.sources import Evidence, Sources, TemporalUi
 except ModuleNotFoundError as error:
     raise BatonError(f"this command needs {error.name}: pip install 'temporal-baton[dev-server]'") from error
@@ -59,8 +59,6 @@ DEFAULT_PORT = 7233
 DEFAULT_UI_PORT = 8233
 DATABASE = Path(".baton/dev/temporal.db")
 _FILE_WORKER = "baton.worker"  # serves the pipelines of a file or package
-_ROLES = ", ".join(role.name.lower() for role in Role)
-_STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 @command
@@ -72,7 +70,7 @@ async def console(
         str | None,
         typer.Option(metavar="URL", help="The public address, if browsers use another one."),
     ] = None,
-    role: Annotated[str, typer.Option(metavar="ROLE", help=f"The role of the link: {_ROLES}.")] = "operator",
+    role: Annotated[str, typer.Option(metavar="ROLE", help=f"The role of the link: {ROLES}.")] = "operator",
     people: Annotated[
         Path | None,
         typer.Option(
@@ -91,22 +89,18 @@ async def console(
     the next one is printed. With --people no link is needed: a proxy names people and their groups in headers,
     which are trusted from its declared addresses only. The proxy must remove such headers from incoming requests.
     """
-    if not _is_loopback(host) and url is None:
-        raise typer.BadParameter(f"other machines can reach {host!r}; give its public address", param_hint="--url")
-    if url is not None and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc):
-        raise typer.BadParameter(f"{url!r} is not an address such as https://baton.example.org", param_hint="--url")
+    check_address(host, url)
     if people is not None and url is None:
         raise typer.BadParameter("give the address by which browsers reach the proxy", param_hint="--url")
-    signer, grants = current_user(), _role(role, "--role")
+    signer, grants = current_user(), parse_role(role, "--role")
     links = None if people else Links(signer, grants, used=lambda path: _print_link(session, base, path))
-    access = Access(links=links, proxy=_proxy(people) if people else None, url=url)
+    proxy = read_proxy(people) if people else None
+    access = Access(links=links, proxy=proxy, url=url, secret=form_secret(session.keyring))
     sources = make_sources(session, ui, make_evidence(session, ledger, name, keys))
-    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+    stopped = asyncio.Event()
     async with serve_console(sources, access, host=host, port=port) as local_url:
         base = url.rstrip("/") if url else local_url
-        for signal_number in _STOP_SIGNALS:
-            with contextlib.suppress(NotImplementedError):  # on Windows
-                loop.add_signal_handler(signal_number, stopped.set)
+        set_on_stop(stopped)
         _print_link(session, base, links.path if links else "/")
         await stopped.wait()
 
@@ -140,7 +134,7 @@ def make_evidence(
 
     All are read when they are used: the first worker makes them, and keys are rotated.
     """
-    own_name, place = ledger_name(name), ledger_place(ledger)
+    own_name, place = ledger_name(name, session.connection), ledger_place(ledger, session.connection)
     artifacts = session.artifacts
 
     def open_ledger() -> Ledger:
@@ -152,7 +146,7 @@ def make_evidence(
         return public_keys.public, public_keys.as_jwks
 
     def read_anchors() -> tuple[Sequence[ChainHead], Sequence[Any]]:
-        anchors = Anchors.of(find_witness(None))
+        anchors = Anchors.of(find_witness(None, session.connection))
         return anchors.heads, anchors.checkpoints
 
     return Evidence(open_ledger, own_name, read_keys, read_anchors)
@@ -162,7 +156,7 @@ def make_sources(session: Session, ui: str | None = None, evidence: Evidence | N
     """Return the console's sources, from the options and the environment."""
     quiet = Session(replace(session.options, json=True))  # without a spinner
     namespace = session.connection.settings()["namespace"]
-    return Sources(quiet.client, session.artifacts, TemporalUi(ui, namespace), evidence, open_vault)
+    return Sources(quiet.client, session.artifacts, TemporalUi(ui, namespace), evidence, open_vault, FOLDER)
 
 
 def open_vault() -> Vault:
@@ -178,34 +172,6 @@ def _print_link(session: Session, base: str, path: str) -> None:
         session.out.file.flush()
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _role(name: str, hint: str) -> Role:
-    try:
-        return Role.named(name)
-    except KeyError:
-        raise typer.BadParameter(f"{name!r} is not a role; the roles are {_ROLES}", param_hint=hint) from None
-
-
-def _proxy(file: Path) -> Proxy:
-    try:
-        settings: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise typer.BadParameter(f"{file}: {error}", param_hint="--people") from None
-    addresses, roles = settings.pop("addresses", None), settings.pop("roles", None)
-    user_header, groups_header = settings.pop("user", "X-Forwarded-User"), settings.pop("groups", "X-Forwarded-Groups")
-    expected = "expected addresses = [\"10.0.0.5\"], and a table [roles] with a role for each group, '*' for everybody"
-    if settings or not addresses or not isinstance(addresses, list) or not isinstance(roles, dict) or not roles:
-        raise typer.BadParameter(f"{file}: {expected}", param_hint="--people")
-    group_roles = {group: _role(str(role), "--people") for group, role in roles.items()}
-    return Proxy.at([str(address) for address in addresses], str(user_header), str(groups_header), group_roles)
-
-
 @dataclass(frozen=True)
 class _Setup:
     """What `baton dev` starts."""
@@ -216,6 +182,7 @@ class _Setup:
     artifacts: str
     keyring: Keyring | None
     console_port: int | None
+    offers: Sequence[str]
     verbose: bool
 
 
@@ -264,7 +231,8 @@ async def dev(
         raise BatonError("FILE and NAME bring their own worker; leave out --worker and --no-worker")
     arguments = () if no_worker else _worker_arguments(code, worker)
     watched = Path(code) if code is not None and arguments[1] == _FILE_WORKER else None
-    setup = _Setup(options, arguments, watched, session.options.store, keyring, console_port, verbose)
+    offered = [code] if watched is not None and code is not None and code.endswith(".py") else []
+    setup = _Setup(options, arguments, watched, session.options.store, keyring, console_port, offered, verbose)
     with _cancel_on_signals(session) as received:
         try:
             await _serve(session, setup)
@@ -296,9 +264,12 @@ async def _serve(session: Session, setup: _Setup) -> None:
             await stack.enter_async_context(server)
         links = Links(current_user(), used=lambda path: session.note(f"console, next link: {address}{path}"))
         sources = _sources(session, setup, server)
-        console = serve_console(sources, Access(links=links), host=HOST, port=_console_port(setup.console_port))
+        console = serve_console(
+            sources, Access(links=links), host=HOST, port=_free_port(setup.console_port, DEFAULT_CONSOLE_PORT)
+        )
         address = await stack.enter_async_context(console)
-        _announce(session, setup, server, f"{address}{links.path}")
+        offered = await stack.enter_async_context(_offering(session, setup, sources))
+        _announce(session, setup, server, f"{address}{links.path}", offered)
         if setup.worker_arguments:
             environment = worker_environment(
                 os.environ,
@@ -315,6 +286,19 @@ async def _serve(session: Session, setup: _Setup) -> None:
         raise ServerError(f"the Temporal server exited with code {code}; its log: {log or 'none was kept'}")
 
 
+@contextlib.asynccontextmanager
+async def _offering(session: Session, setup: _Setup, sources: Sources) -> AsyncIterator[str | None]:
+    """Serve the pipelines of the file to other programs, and yield the address; None without a file or the extra."""
+    if not setup.offers or not installed_protocols():
+        yield None
+        return
+    client = await sources.client()
+    offered = make_offers(setup.offers, None, os.environ.get("BATON_TASK_QUEUE", DEFAULT_TASK_QUEUE))
+    options = AccessOptions(port=_free_port(None, SERVE_PORT))
+    async with served(session, client, offered, options, options.access(session.keyring)) as url:
+        yield url
+
+
 @contextlib.contextmanager
 def _cancel_on_signals(session: Session) -> Iterator[list[int]]:
     """Cancel the current task on every stop signal; yields the list of received signals."""
@@ -329,7 +313,7 @@ def _cancel_on_signals(session: Session) -> Iterator[list[int]]:
             _report_stop(session, "stopping once stages in progress finish; press Ctrl-C again to stop at once")
 
     with contextlib.ExitStack() as handlers:
-        for signal_number in _STOP_SIGNALS:
+        for signal_number in STOP_SIGNALS:
             with contextlib.suppress(NotImplementedError):  # Windows: only Ctrl-C stops
                 loop.add_signal_handler(signal_number, stop, signal_number)
                 handlers.callback(loop.remove_signal_handler, signal_number)
@@ -342,13 +326,13 @@ def _report_stop(session: Session, text: str) -> None:
         session.err.print(plain(text, "dim"))
 
 
-def _console_port(port: int | None) -> int:
+def _free_port(port: int | None, default: int) -> int:
     """Return the given port, the default one, or 0 if the default is taken."""
     if port is not None:
         return port
     try:
-        with held_port(DEFAULT_CONSOLE_PORT, host=HOST):
-            return DEFAULT_CONSOLE_PORT
+        with held_port(default, host=HOST):
+            return default
     except OSError:
         return 0
 
@@ -362,10 +346,12 @@ def _sources(session: Session, setup: _Setup, server: DevServer) -> Sources:
         plugin = ClientPlugin(session.artifacts, keys=session.keyring, encrypt=encrypt)
         return await Client.connect(server.address, namespace=namespace, plugins=[plugin], runtime=session.runtime)
 
-    return Sources(connect, session.artifacts, TemporalUi(server.ui_url, namespace), make_evidence(session), open_vault)
+    return Sources(
+        connect, session.artifacts, TemporalUi(server.ui_url, namespace), make_evidence(session), open_vault, FOLDER
+    )
 
 
-def _announce(session: Session, setup: _Setup, server: DevServer, console: str) -> None:
+def _announce(session: Session, setup: _Setup, server: DevServer, console: str, offered: str | None) -> None:
     """Print the addresses, and how to stop."""
     options, worker = setup.server, setup.worker_arguments[-1] if setup.worker_arguments else None
     if session.json:
@@ -373,6 +359,7 @@ def _announce(session: Session, setup: _Setup, server: DevServer, console: str) 
             "address": server.address,
             "ui": server.ui_url,
             "console": console,
+            "serve": offered,
             "codec": server.options.codec_endpoint,
             "namespace": options.namespace,
             "database": str(options.database) if options.database else None,
@@ -385,6 +372,9 @@ def _announce(session: Session, setup: _Setup, server: DevServer, console: str) 
     state = f"state in {options.database}" if options.database else "state in memory only"
     table = make_table("", "")
     table.add_row("console", plain(console, "bold cyan"))
+    if offered is not None:
+        protocols = ", ".join(installed_protocols())
+        table.add_row("service", plain(f"{offered}, over {protocols}, with the token in {TOKENS}"))
     table.add_row("UI", plain(f"{server.ui_url}", "bold cyan"))
     table.add_row("server", plain(f"{server.address}, namespace {options.namespace!r}, {state}"))
     if setup.keyring is not None:

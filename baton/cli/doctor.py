@@ -12,7 +12,7 @@ from baton import open_store
 from baton.cli.options import ExitCode
 from baton.cli.output import format_time, make_table, plain
 from baton.cli.session import Session, command
-from baton.cli.storage_checks import check_keys, check_ledger, check_ledger_records, check_store
+from baton.cli.storage_checks import check_keys, check_ledger, check_ledger_records, check_retention, check_store
 from baton.cli.supervision import installed_version
 from baton.client import DEFAULT_TASK_QUEUE
 from baton.client.faces import CheckMark as Mark
@@ -21,7 +21,7 @@ from baton.client.faces import check_artifacts, check_server, run_check
 from baton.errors import ServerError
 from baton.keys.store_keyring import KeyringError
 from baton.wire.text import host_of, is_loopback, quantity
-from baton.worker import unknown_settings
+from baton.worker import Settings, unknown_settings
 
 _STYLES = {Mark.OK: "green", Mark.WARN: "yellow", Mark.FAIL: "bold red"}
 
@@ -63,7 +63,15 @@ async def _run_checks(session: Session, task_queue: str, *, fix: bool) -> AsyncI
     yield check_settings(os.environ)
     yield await check_store(session.options.store, open_store)
     yield check_keys(os.environ)
-    yield await check_ledger()
+    yield await check_ledger(session.connection)
+    log_days = 0
+    try:
+        settings = Settings.of(os.environ)
+    except ValueError as error:
+        yield Finding("log retention", Mark.FAIL, f"a setting is invalid: {error}", "correct or unset the variable")
+    else:
+        yield check_retention(settings)
+        log_days = settings.log_days
     try:
         connection = session.connection.settings()
         client = await session.client()
@@ -75,9 +83,9 @@ async def _run_checks(session: Session, task_queue: str, *, fix: bool) -> AsyncI
         return
     yield Finding("server", Mark.OK, f"{connection['target_host']} answers")
     yield check_protection(connection)
-    async for finding in check_server(client, task_queue, fix=fix, time_format=format_time):
+    async for finding in check_server(client, task_queue, fix=fix, time_format=format_time, log_days=log_days):
         yield finding
-    yield await run_check("ledger records", check_ledger_records(client))
+    yield await run_check("ledger records", check_ledger_records(client, session.connection))
     yield await run_check("artifacts", check_artifacts(client, session.artifacts))
 
 

@@ -1,11 +1,10 @@
-"""`baton history`, `baton diff` and `baton explain`: how the baton changed, and why."""
+"""`baton history` and `baton diff`: how the baton changed."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import typer
-from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
@@ -14,7 +13,6 @@ from baton.cli.output import format_time, make_grid, make_table, plain, stack
 from baton.cli.session import STAGE_HELP, RunArgument, Session, Target, command
 from baton.cli.show import glyph, heading, repair_hints
 from baton.client import RunRecord, Settled, Step, StepStatus, read_run
-from baton.client import explain as read_explanation
 from baton.client.faces import Before, Change, changes, compare, remarks, with_before
 from baton.wire.money import format_cost, format_usd
 from baton.wire.text import cut_line, elapsed, format_duration
@@ -130,8 +128,8 @@ def _entry_lines(entry: HistoryEntry, before: Before) -> list[Text]:
     lines = [plain(f"“{entry.why}”", "italic")] if entry.why else []
     lines += change_lines([*changes(entry, before), *remarks(entry)])
     spend = entry.spend
-    if spend.micro_usd or spend.prompt_tokens or spend.completion_tokens:
-        cost = format_cost(spend.micro_usd, spend.prompt_tokens + spend.completion_tokens)
+    if spend:
+        cost = format_cost(spend.micro_usd, spend.tokens)
         tokens = f"{spend.prompt_tokens:,} tokens read, {spend.completion_tokens:,} written"
         lines.append(Text(f"{'cost ' if cost == 'unknown' else ''}{cost}, {tokens}", "dim"))
     return lines
@@ -215,6 +213,7 @@ def history_as_json(record: RunRecord) -> dict[str, Any]:
                 "removed_constraints": entry.removed_constraints,
                 "failure": entry.failure,
                 "refused": [] if entry.kind is StepKind.EDIT else refused.get((entry.seq, entry.stage_id), []),
+                "steered": [note.to_json_object() for note in entry.steered],
                 "agents": entry.agents,
                 "conflicts": entry.conflicts,
                 "report": entry.report,
@@ -299,33 +298,3 @@ def _hanging(lines: Iterable[Text]) -> Table:
         has_sign = line.plain[1:2] == " "
         table.add_row(line[:1] if has_sign else "", line[2:] if has_sign else line)
     return table
-
-
-StageArgument = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="STAGE", help="The stage: its name, its step's number, or name:2 for the second. By default the last."
-    ),
-]
-
-
-@command
-async def explain(session: Session, run: RunArgument, stage: StageArgument = None) -> None:
-    """Explain a stage: what its agent saw, what was left out and why.
-
-    Each fact is listed with its source and its confidence, then the tools and the cost in tokens. Reads the run's
-    history: no worker is needed, and ended runs are explained too. Events that were left out are listed with the
-    reason, never with their content.
-
-    The exit code is 1 if no stage was given a contract or made a prompt.
-    """
-    target = Target.of(run)
-    client = await session.client()
-    with session.progress("reading the history"):
-        explanation = await read_explanation(client, target.workflow_id, stage, run_id=target.run_id)
-    if session.json:
-        session.write_json({**explanation.to_json_object(), "times_fewer": explanation.times_fewer})
-    elif session.out.is_terminal:
-        session.show(Markdown(explanation.to_markdown()))
-    else:
-        session.write(explanation.to_markdown())

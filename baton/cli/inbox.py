@@ -1,6 +1,5 @@
 """`baton inbox`: list and decide the handoffs that wait for a person."""
 
-import asyncio
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,21 +8,20 @@ from typing import Annotated, Any
 import typer
 from pydantic import JsonValue
 from rich.console import RenderableType
-from rich.text import Text
 from temporalio.client import Client
-from temporalio.service import RPCError
 
-from baton.cli.decide import Decision, left_note, report
+from baton.cli.decide import Decision, report, report_several
 from baton.cli.inbox_pages import (
     balance_line,
+    cost_rows,
+    entry_rows,
     handoff_card,
     handoff_page,
     inbox_table,
     reason_label,
 )
 from baton.cli.operations import fact_lines
-from baton.cli.options import ExitCode
-from baton.cli.output import Command, format_time, plain, stack
+from baton.cli.output import plain, stack
 from baton.cli.session import (
     AllOption,
     LimitOption,
@@ -32,12 +30,13 @@ from baton.cli.session import (
     RunArgument,
     Session,
     Target,
+    WhoOption,
     command,
     parse_json_object,
     parse_selection,
     parse_usd,
+    resolve_user,
 )
-from baton.cli.show import approval_rows
 from baton.client import (
     Decide,
     DecidePreview,
@@ -54,8 +53,11 @@ from baton.client import (
 )
 from baton.client.faces import (
     SUSPENDED,
+    InboxFilter,
     InboxPage,
-    decision_commands,
+    QuestionKind,
+    cost_of,
+    decide_several,
     describe,
     inbox_page,
     lacking,
@@ -63,12 +65,11 @@ from baton.client.faces import (
     select_questions,
     server_now,
 )
-from baton.errors import BatonError, PipelineError
+from baton.errors import PipelineError
 from baton.keys.store_keys import Key
 from baton.wire.text import quantity
 
 _PAGE = 100  # runs
-_CONCURRENCY = 8
 _MAX_NAMED = 10
 
 HandoffArgument = Annotated[
@@ -88,38 +89,56 @@ EditOption = Annotated[
 ]
 
 
+MineOption = Annotated[
+    bool, typer.Option("--mine", help="Only what you (--who, BATON_USER) may decide and have not decided yet.")
+]
+KindOption = Annotated[QuestionKind | None, typer.Option("--kind", help="Only questions of this kind.")]
+
+
 @command
 async def list_(
     session: Session,
+    mine: MineOption = False,
+    who: WhoOption = None,
+    kind: KindOption = None,
+    pipeline: Annotated[
+        str | None, typer.Option("--pipeline", metavar="NAME", help="Only questions of this pipeline's runs.")
+    ] = None,
     limit: LimitOption = _PAGE,
     page: Annotated[int, typer.Option(min=1, help="Which page of so many runs.")] = 1,
 ) -> None:
     """List what runs ask people, the nearest deadline first: approvals, and handoffs that wait.
 
     Read from the server's index and the runs' memos, so no worker is needed. The index may lag behind by a moment.
-    With --json each has a `kind`, `handoff` or `approval`.
+    --mine and --kind look through the nearest 1,000 runs. With --json each has its `kind`.
     """
     client = await session.client()
+    wanted = InboxFilter(pipeline, kind, resolve_user(who) if mine else None)
     with session.progress("asking the server"):
-        found = await inbox_page(client, limit=limit, skip=(page - 1) * limit)
+        found = await inbox_page(client, wanted, limit=limit, skip=(page - 1) * limit)
     if session.json:
         session.write_json(found.entries)
     else:
         await _print_inbox(session, client, found)
+    if found.soon and not session.json:
+        session.say(f"{quantity(found.soon, 'run')} with a deadline within the hour", "bold red")
     if found.remaining or found.skipped:
         first = found.skipped + 1
         note = f"runs {first:,} to {found.skipped + found.runs:,} of {found.total:,}, by deadline"
         session.note(f"{note}; --page {page + 1} shows more" if found.remaining else note)
+    if found.unsearched:
+        session.note(f"{quantity(found.unsearched, 'run')} with later deadlines were not searched")
 
 
 async def _print_inbox(session: Session, client: Client, found: InboxPage) -> None:
+    now = await server_now(client)
     for entry in found.entries:
         if entry.approval is not None:
-            session.show(*_approval_rows(entry, entry.approval))
+            session.show(*entry_rows(entry.workflow_id, entry.approval, now))
     await _note_suspended(session, client)
     others = [entry for entry in found.entries if entry.approval is None]
     if others:
-        session.show(inbox_table(others, await server_now(client)))
+        session.show(inbox_table(others, now))
     elif not found.entries:
         session.note("nothing more waits for a person" if found.skipped else "nothing waits for a person")
     for trouble in dict.fromkeys(f"{entry.workflow_id}: {entry.trouble}" for entry in found.entries if entry.trouble):
@@ -145,20 +164,6 @@ async def _note_suspended(session: Session, client: Client) -> None:
             session.note(f"{run.workflow_id}: {text}")
 
 
-def _approval_rows(entry: WaitingQuestion, approval: Question) -> list[RenderableType]:
-    return [
-        Text.assemble(
-            plain(entry.workflow_id, "bold"),
-            " asks: ",
-            plain(approval.title, "bold yellow"),
-            (f"  since {format_time(approval.since)}, until {format_time(approval.until)}", "dim"),
-        ),
-        *approval_rows(entry.workflow_id, approval),
-        *([] if approval.is_whole else [Command(f"  baton show {shlex.quote(entry.workflow_id)} --asked")]),
-        Command(f"  {decision_commands(entry.workflow_id, approval.title, approval)[0]}"),
-    ]
-
-
 @command
 async def show(session: Session, run: RunArgument, handoff: HandoffArgument = None) -> None:
     """Show one handoff: why it waits, all findings, its message, and what can be decided.
@@ -172,7 +177,8 @@ async def show(session: Session, run: RunArgument, handoff: HandoffArgument = No
     if session.json:
         session.write_json({**view.entry.to_json_object(), "message": view.message, "baton": view.baton})
         return
-    session.show(handoff_page(view.entry, view.question, view.message, view.baton))
+    costs = cost_of(view.handoffs.run, view.question).clauses
+    session.show(handoff_page(view.entry, view.question, view.message, view.baton, costs))
 
 
 CodeOption = Annotated[
@@ -353,21 +359,21 @@ async def _resolve(session: Session, target: Target, handoff: str | None, reques
 def _card(workflow_id: str, preview: DecidePreview) -> RenderableType:
     if preview.open is None:
         return stack(*fact_lines(preview))
-    return handoff_card(workflow_id, preview.open, preview.message)
+    costs = cost_rows(cost_of(preview.run, preview.open).clauses)
+    return stack(handoff_card(workflow_id, preview.open, preview.message), *costs)
 
 
 async def _resolve_all(session: Session, request: _Request, code: str | None, pipeline: str | None, limit: int) -> None:
     """Show the selected handoffs that allow the decision, ask for confirmation once, and decide each."""
     client = await session.client()
     with session.progress("asking the runs"):
-        found = await inbox_page(client, limit=limit)
+        found = await inbox_page(client, InboxFilter(pipeline), limit=limit)
         selected = [
             (entry, entry.question)
             for entry in found.entries
             if entry.question is not None
             and entry.handoff is not None
             and entry.has_worker
-            and pipeline in (None, entry.pipeline)
             and (code is None or _normalize_code(reason_label(entry.handoff)) == _normalize_code(code))
             and request.action in entry.handoff.actions
         ]
@@ -376,37 +382,15 @@ async def _resolve_all(session: Session, request: _Request, code: str | None, pi
         raise PipelineError(f"no selected handoff allows {request.action.value!r}{where}; `baton inbox` lists all")
     if not session.json:
         session.err.print(inbox_table([entry for entry, _ in selected], await server_now(client)))
-    verb, count = request.action.value.replace("_", " "), quantity(len(selected), "handoff")
-    session.confirm(f"{verb} {count}?", yes=request.yes)
-    semaphore = asyncio.Semaphore(_CONCURRENCY)
-
-    async def resolve(entry: WaitingQuestion, question: Question) -> dict[str, Any]:
-        row = {"workflow_id": entry.workflow_id, "question": question.id, "missing": 0, "refused": None}
-        async with semaphore:
-            try:
-                # Without a mark: the listed digest is older than the baton, and the id names exactly this question.
-                operation = request.operation(client, entry.workflow_id, question.id, entry.run_id)
-                settled = await operation.commit(by=request.by, why=request.why)
-            except (BatonError, RPCError) as error:
-                return {**row, "outcome": "refused", "refused": str(error)}
-        if settled is None:
-            return {**row, "outcome": "left", "refused": left_note(entry.workflow_id)}
-        return {**row, "outcome": "counted" if settled.missing else "decided", "missing": settled.missing}
-
+    verb = request.action.value.replace("_", " ")
+    session.confirm(f"{verb} {quantity(len(selected), 'handoff')}?", yes=request.yes)
+    # Without a mark: the listed digest is older than the baton, and the id names exactly this question.
+    operations = [
+        (request.operation(client, entry.workflow_id, question.id, entry.run_id), None) for entry, question in selected
+    ]
     with session.progress("deciding"):
-        rows = await asyncio.gather(*(resolve(entry, question) for entry, question in selected))
-    if session.json:
-        session.write_json(rows)
-    else:
-        decided = sum(row["outcome"] == "decided" for row in rows)
-        session.show(plain(f"{quantity(decided, 'handoff')} decided: {verb}", "green"))
-    for row in rows:
-        if row["missing"] and not session.json:
-            session.show(plain(f"{row['workflow_id']}: counted, {row['missing']} more must agree", "yellow"))
-        if row["refused"]:
-            session.say(f"{row['workflow_id']}: {row['refused']}", "red")
-    if any(row["refused"] for row in rows):
-        raise typer.Exit(ExitCode.FAILURE)
+        decided = await decide_several(operations, by=request.by, why=request.why)
+    report_several(session, decided, "handoff", verb)
 
 
 def _normalize_code(code: str) -> str:

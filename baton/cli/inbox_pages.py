@@ -16,11 +16,11 @@ from rich.table import Table
 from rich.text import Text
 
 from baton.cli.output import Command, block, format_age, format_time, json_text, make_table, plain, stack
-from baton.cli.show import decider_rows
+from baton.cli.show import approval_rows, decider_rows
 from baton.client import HandoffAction, PendingHandoff, Question, RunRecord, WaitingQuestion
-from baton.client.faces import identity_option, text_at, without_envelope
+from baton.client.faces import SOON, decision_commands, identity_option, text_at, without_envelope
 from baton.wire.money import format_usd
-from baton.wire.text import fence
+from baton.wire.text import fence, format_until
 
 _MAX_EXCERPT_LENGTH = 2_000
 _MIN_PREFIX_LENGTH = 8
@@ -45,11 +45,35 @@ def inbox_table(waiting: Sequence[WaitingQuestion], now: datetime) -> Table:
             plain(entry.workflow_id, "bold"),
             str(entry.question.seq) if entry.question else "?",
             format_age(entry.question.since, now) if entry.question else "",
-            format_time(entry.deadline, now) if entry.deadline else "",
+            deadline_text(entry.deadline, now),
             why,
         )
     table.columns[-1].min_width = min(max(word_lengths), _MAX_MIN_WIDTH)
     return table
+
+
+def entry_rows(workflow_id: str, approval: Question, now: datetime) -> list[RenderableType]:
+    """Return an open approval as an entry of the list, with the commands that show all of it and decide it."""
+    target = shlex.quote(workflow_id)
+    return [
+        Text.assemble(
+            plain(workflow_id, "bold"),
+            " asks: ",
+            plain(approval.title, "bold yellow"),
+            (f"  {format_age(approval.since, now)}, until {format_time(approval.until)}, ", "dim"),
+            deadline_text(approval.until, now),
+        ),
+        *approval_rows(workflow_id, approval),
+        *([] if approval.is_whole else [Command(f"  baton show {target} --asked")]),
+        Command(f"  {decision_commands(workflow_id, approval.title, approval)[0]}"),
+    ]
+
+
+def deadline_text(until: datetime | None, now: datetime) -> Text:
+    """Return how long a deadline is away; red within the hour."""
+    if until is None:
+        return plain("")
+    return plain(format_until(until - now), "bold red" if until - now <= SOON else "")
 
 
 def reason_label(pending: PendingHandoff) -> str:
@@ -60,11 +84,16 @@ def reason_label(pending: PendingHandoff) -> str:
 
 
 def handoff_page(
-    entry: WaitingQuestion, question: Question, message: Mapping[str, Any] | None, baton: Mapping[str, Any]
+    entry: WaitingQuestion,
+    question: Question,
+    message: Mapping[str, Any] | None,
+    baton: Mapping[str, Any],
+    costs: Sequence[str] = (),
 ) -> RenderableType:
     """Return the page of one handoff: why it waits, all findings, the message, and the possible decisions."""
     return stack(
         handoff_card(entry.workflow_id, question, message),
+        *cost_rows(costs),
         "",
         *_message_rows(message, baton),
         "",
@@ -96,6 +125,11 @@ def handoff_card(workflow_id: str, question: Question, message: Mapping[str, Any
         if text is not None:
             rows.append(Padding(_fenced_block(text[:_MAX_EXCERPT_LENGTH]), (0, 0, 0, 4)))
     return stack(*rows, *decider_rows(question))
+
+
+def cost_rows(clauses: Sequence[str]) -> list[Text]:
+    """Return what a run has cost and an answer would, as far as known."""
+    return [plain(f"  cost: {', '.join(clauses)}", "dim")] if clauses else []
 
 
 def balance_line(run: RunRecord, missing_micro_usd: int) -> Text:

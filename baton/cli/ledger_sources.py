@@ -11,9 +11,19 @@ from typing import Annotated, Any
 import typer
 from temporalio.service import RPCError
 
+from baton import Safeguards
+from baton.cli.options import OptionGroup
 from baton.cli.session import KEYS_FOLDER, Session, Target
-from baton.client import ChainHead, Checkpoint, Ledger, LedgerError, LedgerOptions, read_run
-from baton.client.faces import AnchorFile, find_task_id, is_ledger_url, parse_anchors
+from baton.client import ChainHead, Checkpoint, Connection, Ledger, LedgerError, LedgerOptions, read_run
+from baton.client.faces import (
+    NAMESPACE_MARK,
+    AnchorFile,
+    VerifiedFile,
+    find_task_id,
+    in_namespace,
+    is_ledger_url,
+    parse_anchors,
+)
 from baton.client.faces import read_heads as read_recorded_heads
 from baton.errors import BatonError, ServerError, UnreadableRunError
 from baton.keys.claims import HeadSigner
@@ -26,6 +36,8 @@ DEFAULT_LEDGER = ".baton/ledger.db"
 DEFAULT_NAME = LedgerOptions().name
 DEFAULT_WITNESS = ".baton/witness.jsonl"
 """The witness file of the worker of `baton dev`."""
+DEFAULT_STATE = ".baton/verified.json"
+"""How far `baton audit verify --new` verified the ledger."""
 
 _PANEL = "Ledger"
 _MAX_NAMED_RUNS = 5
@@ -84,6 +96,40 @@ RunOption = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
+
+
+@dataclass(frozen=True)
+class WholeOptions(OptionGroup):
+    """The options of a whole ledger's verification."""
+
+    everything: Annotated[bool, typer.Option("--all", help="The whole ledger, every chain of it.")] = False
+    new: Annotated[
+        bool, typer.Option("--new", help="What was added since the last verification, which --state remembers.")
+    ] = False
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            "--state",
+            metavar="FILE",
+            dir_okay=False,
+            help=f"How far the ledger was verified, signed by this account's keyring. With --new: {DEFAULT_STATE}.",
+        ),
+    ] = None
+    processes: Annotated[
+        int, typer.Option("--processes", min=1, help="How many processes read and check a whole ledger.")
+    ] = 1
+
+    def verified_file(self) -> VerifiedFile | None:
+        """Return the file that says how far the ledger was verified, with the key of this account."""
+        if self.state is None and not self.new:
+            return None
+        signer = Keys.of(None).signer
+        if signer is None:
+            raise LedgerError(
+                "how far a ledger was verified is signed, and this account has no keyring: make it one of its own with "
+                "`baton keys new` and name it with BATON_KEYS (with --keys for the ledger's public keys), or use --all"
+            )
+        return VerifiedFile(self.state or Path(DEFAULT_STATE), signer)
 
 
 @dataclass(frozen=True)
@@ -147,13 +193,27 @@ async def open_ledger(
     session: Session, ledger: str | None, name: str | None, *, signer: HeadSigner | None = None, create: bool = False
 ) -> AsyncIterator[Ledger]:
     """Open the ledger that the options and the environment name."""
-    options = LedgerOptions(name=ledger_name(name), signer=signer, artifacts=session.artifacts, create=create)
+    options = LedgerOptions(
+        name=ledger_name(name, session.connection), signer=signer, artifacts=session.artifacts, create=create
+    )
     try:
-        opening = Ledger(ledger_place(ledger), options)
+        opening = Ledger(ledger_place(ledger, session.connection), options)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--ledger") from error
     async with opening as opened:
         yield opened
+
+
+def make_safeguards(session: Session, ledger: str | None, name: str | None) -> Safeguards:
+    """Return the safeguards of a command that signs and records as the workers do."""
+    if session.keyring is None:
+        raise BatonError("there are no keys here to sign with; name the workers' keys with BATON_KEYS")
+    return Safeguards(
+        session.keyring,
+        ledger_place(ledger, session.connection),
+        name=ledger_name(name, session.connection),
+        artifacts=session.artifacts,
+    )
 
 
 def find_bundle(name: str) -> Path | None:
@@ -166,15 +226,25 @@ def find_bundle(name: str) -> Path | None:
     return None
 
 
-def ledger_place(ledger: str | None) -> Path | str:
+def _in_namespace(setting: str, connection: Connection | None) -> str:
+    """Return a setting with the name of the connection's namespace, if it asks for it."""
+    if NAMESPACE_MARK not in setting:
+        return setting
+    try:
+        return in_namespace(setting, (connection or Connection()).settings()["namespace"])
+    except ValueError as error:
+        raise LedgerError(str(error)) from error
+
+
+def ledger_place(ledger: str | None, connection: Connection | None = None) -> Path | str:
     """Return the ledger's path or URL: the option, the environment variable, or the default."""
-    where = ledger or os.environ.get("BATON_LEDGER") or DEFAULT_LEDGER
+    where = _in_namespace(ledger or os.environ.get("BATON_LEDGER") or DEFAULT_LEDGER, connection)
     return where if is_ledger_url(where) else Path(where)
 
 
-def ledger_name(name: str | None) -> str:
+def ledger_name(name: str | None, connection: Connection | None = None) -> str:
     """Return the name of the ledger: the option, the environment variable, or the default."""
-    return name or os.environ.get("BATON_LEDGER_NAME") or DEFAULT_NAME
+    return _in_namespace(name or os.environ.get("BATON_LEDGER_NAME") or DEFAULT_NAME, connection)
 
 
 async def find_task(session: Session, ledger: Ledger, name: str) -> str:
@@ -192,12 +262,12 @@ async def find_task(session: Session, ledger: Ledger, name: str) -> str:
     return task_id
 
 
-def find_witness(anchors: Path | None) -> Path | None:
+def find_witness(anchors: Path | None, connection: Connection | None = None) -> Path | None:
     """Return the anchor file: the option, the environment variable, or the default if that file exists."""
     if anchors is not None:
         return anchors
     configured = os.environ.get("BATON_WITNESS")
-    file = Path(configured or DEFAULT_WITNESS)
+    file = Path(_in_namespace(configured or DEFAULT_WITNESS, connection))
     return file if configured or file.exists() else None
 
 

@@ -75,22 +75,43 @@ def read_outline(file: Path, name: str | None = None) -> CodeOutline:
     Raises:
         BatonError: The file is not Python code, has no such pipeline, or has several.
     """
-    try:
-        tree = ast.parse(file.read_bytes(), str(file))
-    except (OSError, SyntaxError, ValueError) as error:
-        raise BatonError(f"{str(file)!r} cannot be read as Python code: {error}") from None
-    found = dict(_pipelines(tree))
-    if not found:
-        raise BatonError(
-            f"{str(file)!r} has no pipeline: expected an async function under @pipeline, or a class under "
-            "@workflow.defn with a run method"
-        )
+    tree = _parse(file)
+    found = _found(tree, file)
     matches = [(known, node) for known, node in found.items() if name in (None, known, node.name)]
     if len(matches) != 1:
         missing = f"has no pipeline {name!r}" if name else f"has {len(found)} pipelines"
         known = ", ".join(f"{file}:{known}" for known in found)
         raise BatonError(f"{str(file)!r} {missing}; name one of them: {known}")
     return _Reader(tree).outline(*matches[0])
+
+
+def pipelines_in(file: Path) -> dict[str, str]:
+    """Return the pipelines of a file by their types' names, each with its docstring's first paragraph.
+
+    Raises:
+        BatonError: The file is not Python code, or has no pipeline.
+    """
+    found = _found(_parse(file), file)
+    return {
+        name: " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split()) for name, node in found.items()
+    }
+
+
+def _parse(file: Path) -> ast.Module:
+    try:
+        return ast.parse(file.read_bytes(), str(file))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise BatonError(f"{str(file)!r} cannot be read as Python code: {error}") from None
+
+
+def _found(tree: ast.Module, file: Path) -> dict[str, ast.AsyncFunctionDef | ast.ClassDef]:
+    found = dict(_pipelines(tree))
+    if not found:
+        raise BatonError(
+            f"{str(file)!r} has no pipeline: expected an async function under @pipeline, or a class under "
+            "@workflow.defn with a run method"
+        )
+    return found
 
 
 def _pipelines(tree: ast.Module) -> Iterator[tuple[str, ast.AsyncFunctionDef | ast.ClassDef]]:

@@ -1,6 +1,5 @@
 """`baton rollback`, `baton cancel`, `baton pause` and `baton unpause`."""
 
-import asyncio
 import shlex
 from typing import Annotated, Any
 
@@ -44,11 +43,11 @@ from baton.client import (
     Unpause,
     list_runs,
 )
+from baton.client.faces import map_concurrently
 from baton.errors import HistoryError, PipelineError
 from baton.wire.text import quantity
 
 _MAX_SHOWN_STEPS = 12
-_MAX_CONCURRENT = 8
 
 
 @command
@@ -105,17 +104,15 @@ async def _preview_all(
 ) -> list[tuple[RollBack, RollbackPreview]]:
     """Return the roll-back of each selected run; runs without the stage are skipped with a note."""
     runs = [run async for run in list_runs(client, run_filter, limit=limit)]
-    turn = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def preview(run: ListedRun) -> tuple[RollBack, RollbackPreview] | str:
-        async with turn:
-            operation = RollBack(client, run.workflow_id, to)
-            try:
-                return operation, await operation.preview()
-            except HistoryError as error:
-                return str(error)
+        operation = RollBack(client, run.workflow_id, to)
+        try:
+            return operation, await operation.preview()
+        except HistoryError as error:
+            return str(error)
 
-    results = await asyncio.gather(*map(preview, runs))
+    results = await map_concurrently(preview, runs)
     for result in results:
         if isinstance(result, str):
             session.note(f"left out: {result}")
@@ -240,7 +237,7 @@ async def pause(
 async def unpause(
     session: Session, run: RunArgument, why: WhyOption, who: WhoOption = None, yes: YesOption = False
 ) -> None:
-    """Let a paused run go on.
+    """Let a paused run continue.
 
     Shows who paused it and asks for confirmation; without a terminal, --yes is required.
     """

@@ -28,7 +28,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from baton import Baton, Budget, PipelineInput
+from baton import Baton, Budget, PipelineInput, Requester
 from baton.cli.importing import read_session
 from baton.cli.operations import operate
 from baton.cli.options import OptionGroup, VerboseOption
@@ -86,10 +86,30 @@ class StartOptions(OptionGroup):
             help="Another tool's session, as `baton import` prints it, for a pipeline with contracts; - reads it.",
         ),
     ] = None
+    requester: Annotated[
+        str | None, typer.Option("--for", metavar="NAME", help="Who it works for; it is not verified.")
+    ] = None
+    priority: Annotated[
+        int | None, typer.Option("--priority", min=1, max=5, help="Which runs go first, from 1 (first) to 5; else 3.")
+    ] = None
+    fairness_key: Annotated[
+        str | None,
+        typer.Option("--fairness-key", metavar="KEY", help="Whose run it is: waiting runs of several take turns."),
+    ] = None
     task_queue: Annotated[
         str,
         typer.Option("--task-queue", metavar="NAME", envvar="BATON_TASK_QUEUE", help="The task queue of its workers."),
     ] = DEFAULT_TASK_QUEUE
+
+    def _terms(self) -> dict[str, Any]:
+        """Return who the run works for and when it is its turn."""
+        try:
+            requester = None if self.requester is None else Requester(id=self.requester, issuer="baton run")
+            PipelineInput(goal="-", fairness_key=self.fairness_key)
+        except ValidationError as error:
+            option = "--for" if error.title == Requester.__name__ else "--fairness-key"
+            raise typer.BadParameter(describe_faults(error), param_hint=option) from None
+        return {"requester": requester, "priority": self.priority, "fairness_key": self.fairness_key}
 
     def pipeline_input(self) -> PipelineInput:
         """Return the run's input."""
@@ -103,7 +123,7 @@ class StartOptions(OptionGroup):
             {name: _parse_json_or_text(text) for name, text in params.items()},
             {name: _read_text(Path(text[1:])) if text.startswith("@") else text for name, text in inputs.items()},
             [] if self.events is None else read_session(self.events),
-        )
+        ).model_copy(update=self._terms())
         if self.budget is None:
             return start
         return start.model_copy(update={"budget": Budget(initial_micro_usd=parse_usd(self.budget, "--budget"))})

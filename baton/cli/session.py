@@ -27,7 +27,7 @@ from baton import Keyring, open_store
 from baton.cli.options import ExitCode, GlobalOptions, expand_option_groups
 from baton.cli.output import json_text, make_console, plain
 from baton.client import ClientPlugin, Connection, connect
-from baton.client.faces import ArtifactStore, name_refusal
+from baton.client.faces import UNREACHABLE_STATUSES, ArtifactStore, name_refusal
 from baton.codec.encryption import is_encryption_enabled
 from baton.errors import BatonError, MalformedMessageError, ServerError, UnreadableRunError
 from baton.wire.json_values import has_lone_surrogate, loads_strict
@@ -175,13 +175,6 @@ def resolve_user(who: str | None) -> str:
 P = ParamSpec("P")
 
 _NONDETERMINISM = "TMPRL1100"  # Temporal's code for a nondeterminism error
-_UNREACHABLE_STATUSES = (
-    RPCStatusCode.UNAVAILABLE,
-    RPCStatusCode.DEADLINE_EXCEEDED,
-    RPCStatusCode.CANCELLED,
-    RPCStatusCode.UNAUTHENTICATED,
-    RPCStatusCode.PERMISSION_DENIED,
-)
 
 
 def command(function: Callable[Concatenate[Session, P], Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -256,7 +249,7 @@ def _describe_rpc_error(error: RPCError) -> tuple[ExitCode, str]:
         if message.startswith("workflow not found"):
             return ExitCode.FAILURE, f"there is no such run: {message}; `baton list` lists the runs"
         return ExitCode.FAILURE, message
-    if error.status in _UNREACHABLE_STATUSES:
+    if error.status in UNREACHABLE_STATUSES:
         return ExitCode.UNREACHABLE, f"the server cannot be used ({error.status.name.lower()}): {message}"
     return ExitCode.FAILURE, f"the server refused the call ({error.status.name.lower()}): {message}"
 

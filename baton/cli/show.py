@@ -139,6 +139,9 @@ def glyph(step: Step) -> Text:
     return GLYPHS[StepStatus.FAILED if denied else step.status]
 
 
+_FATES = {True: "shown", False: "not shown", None: "on its way"}
+
+
 def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
     """Return a run's name and standing, in four lines at most, and its notes."""
     all_standings = [*standings(run, waits, format_time)]
@@ -164,6 +167,7 @@ def heading(run: RunRecord, waits: Waits | None = None) -> RenderableType:
         plain(all_standings[0].sentence, "red") if run.failure and run.failure.upper() != status else None,
         *(plain(line.sentence, "yellow") for line in all_standings if line.status == SUSPENDED),
         *(plain(f"note: {note.text}", "yellow") for note in run.notes),
+        *(plain(f"{_FATES[run.was_shown(note)]}: {note.line}: {note.text}") for note in run.steering),
     )
 
 
@@ -249,7 +253,9 @@ def approval_rows(workflow_id: str, approval: Question) -> list[RenderableType]:
         rows += [plain("  the question:", "bold"), quoted(approval.asks, "bold")]
     rows += decider_rows(approval)
     if fields := form_fields(approval):
-        rows.append(plain(f"  the answer's fields: {', '.join(fields)} (--set NAME=VALUE)", "dim"))
+        made = {name: f"={json_text(one['default'], lines=True)}" for name, one in fields.items() if "default" in one}
+        named = [f"{name}{made.get(name, '')}" for name in fields]
+        rows.append(plain(f"  the answer's fields: {', '.join(named)} (--set NAME=VALUE)", "dim"))
     return rows
 
 

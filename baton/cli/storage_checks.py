@@ -12,7 +12,7 @@ from temporalio.client import Client
 from baton import MemoryArtifactStore
 from baton.cli.ledger_sources import Keys, find_witness, ledger_name, ledger_place
 from baton.cli.session import KEYS_FOLDER
-from baton.client import ChainHead, Ledger, LedgerError, LedgerOptions, RunFilter, list_runs, read_run
+from baton.client import ChainHead, Connection, Ledger, LedgerError, LedgerOptions, RunFilter, list_runs, read_run
 from baton.client.faces import (
     AnchorFile,
     ArtifactStore,
@@ -26,11 +26,16 @@ from baton.errors import ArtifactError, BatonError, HistoryError
 from baton.keys.claims import HeadSigner
 from baton.keys.store_keyring import Keyring, KeyringError, Purpose, is_production
 from baton.wire.text import quantity
+from baton.worker import Settings
 
 _PROBE_BYTES = 1_000_000
 _PROBE = b"baton doctor\n"
 _MIN_FREE_BYTES = 100_000_000
 _MAX_READ_RUNS = 5
+FILE_RECORDS_PER_S, _RATED_RECORDS = 500.0, 10_000
+"""How many records a second a ledger in a file should take at most, over so many (docs/capacity.md)."""
+FILE_BYTES = 30_000_000_000
+"""Where a ledger in a file ends: one process verifies it for about an hour."""
 
 
 async def check_store(location: str, open_store: Callable[[str], ArtifactStore]) -> Finding:
@@ -79,18 +84,41 @@ def check_keys(environment: Mapping[str, str]) -> Finding:
     return Finding("keys", Mark.OK, "a current key for each purpose")
 
 
-async def check_ledger() -> Finding:
+MIN_LOG_DAYS = 183
+"""Six months: how long logs of high-risk AI systems are kept at least (Regulation (EU) 2024/1689, Articles 19, 26)."""
+
+
+def check_retention(settings: Settings) -> Finding:
+    """Check that what the deployment keeps itself lasts as long as `BATON_LOG_DAYS` says."""
+    check, days = "log retention", settings.log_days
+    if not days:
+        return Finding(check, Mark.OK, "no term is set; the ledger is kept for good")
+    if not settings.seals:
+        remedy = "remove BATON_SAFEGUARDS=off"
+        return Finding(check, Mark.WARN, f"BATON_LOG_DAYS is {days}, and without safeguards nothing is logged", remedy)
+    if settings.transcripts is None:
+        found = f"BATON_LOG_DAYS is {days}, and BATON_TRANSCRIPT_DAYS=0 keeps no transcripts"
+        return Finding(check, Mark.WARN, found, "unset BATON_TRANSCRIPT_DAYS; docs/eu-ai-act.md")
+    if days < MIN_LOG_DAYS:
+        found = f"BATON_LOG_DAYS is {days}; the EU AI Act asks for six months"
+        return Finding(check, Mark.WARN, found, f"BATON_LOG_DAYS={MIN_LOG_DAYS}; docs/eu-ai-act.md")
+    return Finding(check, Mark.OK, f"transcripts for {settings.transcripts.days} days; the ledger for good")
+
+
+async def check_ledger(connection: Connection | None = None) -> Finding:
     """Check that the environment's ledger is writable and of this release."""
-    place = ledger_place(None)
-    witness = find_witness(None) if isinstance(place, Path) else None
+    place = ledger_place(None, connection)
+    witness = find_witness(None, connection) if isinstance(place, Path) else None
     if isinstance(place, Path) and (finding := _check_ledger_file(place, witness)):
         return finding
     try:
-        options = LedgerOptions(name=ledger_name(None), signer=_signer(), create=False)
+        options = LedgerOptions(name=ledger_name(None, connection), signer=_signer(), create=False)
         async with Ledger(place, options) as ledger:
             if isinstance(place, str):
                 await ledger.check_writable()
             await ledger.compare(AnchorFile(witness) if witness else None)
+            if isinstance(place, Path) and (outgrown := check_growth(place, await ledger.rate(_RATED_RECORDS))):
+                return outgrown
             return Finding("ledger", Mark.OK, f"{ledger.where} can be opened")
     except LedgerContinuityError as error:
         return Finding("ledger", Mark.FAIL, str(error), "see `baton audit verify --all`; no worker starts beside it")
@@ -100,9 +128,9 @@ async def check_ledger() -> Finding:
         return Finding("ledger", Mark.FAIL, str(error), "runs wait until it can be written; BATON_LEDGER names it")
 
 
-async def check_ledger_records(client: Client) -> Finding:
+async def check_ledger_records(client: Client, connection: Connection | None = None) -> Finding:
     """Check that the ledger still has the records that the newest recorded run has receipts for."""
-    check, place = "ledger records", ledger_place(None)
+    check, place = "ledger records", ledger_place(None, connection)
     async for summary in list_runs(client, RunFilter(children=True), limit=_MAX_READ_RUNS):
         workflow_id = summary.workflow_id
         try:
@@ -111,14 +139,14 @@ async def check_ledger_records(client: Client) -> Finding:
             continue
         if not run.anchors or run.task_id is None:
             continue
-        last = ChainHead.from_anchor(ledger_name(None), run.task_id, run.anchors[-1])
+        last = ChainHead.from_anchor(ledger_name(None, connection), run.task_id, run.anchors[-1])
         remedy = "restore the ledger from its backup, or name the workers' one with BATON_LEDGER"
         if isinstance(place, Path) and not place.exists():
             mark = Mark.FAIL if os.environ.get("BATON_LEDGER") else Mark.WARN
             found = f"{place} does not exist, but {workflow_id!r} is on record: it was deleted, or is elsewhere"
             return Finding(check, mark, found, remedy)
         try:
-            async with Ledger(place, LedgerOptions(name=ledger_name(None), create=False)) as ledger:
+            async with Ledger(place, LedgerOptions(name=ledger_name(None, connection), create=False)) as ledger:
                 head = await ledger.head(run.task_id)
         except (LedgerError, ValueError):
             return Finding(check, Mark.WARN, "not checked: the ledger cannot be opened")
@@ -128,6 +156,18 @@ async def check_ledger_records(client: Client) -> Finding:
             return Finding(check, Mark.FAIL, found, remedy)
         return Finding(check, Mark.OK, f"those of {workflow_id!r} are present")
     return Finding(check, Mark.OK, "no run here is on record")
+
+
+def check_growth(file: Path, rate: float | None) -> Finding | None:
+    """Return a finding if a ledger has outgrown its file, by its size or by the rate of its newest records."""
+    remedy = "record the runs of new workers in Postgres, and keep this ledger to read: docs/capacity.md"
+    size = file.stat().st_size
+    if size > FILE_BYTES:
+        return Finding("ledger", Mark.WARN, f"{file} has {size / 1e9:,.0f} GB; a file ends at 30 GB", remedy)
+    if rate is not None and rate > FILE_RECORDS_PER_S:
+        found = f"the newest {_RATED_RECORDS:,} records of {file} came at {rate:,.0f} a second; a file ends at "
+        return Finding("ledger", Mark.WARN, f"{found}{FILE_RECORDS_PER_S:,.0f}", remedy)
+    return None
 
 
 def _signer() -> HeadSigner | None:

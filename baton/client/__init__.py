@@ -11,18 +11,23 @@ operation has `preview()` and `commit()`.
 | list costs | `read_charges`, `Charged`, `sum_charges`, `GroupBy` |
 | read a run | `read_run`, `rebuild`, `RunRecord`, `RunStatus`, `Step`, `StepStatus`, `Note`, `schema_of` |
 | read its handoffs | `read_handoffs`, `RunHandoffs`, `explain`, `Explanation` |
+| read where a value comes from | `why`, `Provenance`, `Reason`, `ReasonKind` |
+| read what agents were asked | `ReadTranscript`, `Transcript` |
 | read what it waits for | `waits`, `Waits`, `Pending`, `standing`, `Standing` |
 | follow it | `follow`, `Followed`, `Cursor`, `News`, `NewsKind`, `PauseChange` |
 | answer a question | `decide`, `Answer`, `Settled`, `Question`, `Choice`, `Vote`, `HandoffAction`, `PendingHandoff` |
 | operate | `Operation`, `Preview`, `Fact`, `Start`, `StartPreview`, `Decide`, `DecidePreview` |
+| steer an agent | `Steer`, `SteerPreview`, `SteeringNote` |
 | pause and cancel | `Cancel`, `CancelPreview`, `Pause`, `Unpause`, `PausePreview` |
 | roll back | `RollBack`, `RollbackPreview`, `RollbackPoint`, `roll_back`, `RolledBackRun` |
 | fork | `Fork`, `ForkPreview`, `fork` |
+| hand off to another company | `ExportHandoff`, `ExportPreview`, `AcceptHandoff`, `AcceptPreview`, `AcceptedHandoff` |
 | audit | `Ledger`, `LedgerOptions`, `LedgerError`, `Trace`, `AuditRecord`, `TaskCost`, `ChainHead` |
 | verify | `verify_bundle`, `Report`, `Checkpoint` |
 | keep personal data | `Vault`, `VaultOptions`, `open_personal_data`, `PersonalData`, `Erased` |
 | erase it | `Erase`, `ErasePreview`, `Erasure` |
-| serve agents outside | `OutsideAgents`, `serve_outside`, `HandoffTools`, `handoff_server`, `hand_off_to` |
+| serve pipelines | `service`, `serve_service`, `ServiceParts`, `Offer`, `Access`, `Tokens`, `Caller`, `Role` |
+| serve agents outside, and take orders | `OutsideAgents`, `HandoffTools`, `handoff_server`, `hand_off_to`, `Orders` |
 
 To start a pipeline, use `Start`, or call `client.start_workflow(Delivery.run, PipelineInput(...))` on an ordinary
 Temporal client that has `BatonPlugin` among its plugins.
@@ -42,6 +47,18 @@ if TYPE_CHECKING:
     from baton.core.questions import Question as Question
     from baton.core.questions import Settled as Settled
     from baton.core.questions import Vote as Vote
+    from baton.core.steering import SteeringNote as SteeringNote
+    from baton.core.transcript import Transcript as Transcript
+    from baton.doors.client_access import Access as Access
+    from baton.doors.client_access import Caller as Caller
+    from baton.doors.client_access import Role as Role
+    from baton.doors.client_access import Tokens as Tokens
+    from baton.doors.client_mcp import handoff_server as handoff_server
+    from baton.doors.client_runs import Offer as Offer
+    from baton.doors.client_runs import Orders as Orders
+    from baton.doors.client_runs import ServiceParts as ServiceParts
+    from baton.doors.client_service import serve_service as serve_service
+    from baton.doors.client_service import service as service
     from baton.ledger.chain import ChainHead as ChainHead
     from baton.ledger.entries import TaskCost as TaskCost
     from baton.ledger.entries import Trace as Trace
@@ -54,9 +71,7 @@ if TYPE_CHECKING:
     from baton.ledger.store_evidence import verify_bundle as verify_bundle
     from baton.outside.client_external import OutsideAgents as OutsideAgents
     from baton.outside.client_external import hand_off_to as hand_off_to
-    from baton.outside.client_http import serve_outside as serve_outside
-    from baton.outside.client_mcp import HandoffTools as HandoffTools
-    from baton.outside.client_mcp import handoff_server as handoff_server
+    from baton.outside.client_tools import HandoffTools as HandoffTools
     from baton.personal.records import Erased as Erased
     from baton.personal.records import PersonalData as PersonalData
     from baton.personal.store import Vault as Vault
@@ -100,8 +115,17 @@ if TYPE_CHECKING:
     from baton.runs.client_list import list_runs as list_runs
     from baton.runs.client_news import News as News
     from baton.runs.client_news import NewsKind as NewsKind
+    from baton.runs.client_order import AcceptedHandoff as AcceptedHandoff
+    from baton.runs.client_order import AcceptHandoff as AcceptHandoff
+    from baton.runs.client_order import AcceptPreview as AcceptPreview
+    from baton.runs.client_order import ExportHandoff as ExportHandoff
+    from baton.runs.client_order import ExportPreview as ExportPreview
     from baton.runs.client_personal import open_personal_data as open_personal_data
     from baton.runs.client_plugin import ClientPlugin as ClientPlugin
+    from baton.runs.client_provenance import Provenance as Provenance
+    from baton.runs.client_provenance import Reason as Reason
+    from baton.runs.client_provenance import ReasonKind as ReasonKind
+    from baton.runs.client_provenance import why as why
     from baton.runs.client_reader import read_run as read_run
     from baton.runs.client_reader import rebuild as rebuild
     from baton.runs.client_record import Note as Note
@@ -120,6 +144,9 @@ if TYPE_CHECKING:
     from baton.runs.client_standing import standing as standing
     from baton.runs.client_start import Start as Start
     from baton.runs.client_start import StartPreview as StartPreview
+    from baton.runs.client_steer import Steer as Steer
+    from baton.runs.client_steer import SteerPreview as SteerPreview
+    from baton.runs.client_transcript import ReadTranscript as ReadTranscript
     from baton.runs.client_waiting import Pending as Pending
     from baton.runs.client_waiting import Waits as Waits
     from baton.runs.client_waiting import waits as waits

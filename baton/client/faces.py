@@ -11,6 +11,14 @@ if TYPE_CHECKING:
     from baton.core.people import name_refusal as name_refusal
     from baton.core.questions import APPROVE as APPROVE
     from baton.core.questions import DENY as DENY
+    from baton.core.questions import MISFIT as MISFIT
+    from baton.doors.client_access import UNKNOWN as UNKNOWN
+    from baton.doors.client_access import Proxy as Proxy
+    from baton.doors.client_access import Rate as Rate
+    from baton.doors.client_access import Rates as Rates
+    from baton.doors.client_access import served_origin as served_origin
+    from baton.doors.client_service import SERVE_PORT as SERVE_PORT
+    from baton.doors.client_service import installed_protocols as installed_protocols
     from baton.ledger.chain import Finding as Finding
     from baton.ledger.chain import Verdict as Verdict
     from baton.ledger.records import AuditCost as AuditCost
@@ -20,9 +28,15 @@ if TYPE_CHECKING:
     from baton.ledger.store_evidence import AnchorFile as AnchorFile
     from baton.ledger.store_reader import FlawedRecordsError as FlawedRecordsError
     from baton.ledger.store_reader import Segment as Segment
+    from baton.ledger.store_schema import NAMESPACE_MARK as NAMESPACE_MARK
+    from baton.ledger.store_schema import in_namespace as in_namespace
     from baton.ledger.store_schema import is_ledger_url as is_ledger_url
     from baton.ledger.store_schema import migrate_ledger as migrate_ledger
+    from baton.ledger.store_verified import VerifiedFile as VerifiedFile
     from baton.personal.store_subjects import Place as Place
+    from baton.runs.client_attempts import Branch as Branch
+    from baton.runs.client_attempts import StageAttempt as StageAttempt
+    from baton.runs.client_attempts import find_branches as find_branches
     from baton.runs.client_bill import PairedSum as PairedSum
     from baton.runs.client_bill import pair_sums as pair_sums
     from baton.runs.client_bill import read_export as read_export
@@ -40,10 +54,25 @@ if TYPE_CHECKING:
     from baton.runs.client_checks import check_server as check_server
     from baton.runs.client_checks import run_check as run_check
     from baton.runs.client_clock import server_now as server_now
+    from baton.runs.client_connection import UNREACHABLE_STATUSES as UNREACHABLE_STATUSES
+    from baton.runs.client_connection import server_error as server_error
+    from baton.runs.client_decide import Decided as Decided
+    from baton.runs.client_decide import cost_of as cost_of
+    from baton.runs.client_decide import decide_several as decide_several
     from baton.runs.client_decide import name_questions as name_questions
     from baton.runs.client_decide import select_questions as select_questions
     from baton.runs.client_description import describe_news as describe_news
+    from baton.runs.client_details import ALL_SORTS as ALL_SORTS
+    from baton.runs.client_details import SEARCHED as SEARCHED
+    from baton.runs.client_details import RunDetails as RunDetails
+    from baton.runs.client_details import RunSearch as RunSearch
+    from baton.runs.client_details import details_of as details_of
+    from baton.runs.client_details import needs_details as needs_details
+    from baton.runs.client_details import read_details as read_details
+    from baton.runs.client_details import read_goal as read_goal
+    from baton.runs.client_details import sort_by_details as sort_by_details
     from baton.runs.client_executions import describe as describe
+    from baton.runs.client_executions import map_concurrently as map_concurrently
     from baton.runs.client_explanation import explain_in as explain_in
     from baton.runs.client_follow import wait_for_first_answer as wait_for_first_answer
     from baton.runs.client_fork import refused_patch as refused_patch
@@ -51,10 +80,23 @@ if TYPE_CHECKING:
     from baton.runs.client_handoffs import without_envelope as without_envelope
     from baton.runs.client_heads import parse_anchors as parse_anchors
     from baton.runs.client_heads import read_heads as read_heads
+    from baton.runs.client_inbox import SOON as SOON
+    from baton.runs.client_inbox import InboxFilter as InboxFilter
     from baton.runs.client_inbox import InboxPage as InboxPage
+    from baton.runs.client_inbox import QuestionKind as QuestionKind
     from baton.runs.client_inbox import inbox_page as inbox_page
+    from baton.runs.client_inbox import kind_of as kind_of
+    from baton.runs.client_inbox import urgent_page as urgent_page
+    from baton.runs.client_list import BEGINNING as BEGINNING
+    from baton.runs.client_list import NEEDS_YOU as NEEDS_YOU
+    from baton.runs.client_list import OTHERS as OTHERS
     from baton.runs.client_list import SUSPENDED as SUSPENDED
+    from baton.runs.client_list import TROUBLE as TROUBLE
+    from baton.runs.client_list import RunPage as RunPage
+    from baton.runs.client_list import count_statuses as count_statuses
     from baton.runs.client_list import lacks_attributes as lacks_attributes
+    from baton.runs.client_list import list_page as list_page
+    from baton.runs.client_list import parse_moment as parse_moment
     from baton.runs.client_list import with_details as with_details
     from baton.runs.client_reader import find_task_id as find_task_id
     from baton.runs.client_replay import Replayed as Replayed
@@ -64,6 +106,10 @@ if TYPE_CHECKING:
     from baton.runs.client_standing import decision_commands as decision_commands
     from baton.runs.client_standing import identity_option as identity_option
     from baton.runs.client_standing import standings as standings
+    from baton.runs.client_transcript import moments as moments
+    from baton.runs.client_transcript import open_transcripts as open_transcripts
+    from baton.runs.client_transcript import read_transcripts as read_transcripts
+    from baton.runs.client_waiting import has_pollers as has_pollers
     from baton.runs.client_waiting import lacking as lacking
     from baton.sdk import exit_process as exit_process
     from baton.wire.names import DEFAULT_STORE as DEFAULT_STORE

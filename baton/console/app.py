@@ -20,20 +20,43 @@ with needs_extra("console", __name__):
 
 from temporalio.service import RPCError, RPCStatusCode
 
+from baton.client import Role
+from baton.client.faces import UNREACHABLE_STATUSES
 from baton.codec.server import serving
-from baton.console import pages_audit, pages_decide, pages_inbox, pages_operate, pages_run, pages_runs, report
-from baton.console.rendering import STATIC, is_missing, make_environment, render
-from baton.console.security import Access, Guard, enter
+from baton.console import (
+    pages_audit,
+    pages_decide,
+    pages_inbox,
+    pages_lab,
+    pages_operate,
+    pages_run,
+    pages_runs,
+    pages_together,
+    pages_why,
+    report,
+)
+from baton.console.rendering import STATIC, get_sources, is_missing, make_environment, render
+from baton.console.security import LEAVE, Access, Guard, action, enter, leave
 from baton.console.sources import Sources
 from baton.errors import BatonError, ServerError
 
 DEFAULT_PORT = 8234
 """The port of the console, beside the Temporal UI's."""
-PAGES: Sequence[ModuleType] = (pages_runs, pages_inbox, pages_decide, pages_run, report, pages_audit, pages_operate)
+PAGES: Sequence[ModuleType] = (
+    pages_runs,
+    pages_inbox,
+    pages_decide,
+    pages_together,
+    pages_run,
+    pages_why,
+    report,
+    pages_lab,
+    pages_audit,
+    pages_operate,
+)
 """The page modules in menu order. Each has `ROUTES`, and `MENU` (path and name) if the menu lists it."""
 
 _RETRY_AFTER_SECONDS = "5"
-_UNREACHABLE_STATUSES = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 _CACHE_FOREVER = "public, max-age=31536000, immutable"
 
 
@@ -56,13 +79,14 @@ def console_app(sources: Sources, access: Access) -> Starlette:
     """
     routes: list[BaseRoute] = [
         Route("/enter", enter),
+        action(LEAVE, leave, Role.VIEWER),
         Route("/healthz", _health),
         Mount("/static", _ImmutableFiles(directory=STATIC)),
         *(route for module in PAGES for route in module.ROUTES),
     ]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, access=access), Middleware(GZipMiddleware, minimum_size=1_000)],
+        middleware=[Middleware(Guard, access=access, refusal=_message), Middleware(GZipMiddleware, minimum_size=1_000)],
         exception_handlers={HTTPException: _http_error, BatonError: _baton_error, RPCError: _rpc_error},
     )
     app.router.redirect_slashes = False
@@ -94,6 +118,7 @@ async def _health(_: Request) -> Response:
 
 
 def _message(request: Request, status: int, title: str, text: str) -> Response:
+    """Return a page that says why the requested one is not shown."""
     values = {"title": title, "text": text, "again": status == 503}
     response = render(request, "message.html", values, status=status)
     if status == 503:
@@ -109,7 +134,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 async def _baton_error(request: Request, error: Exception) -> Response:
     if isinstance(error, ServerError):
-        return _message(request, 503, "The Temporal server is unreachable", str(error))
+        return _message(request, 503, error.title, str(error))
     return _message(request, 409, "That cannot be done", str(error))
 
 
@@ -117,6 +142,7 @@ async def _rpc_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RPCError)  # noqa: S101 - registered for these
     if is_missing(error):
         return _message(request, 404, "There is no such run", f"{error.message}; it may have reached its retention")
-    if error.status in _UNREACHABLE_STATUSES or error.status is RPCStatusCode.NOT_FOUND:
-        return _message(request, 503, "The Temporal server is unreachable", error.message)
+    if error.status in UNREACHABLE_STATUSES or error.status is RPCStatusCode.NOT_FOUND:
+        fault = get_sources(request).server_error(error)
+        return _message(request, 503, fault.title, str(fault))
     return _message(request, 502, "The Temporal server refused the request", error.message)

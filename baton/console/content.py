@@ -20,9 +20,10 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup, escape
 
+from baton.client.faces import SOON
 from baton.wire.json_values import as_json, find_excess
 from baton.wire.money import format_cost, format_usd
-from baton.wire.text import format_duration, format_rough_duration, format_time, quantity
+from baton.wire.text import format_duration, format_rough_duration, format_time, format_until, quantity
 
 MAX_CHARACTERS = 300_000
 """The length at which a text is cut; it is above the limit of what an approval may show."""
@@ -229,6 +230,7 @@ _JOINERS = "\u200c\u200d"  # scripts and emoji need them
 _SPACES = ("Zl", "Zp")
 _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn")
 _MAX_COMBINING_MARKS = 2
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC)")  # as `format_time` writes it
 """The number of combining marks allowed on a letter; more would leave their line."""
 
 
@@ -261,11 +263,37 @@ def finalize(value: Any) -> Any:
 
 
 def time_element(at: datetime | None) -> Markup:
-    """Return a time as an element, which the script converts to the browser's zone."""
+    """Return a time as an element, which the script converts to the reader's zone."""
     if at is None:
         return Markup("")
     utc = at.astimezone(UTC)
     return Markup('<time datetime="{}">{}</time>').format(utc.isoformat(timespec="milliseconds"), format_time(utc))
+
+
+def deadline_element(at: datetime | None, now: datetime) -> Markup:
+    """Return how long a deadline is away, with the time as its title; it stands out within the hour (`SOON`)."""
+    if at is None:
+        return Markup("")
+    left, utc = at - now, at.astimezone(UTC)
+    return Markup('<time class="until{}" datetime="{}" title="{}" data-left="{}">{}</time>').format(
+        " soon" if left <= SOON else "",
+        utc.isoformat(timespec="milliseconds"),
+        format_time(utc),
+        round(left.total_seconds()),
+        format_until(left),
+    )
+
+
+def told(text: str) -> Markup:
+    """Return a sentence with the times in it as elements, as `time_element` does."""
+
+    def element(part: str) -> Markup:
+        try:
+            return time_element(datetime.strptime(part, "%Y-%m-%d %H:%M:%S %Z").replace(tzinfo=UTC))
+        except ValueError:
+            return isolate(part)
+
+    return Markup("").join(element(part) for part in _TIME.split(text))
 
 
 def age_element(at: datetime | None, now: datetime) -> Markup:
@@ -318,6 +346,8 @@ FILTERS: Mapping[str, Any] = {
     "length": format_duration,
     "moment": time_element,
     "ago": age_element,
+    "until": deadline_element,
+    "told": told,
     "cost": format_cost,
     "dollars": format_usd,
     "number": number,

@@ -6,13 +6,17 @@ nothing in them is executed, and what a field cannot represent is edited as JSON
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NoReturn
 
+from baton.client.faces import MISFIT
 from baton.wire.json_values import find_excess
 from baton.wire.schemas import format_pointer
+from baton.wire.text import quantity
 
 MAX_FIELDS = 100
 """The maximum number of fields; a larger schema is edited as JSON."""
@@ -131,6 +135,27 @@ class SchemaForm:
                 _set_path(root, leaf.path, value)
         return FormResult(root.get(self._name, {}), faults)
 
+    def faults_in(self, refusal: str) -> tuple[dict[str, str], str]:
+        """Return the errors that the form's model found, by field, and what of its refusal is about no field."""
+        about = refusal.removeprefix(MISFIT)
+        if about == refusal:
+            return {}, refusal
+        places = {".".join(leaf.path[1:]): name for name, leaf in self._leaves_by_name.items()}
+        faults: dict[str, str] = {}
+        rest: list[str] = []
+        latest = ""
+        for clause in about.split("; "):
+            at, _, words = clause.partition(": ")
+            name = next((places[at[:end]] for end in _ends(at) if at[:end] in places), "")
+            if name:
+                faults[name] = "; ".join(filter(None, [faults.get(name), _PYDANTIC.sub("", words)]))
+            elif latest and not words:  # the model's own words have a semicolon
+                faults[latest] += f"; {clause}"
+            else:
+                rest.append(_PYDANTIC.sub("", words) or clause)
+            latest = name
+        return faults, "; ".join(rest)
+
     def _iter_leaves(
         self, schema: Mapping[str, Any], path: tuple[str, ...], value: Any, *, needed: bool, group: str = ""
     ) -> Iterator["_Leaf"]:
@@ -140,6 +165,8 @@ class SchemaForm:
         for key, member in _properties(schema).items():
             resolved, is_nullable = self._resolve(member)
             inner_path, inner = (*path, key), value.get(key, _ABSENT) if isinstance(value, Mapping) else _ABSENT
+            if inner is _ABSENT and isinstance(resolved.get("default"), Mapping):
+                inner = resolved["default"]
             inner = None if omitted else inner
             required_here = needed and isinstance(required, list) and key in required
             if _properties(resolved) and len(path) < _MAX_DEPTH:
@@ -229,7 +256,19 @@ class _Leaf:
     is_nullable: bool
 
     def value(self, text: str) -> Any:
-        """Return the value, or `_ABSENT` for an empty field."""
+        """Return the value, or `_ABSENT` for an empty field.
+
+        Raises:
+            ValueError: It is none of the schema's, as far as can be told here; the form's model checks the rest.
+        """
+        value = self._convert(text)
+        entries = value if self.field.kind is FieldKind.LINES and isinstance(value, list) else []
+        faults = [_misfit(value, self.schema), *(_misfit(entry, self.items) for entry in entries)]
+        if fault := next(filter(None, faults), ""):
+            raise ValueError(fault)
+        return value
+
+    def _convert(self, text: str) -> Any:
         text = text.replace("\r\n", "\n")
         if not text.strip() and self.field.kind not in (FieldKind.TEXT, FieldKind.AREA):
             if self.field.required and self.field.kind is not FieldKind.LINES:
@@ -259,6 +298,42 @@ class _Leaf:
         if self.default is _ABSENT or self.default is None or self.default == empty:
             return _ABSENT
         return None if self.is_nullable else _ABSENT if empty is None else empty
+
+
+_PYDANTIC = re.compile(r"^(Value error|Assertion failed), ")
+
+
+def _ends(path: str) -> Iterator[int]:
+    """Yield where the parts of a dotted path end, the longest path first."""
+    end = len(path)
+    while end > 0:
+        yield end
+        end = path.rfind(".", 0, end)
+
+
+def _misfit(value: Any, schema: Mapping[str, Any]) -> str:
+    """Return in words which limit of its schema a value exceeds, or an empty string; patterns are left to the model."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        for name, words, fits in _LIMITS:
+            limit = schema.get(name)
+            if isinstance(limit, int | float) and not isinstance(limit, bool) and not fits(value, limit):
+                return f"give {words} {limit:,}"
+    size, noun = ("Length", "character") if isinstance(value, str) else ("Items", "item")
+    if isinstance(value, str | list):
+        least, most = _positive_int(schema.get(f"min{size}")), _positive_int(schema.get(f"max{size}"))
+        if least and len(value) < least:
+            return f"give at least {quantity(least, noun)}; here {'is' if len(value) == 1 else 'are'} {len(value):,}"
+        if most and len(value) > most:
+            return f"give at most {quantity(most, noun)}; here are {len(value):,}"
+    return ""
+
+
+_LIMITS: Sequence[tuple[str, str, Callable[[float, float], bool]]] = (
+    ("minimum", "at least", operator.ge),
+    ("maximum", "at most", operator.le),
+    ("exclusiveMinimum", "more than", operator.gt),
+    ("exclusiveMaximum", "less than", operator.lt),
+)
 
 
 def check_reason(why: str) -> str:

@@ -8,11 +8,11 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from baton.client import Erased, PersonalData, RunRecord, Trace, standing
+from baton.client import Erased, PersonalData, Role, RunRecord, Trace, standing
 from baton.console.forms import check_reason
 from baton.console.pages_run import read_requested_run
 from baton.console.rendering import file_response, get_sources, query_param, render, run_path
-from baton.console.security import Role, action, get_viewer, page
+from baton.console.security import action, get_viewer, page
 from baton.console.sources import Sources
 
 _ERASURE = "ERASURE"

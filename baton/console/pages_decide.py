@@ -17,16 +17,27 @@ from baton.client import (
     DecidePreview,
     HandoffAction,
     Question,
+    Role,
     RunHandoffs,
+    RunRecord,
     StepStatus,
     WaitingQuestion,
     inbox,
     read_handoffs,
 )
-from baton.client.faces import APPROVE, DENY, decision_commands, refused_patch, text_at, without_envelope
+from baton.client.faces import (
+    APPROVE,
+    DENY,
+    cost_of,
+    decision_commands,
+    kind_of,
+    refused_patch,
+    text_at,
+    without_envelope,
+)
 from baton.console.content import Content, artifact_command, text_content
 from baton.console.forms import NO_SUBMISSION, SchemaForm, Submission, check_reason, parse_json
-from baton.console.pages_inbox import approval_path, handoff_path, pending_label
+from baton.console.pages_inbox import approval_path, handoff_path
 from baton.console.rendering import (
     ArtifactView,
     artifact_file,
@@ -37,7 +48,7 @@ from baton.console.rendering import (
     render,
     stream_changes,
 )
-from baton.console.security import Role, action, get_viewer, page
+from baton.console.security import action, get_viewer, page
 from baton.console.sources import Sources
 from baton.wire.json_values import digest
 from baton.wire.money import parse_amount
@@ -54,6 +65,7 @@ class ApprovalView:
     """The state of an approval."""
 
     name: str
+    run: RunRecord
     preview: DecidePreview | None = None  # None if it cannot be decided now
     trouble: str = ""  # why it cannot
     since: datetime | None = None  # when it began to wait
@@ -93,8 +105,8 @@ async def read_approval(sources: Sources, workflow_id: str, question: str) -> Ap
         if step is None:
             raise HTTPException(404, f"{workflow_id!r} has not asked question {question!r}") from None
         since = step.began if step.status is StepStatus.RUNNING else None
-        return ApprovalView(step.name, trouble=str(error), since=since)
-    return ApprovalView(str(preview.basis["title"]), preview)
+        return ApprovalView(step.name, run, trouble=str(error), since=since)
+    return ApprovalView(str(preview.basis["title"]), run, preview)
 
 
 @dataclass(frozen=True)
@@ -136,7 +148,7 @@ async def exhibit(request: Request) -> Response:
     return artifact_file(request, exhibit.artifact, await get_sources(request).artifact(exhibit.artifact.hash))
 
 
-def _answer_form(waiting: Question) -> SchemaForm | None:
+def answer_form(waiting: Question) -> SchemaForm | None:
     """Return the form of an approval's answer; in a quorum it starts with the answer that leads."""
     if waiting.form is None:
         return None
@@ -149,14 +161,16 @@ async def _approval_page(
 ) -> Response:
     """Render an approval, with a submission that was rejected or not sent."""
     waiting = view.open
-    form = _answer_form(waiting) if waiting else None
+    form = answer_form(waiting) if waiting else None
     seen, mark = submission.inputs.get("mark", ""), view.preview.mark if view.preview else ""
     values = {
         "workflow_id": workflow_id,
         "question": question,
         "view": view,
         "waiting": waiting,
-        "baton": view.preview.run.baton.to_json_object() if view.preview else None,
+        "goal": view.run.baton.goal,
+        "costs": cost_of(view.run, waiting).clauses if waiting else [],
+        "baton": view.run.baton.to_json_object(),
         "exhibits": await _exhibit_views(get_sources(request), workflow_id, question, waiting) if waiting else [],
         "commands_to_sign": decision_commands(workflow_id, waiting.title, waiting) if waiting and waiting.proof else [],
         "fields": form.fields(submission.inputs, submission.faults) if form else [],
@@ -188,7 +202,7 @@ async def decide_approval(request: Request, fields: Mapping[str, str]) -> Respon
     approved = fields.get("approved") == "yes"
     faults = {"why": fault} if (fault := check_reason(fields.get("why", ""))) else {}
     answer: Any = view.decided.data if view.decided else None  # the form of a decided question is gone
-    if approved and view.open and (form := _answer_form(view.open)) is not None:
+    if approved and view.open and (form := answer_form(view.open)) is not None:
         filled = form.parse(fields)
         answer, faults = filled.value, {**faults, **filled.faults}
     if fields.get("approved") not in ("yes", "no"):
@@ -201,7 +215,9 @@ async def decide_approval(request: Request, fields: Mapping[str, str]) -> Respon
         reply = await operation.commit(fields.get("mark", ""), by=viewer.name, why=fields["why"].strip())
     except PipelineError as error:
         view = await read_approval(sources, workflow_id, question)
-        return await _approval_page(request, workflow_id, question, view, Submission(fields, refused=str(error)))
+        form = answer_form(view.open) if view.open else None
+        faults, refused = form.faults_in(str(error)) if form else ({}, str(error))
+        return await _approval_page(request, workflow_id, question, view, Submission(fields, faults, refused))
     if reply is None:
         return await _approval_page(request, workflow_id, question, view, Submission(fields, unsent=_LEFT))
     return RedirectResponse(approval_path(workflow_id, question), status_code=303)
@@ -267,13 +283,13 @@ def _handoff_page(
         "question": question,
         "pending": pending,
         "mine": bool(question and question.has_vote_of(get_viewer(request).name)),
-        "kind": pending_label(pending) if pending else "handoff",
+        "kind": kind_of(question).words,
+        "goal": view.handoffs.run.baton.goal,
+        "costs": cost_of(view.handoffs.run, question).clauses if question else [],
         "findings": findings,
         "message": without_envelope(message or {}),
         "message_sent": message,
         "baton": view.handoffs.run.baton.to_json_object(),
-        "left": view.handoffs.run.left_micro_usd,
-        "ceiling": view.handoffs.run.ceiling_micro_usd,
         "actions": [*pending.actions] if pending else [],
         "commands_to_sign": [f"baton inbox show {shlex.quote(workflow_id)}"],
         **vars(submission),
@@ -299,13 +315,15 @@ async def decide_handoff(request: Request, fields: Mapping[str, str]) -> Respons
     workflow_id, handoff_id = query_param(request, "run"), request.query_params.get("handoff", "")
     client = await get_sources(request).client()
     view = await read_handoff_view(client, workflow_id, handoff_id)
-    operation, faults = _parse_form(Decide(client, workflow_id, HandoffAction.ABANDON, handoff_id), fields)
+    operation, faults = parse_action(Decide(client, workflow_id, HandoffAction.ABANDON, handoff_id), fields)
     if faults:
         return _handoff_page(request, workflow_id, handoff_id, view, Submission(fields, faults=faults))
     who, why = get_viewer(request).name, fields["why"].strip()
     try:
         reply = await operation.commit(fields.get("mark", ""), by=who, why=why)
-    except (PipelineError, PatchError) as error:
+    except PatchError as error:
+        return _handoff_page(request, workflow_id, handoff_id, view, Submission(fields, {"patch": str(error)}))
+    except PipelineError as error:
         view = await read_handoff_view(client, workflow_id, handoff_id)
         return _handoff_page(request, workflow_id, handoff_id, view, Submission(fields, refused=str(error)))
     if reply is None:
@@ -313,7 +331,7 @@ async def decide_handoff(request: Request, fields: Mapping[str, str]) -> Respons
     return RedirectResponse(handoff_path(workflow_id, handoff_id), status_code=303)
 
 
-def _parse_form(operation: Decide, fields: Mapping[str, str]) -> tuple[Decide, dict[str, str]]:
+def parse_action(operation: Decide, fields: Mapping[str, str]) -> tuple[Decide, dict[str, str]]:
     """Return the operation with what a form says, and the form's errors."""
     faults: dict[str, str] = {}
     action_name = fields.get("action", "")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 from uuid import uuid4
@@ -24,19 +25,21 @@ from baton.client import (
     Operation,
     Pause,
     Preview,
+    Role,
     RollBack,
     RunFilter,
     RunRecord,
     Start,
+    Steer,
     Unpause,
     list_runs,
 )
 from baton.client.faces import describe
 from baton.console.forms import NO_SUBMISSION, SchemaForm, Submission, check_reason, parse_json
 from baton.console.rendering import get_sources, query_param, render, run_path
-from baton.console.security import Role, action, get_viewer, page
-from baton.console.sources import Sources
-from baton.wire.money import parse_amount
+from baton.console.security import action, get_viewer, page
+from baton.wire.json_values import as_json
+from baton.wire.money import parse_amount, to_usd
 from baton.wire.text import describe_faults
 
 MENU = ("/start", "Start")
@@ -180,6 +183,48 @@ async def do_operate(request: Request, fields: Mapping[str, str]) -> Response:
     return RedirectResponse(run_path(run.workflow_id, run_id), status_code=303)
 
 
+def steer_path(workflow_id: str, step: str = "") -> str:
+    """Return the path of the page that sends an agent at work a note."""
+    return f"/steer?{urlencode({'run': workflow_id} | ({'step': step} if step else {}))}"
+
+
+async def steer(request: Request) -> Response:
+    """Show which agent would get a note, and the form for it."""
+    return await _steer_page(request, await _run(request))
+
+
+async def _steer_page(request: Request, run: RunRecord, submission: Submission = NO_SUBMISSION) -> Response:
+    step, preview, impossible = request.query_params.get("step") or None, None, ""
+    try:
+        preview = await Steer(await get_sources(request).client(), run.workflow_id, "-", step).preview()
+    except PipelineError as error:
+        impossible = str(error)
+    values: dict[str, Any] = {
+        "impossible": "" if submission.refused else impossible,
+        "taking": [sent for sent in run.at_work if sent.steer],
+        "verb": "Send a note",
+        "you": "You send it",
+        "inputs": {"text": "", **submission.inputs},
+        "action": steer_path(run.workflow_id, preview.target.title if preview else ""),
+        "steer_path": steer_path,
+    }
+    return _render_operation(request, "steer.html", run, preview, submission, values)
+
+
+async def do_steer(request: Request, fields: Mapping[str, str]) -> Response:
+    """Send a note to the agent that the page showed, if it is still at work."""
+    run, text = await _run(request), fields.get("text", "").strip()
+    if not text:
+        return await _steer_page(request, run, Submission(fields, {"text": "write the note"}))
+    step, client = request.query_params.get("step") or None, await get_sources(request).client()
+    try:
+        operation = Steer(client, run.workflow_id, text, step)
+        await operation.commit(fields.get("mark", ""), by=get_viewer(request).name)
+    except PipelineError as error:
+        return await _steer_page(request, run, Submission(fields, refused=str(error)))
+    return RedirectResponse(run_path(run.workflow_id, run.run_id), status_code=303)
+
+
 async def fork_page(request: Request) -> Response:
     """Show the preview of a fork, or a choice of steps."""
     return await _fork_page(request, await _run(request))
@@ -260,9 +305,9 @@ async def is_started(client: Client, workflow_id: str) -> bool:
     return True
 
 
-def start_path(pipeline: str) -> str:
-    """Return the path of a pipeline's start page."""
-    return f"/start?{urlencode({'pipeline': pipeline})}"
+def start_path(pipeline: str, like: str = "") -> str:
+    """Return the path of a pipeline's start page, with the values of an earlier run if one is named."""
+    return f"/start?{urlencode({'pipeline': pipeline} | ({'like': like} if like else {}))}"
 
 
 async def list_pipelines(client: Client) -> dict[str, ListedRun]:
@@ -283,7 +328,9 @@ def input_schema(like: PipelineInput | None) -> dict[str, Any]:
     params = _properties(like.params if like else {}, "Parameters", properties["params"])
     inputs = _properties(like.inputs if like else {}, "Inputs", properties["inputs"])
     lines = {"type": "array", "items": {"type": "string"}}
+    others = {name: value for name, value in (like.baton if like else {}).items() if name not in _BATON_FIELDS}
     baton = {name: {**lines, "title": name.replace("_", " ").capitalize()} for name in _BATON_FIELDS}
+    baton |= _members(others)
     return {
         "properties": {
             "goal": {**properties["goal"], "description": "The objective, in one sentence."},
@@ -299,6 +346,11 @@ def _properties(examples: Mapping[str, Any], title: str, default_schema: dict[st
     """Return a schema inferred from example values, or for any JSON object if there are none."""
     if not examples:
         return {**default_schema, "title": title, "description": "A JSON object, by name."}
+    return {"properties": _members(examples), "title": title}
+
+
+def _members(examples: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of each member, inferred from an example value."""
     members: dict[str, Any] = {}
     for name, value in examples.items():
         kind = _TYPES.get(type(value))
@@ -308,7 +360,7 @@ def _properties(examples: Mapping[str, Any], title: str, default_schema: dict[st
             members[name] = {"title": name, **({"type": kind} if kind else {})}
         if isinstance(value, str) and ("\n" in value or len(value) > 80):
             members[name]["maxLength"] = 1_000_000
-    return {"properties": members, "title": title}
+    return members
 
 
 async def start(request: Request) -> Response:
@@ -316,40 +368,68 @@ async def start(request: Request) -> Response:
     return await _start_page(request)
 
 
-async def _newest_run(sources: Sources, known: Mapping[str, ListedRun], pipeline: str) -> RunRecord | None:
-    """Return the newest run of a pipeline, or None if it cannot be read."""
+@dataclass(frozen=True)
+class _Example:
+    """The run whose input shapes a start form."""
+
+    run: RunRecord | None = None  # the pipeline's newest, or the one that the address names
+    gives_values: bool = False  # whether its values are the form's too
+
+    @property
+    def form(self) -> SchemaForm:
+        """The form."""
+        start = self.run.start if self.run else None
+        if start is None or not self.gives_values:
+            return SchemaForm(input_schema(start), "input")
+        values = {"goal": start.goal, "params": start.params, "inputs": start.inputs, "baton": start.baton}
+        return SchemaForm(input_schema(start), "input", as_json({name: one for name, one in values.items() if one}))
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """The values of the form's other fields."""
+        budget = self.run.start.budget if self.run and self.gives_values else None
+        return {"budget": f"{to_usd(budget.initial_micro_usd):f}" if budget and budget.initial_micro_usd else ""}
+
+    @property
+    def left_out(self) -> list[str]:
+        """What its input has that a form does not give to another run."""
+        start = self.run.start if self.run and self.gives_values else None
+        kinds = {"personal data": start.personal_data, "a session of another tool": start.session} if start else {}
+        return [name for name, value in kinds.items() if value]
+
+
+async def _find_example(request: Request, known: Mapping[str, ListedRun], pipeline: str) -> _Example:
+    """Return the run that the address names, or else the newest of the pipeline that can be read."""
+    sources, like = get_sources(request), request.query_params.get("like", "").strip()
+    if like:
+        return _Example(await sources.run(like), gives_values=True)
     run = known.get(pipeline)
     if run is None:
-        return None
+        return _Example()
     try:
-        return await sources.run(run.workflow_id, run.run_id)
+        return _Example(await sources.run(run.workflow_id, run.run_id))
     except BatonError:
-        return None
+        return _Example()
 
 
 async def _start_page(request: Request, submission: Submission = NO_SUBMISSION) -> Response:
-    sources = get_sources(request)
-    client = await sources.client()
-    pipeline = request.query_params.get("pipeline", "").strip()
+    client = await get_sources(request).client()
+    pipeline, like = (request.query_params.get(name, "").strip() for name in ("pipeline", "like"))
     known = await list_pipelines(client)
-    like = await _newest_run(sources, known, pipeline)
-    form = _form(like)
-    queue = (await describe(client, like.workflow_id, like.run_id)).task_queue if like else DEFAULT_TASK_QUEUE
+    example = await _find_example(request, known, pipeline)
+    run = example.run
+    queue = (await describe(client, run.workflow_id, run.run_id)).task_queue if run else DEFAULT_TASK_QUEUE
     new_id = f"{_slug(pipeline)}-{uuid4().hex[:8]}"
     values = {
         "known": known,
         "pipeline": pipeline,
-        "like": like,
-        "fields": form.fields(submission.inputs, submission.faults),
+        "example": example,
+        "fields": example.form.fields(submission.inputs, submission.faults),
         **vars(submission),
-        "inputs": {"id": new_id, "budget": "", "task_queue": queue, **submission.inputs},
-        "action": start_path(pipeline),
+        "inputs": {"id": new_id, "task_queue": queue, **example.inputs, **submission.inputs},
+        "action": start_path(pipeline, like),
     }
     return render(request, "start.html", values, status=submission.status)
-
-
-def _form(like: RunRecord | None) -> SchemaForm:
-    return SchemaForm(input_schema(like.start if like else None), "input")
 
 
 async def do_start(request: Request, fields: Mapping[str, str]) -> Response:
@@ -357,8 +437,7 @@ async def do_start(request: Request, fields: Mapping[str, str]) -> Response:
     sources = get_sources(request)
     client = await sources.client()
     pipeline = request.query_params.get("pipeline", "").strip()
-    like = await _newest_run(sources, await list_pipelines(client), pipeline)
-    filled = _form(like).parse(fields)
+    filled = (await _find_example(request, await list_pipelines(client), pipeline)).form.parse(fields)
     faults = dict(filled.faults)
     workflow_id, queue = fields.get("id", "").strip(), fields.get("task_queue", "").strip()
     for name, value in (("id", workflow_id), ("task_queue", queue), ("pipeline", pipeline)):
@@ -403,6 +482,8 @@ ROUTES = [
     action("/start", do_start, Role.OPERATOR),
     page("/rollback", rollback),
     action("/rollback", do_rollback, Role.OPERATOR),
+    page("/steer", steer),
+    action("/steer", do_steer, Role.OPERATOR),
     page("/fork", fork_page),
     action("/fork", do_fork, Role.OPERATOR),
     *(page(f"/{name}", operate) for name in _OPERATIONS),

@@ -13,12 +13,14 @@ from baton import ArtifactRef, Baton, StepKind
 from baton.client import RunRecord, RunStatus, Step, standing
 from baton.client.faces import compare, describe, for_display, remarks
 from baton.console.content import value_content
-from baton.console.relay import Message, collect_work, handoffs_by_step, make_relay
+from baton.console.pages_inbox import question_path
+from baton.console.relay import Layout, Message, Node, collect_work, handoffs_by_step, make_layout, make_relay
 from baton.console.rendering import (
     artifact_file,
     file_response,
     get_sources,
     load_artifact,
+    number_param,
     query_param,
     render,
     run_path,
@@ -27,10 +29,15 @@ from baton.console.rendering import (
 from baton.console.security import page
 from baton.console.sources import Sources
 
+PAGE_SIZE = 100
+"""How many steps a page of a run shows."""
 _POLL_SECONDS = 0.2
 _MAX_STEPS_WITH_HANDOFFS = 500  # the page of a longer run does not read all messages
+_MAX_LEGS, _FEW_LEGS = 100, 10  # of a step, on a page with few or many of them
+_MAX_PAGE_LEGS = 1_000
 _MAX_SHOWN_BYTES = 4 * 1024 * 1024
 _MAX_ARTIFACTS = 20
+_MAX_PART_STEPS = 50
 
 
 def requested_ids(request: Request) -> tuple[str, str | None]:
@@ -53,20 +60,29 @@ def ui_link(sources: Sources, run: RunRecord) -> str | None:
     return f"{ui.address.rstrip('/')}/namespaces/{namespace}/workflows/{workflow_id}/{run_id}/history"
 
 
-async def run_values(sources: Sources, run: RunRecord, first: int | None, limit: int = 100) -> dict[str, Any]:
+def read_layout(sources: Sources, run: RunRecord) -> Layout:
+    """Return the layout of a run, made once for as long as the run does not change, and each second while it runs."""
+    second = None if run.ended else run.now.replace(microsecond=0)
+    return sources.keep(("layout", run.run_id), (run.last_event, second), lambda: make_layout(run))
+
+
+async def run_values(
+    sources: Sources, run: RunRecord, first: int | None, limit: int = PAGE_SIZE, *, only_failed: bool = False
+) -> dict[str, Any]:
     """Return the template values of a run, for its page and its report."""
     waits = await sources.waits(run)
     is_short = len(run.steps) <= _MAX_STEPS_WITH_HANDOFFS
     sent = handoffs_by_step(run, (await sources.handoffs(run)).messages) if is_short else {}
     output = run.result.output if run.result else None
+    relay = make_relay(read_layout(sources, run), first, limit, sent, only_failed=only_failed)
     return {
         "run": run,
         "waits": waits,
         "standing": standing(run, waits),
-        "relay": make_relay(run, first, limit, sent),
+        "relay": relay,
+        "max_legs": _MAX_LEGS if sum(len(hop.legs) for hop in relay.hops) <= _MAX_PAGE_LEGS else _FEW_LEGS,
         "baton_fields": nonempty_fields(run.baton),
         "output": None if output is None else value_content(output),
-        "sent": sent.get(0, []),
         "unread": not is_short,
         "ui": ui_link(sources, run),
     }
@@ -78,16 +94,31 @@ def nonempty_fields(baton: Baton) -> list[tuple[str, Any]]:
 
 
 async def show(request: Request) -> Response:
-    """Show a run."""
-    run, sources = await read_requested_run(request), get_sources(request)
-    from_param = request.query_params.get("from", "")
-    first = int(from_param) if from_param.isdecimal() and from_param.isascii() and len(from_param) < 7 else None
-    values = await run_values(sources, run, first)
-    is_newest = request.query_params.get("run") is None
+    """Show a run; or lead to a step of it, on the page where it is."""
+    run, sources, params = await read_requested_run(request), get_sources(request), request.query_params
+    if reference := params.get("at", "").strip():
+        step = run.step(reference)
+        place: dict[str, Any] = {"from": max(0, run.steps.index(step) - PAGE_SIZE // 2)}
+        path = run_path(run.workflow_id, params.get("run"), **place)
+        return RedirectResponse(f"{path}#step-{step.seq}", status_code=303)
+    first = number_param(request, "from", None, least=0)
+    only_failed = params.get("only") == "failed"
+    values = await run_values(sources, run, first, only_failed=only_failed)
+    is_newest = params.get("run") is None
     cursor = await run_mark(sources, run.workflow_id, None if is_newest else run.run_id)
     events_path = run_path(run.workflow_id, None if is_newest else run.run_id, "/events", cursor=cursor)
     live = run.status is RunStatus.RUNNING
-    return render(request, "run.html", {**values, "events": events_path if live else "", "page_size": 100})
+    asked = [(question.title, question_path(run.workflow_id, question)) for question in run.questions] if live else []
+    more = {"events": events_path if live else "", "page_size": PAGE_SIZE, "only_failed": only_failed, "asked": asked}
+    return render(request, "run.html", {**values, **more})
+
+
+async def part(request: Request) -> Response:
+    """Show a run in short, inside the page of the run that started it or handed it work."""
+    run, sources = await read_requested_run(request), get_sources(request)
+    relay = make_relay(read_layout(sources, run), limit=_MAX_PART_STEPS)
+    node = Node(run, standing(run, await sources.waits(run)), relay)
+    return render(request, "part.html", {"node": node})
 
 
 async def step(request: Request) -> Response:
@@ -95,12 +126,13 @@ async def step(request: Request) -> Response:
     run, sources = await read_requested_run(request), get_sources(request)
     requested_step = run.step(request.query_params.get("step", ""))
     messages = (await sources.handoffs(run)).messages
-    [hop] = make_relay(run, run.steps.index(requested_step), 1, handoffs_by_step(run, messages)).hops
+    layout = read_layout(sources, run)
+    [hop] = make_relay(layout, run.steps.index(requested_step), 1, handoffs_by_step(run, messages)).hops
     ids = {stage_input.handoff_id for stage_input in run.inputs if stage_input.seq == requested_step.seq}
     baton_before, baton_after = run.around.get(requested_step.seq, (run.baton, None))
     new_artifacts = _new_artifacts(baton_before, baton_after)
     values = {
-        **step_values(run, requested_step, messages, baton_before, baton_after),
+        **step_values(layout, requested_step, messages, baton_before, baton_after),
         "run": run,
         "hop": hop,
         "artifacts": [await load_artifact(sources, ref) for ref in new_artifacts[:_MAX_ARTIFACTS]],
@@ -111,10 +143,10 @@ async def step(request: Request) -> Response:
 
 
 def step_values(
-    run: RunRecord, step: Step, messages: Mapping[str, Message], before: Baton, after: Baton | None
+    layout: Layout, step: Step, messages: Mapping[str, Message], before: Baton, after: Baton | None
 ) -> dict[str, Any]:
     """Return the template values of a step, given the batons before and after it."""
-    stage_works = collect_work(run, step, messages)
+    run, stage_works = layout.run, collect_work(layout, step, messages)
     value = next((outcome.value for outcome in run.state.outcomes if outcome.seq == step.seq), None)
     is_alone = not stage_works and step.kind is StepKind.STAGE and value is not None
     return {
@@ -231,6 +263,7 @@ async def run_mark(sources: Sources, workflow_id: str, run_id: str | None) -> st
 
 ROUTES = [
     page("/run", show),
+    page("/run/part", part),
     page("/run/step", step),
     page("/run/output", output),
     page("/run/compare", difference),

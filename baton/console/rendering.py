@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -29,6 +29,7 @@ from baton.errors import BatonError
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
 """The folder of stylesheets and scripts."""
+_MAX_DIGITS = 8  # of a number in an address
 
 
 def make_environment() -> Environment:
@@ -82,6 +83,8 @@ def render(request: Request, template: str, values: Mapping[str, Any], *, status
         with_query=with_query,
         run_path=run_path,
         now=request.app.state.sources.now,
+        sign_out=access.sign_out if viewer else "",
+        leaves_here=access.links is not None,
     )
     return HTMLResponse(text, status_code=status)
 
@@ -98,6 +101,18 @@ def query_param(request: Request, name: str) -> str:
     if not value.strip():
         raise HTTPException(404, f"the address has no parameter {name!r}")
     return value
+
+
+DefaultT = TypeVar("DefaultT", int, None)
+
+
+def number_param(
+    request: Request, name: str, default: DefaultT, *, least: int = 1, most: int = 10**_MAX_DIGITS
+) -> int | DefaultT:
+    """Return a whole number from the address, within bounds; the default if there is none."""
+    text = request.query_params.get(name, "")
+    is_number = text.isdecimal() and text.isascii() and len(text) <= _MAX_DIGITS
+    return max(least, min(int(text), most)) if is_number else default
 
 
 def file_response(data: bytes, name: str, *, media: str = "application/octet-stream", inline: bool = False) -> Response:
@@ -169,7 +184,11 @@ def stream_changes(
     every: float,
     has_ended: Callable[[str], bool] = lambda _: False,
 ) -> Response:
-    """Return the event stream of a page; it resumes at the browser's cursor. A session has so many at once."""
+    """Return the event stream of a page; it resumes at the browser's cursor, and ends with the viewer's session.
+
+    A session has so many at once.
+    """
+    access: Access = request.app.state.access
     streams: Counter[str] = request.app.state.streams
     session = get_viewer(request).session
     if streams[session] >= MAX_STREAMS:
@@ -177,7 +196,11 @@ def stream_changes(
             f"{MAX_STREAMS} pages of this session are followed already; close some", status_code=429
         )
     cursor = request.headers.get("last-event-id") or request.query_params.get("cursor") or ""
-    stream = _counted(_with_heartbeat(changes(cursor, mark, every, has_ended)), streams, session)
+
+    def is_over() -> bool:
+        return access.viewer(request) is None
+
+    stream = _counted(_with_heartbeat(changes(cursor, mark, every, has_ended, is_over)), streams, session)
     return StreamingResponse(stream, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
 
@@ -194,11 +217,15 @@ async def _counted(stream: AsyncGenerator[bytes, None], streams: Counter[str], s
 
 
 async def changes(
-    cursor: str, mark: Callable[[], Awaitable[str]], every: float, has_ended: Callable[[str], bool] = lambda _: False
+    cursor: str,
+    mark: Callable[[], Awaitable[str]],
+    every: float,
+    has_ended: Callable[[str], bool] = lambda _: False,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[Change]:
-    """Yield a change whenever the mark differs; stop if the run no longer exists."""
+    """Yield a change whenever the mark differs; stop if the run no longer exists, or once it is over for the viewer."""
     current, lost = cursor, False
-    while True:
+    while not is_over():
         try:
             new = await mark()
         except (RPCError, BatonError, HTTPException) as error:

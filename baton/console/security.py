@@ -1,18 +1,12 @@
-"""Access control: sessions, proxies, roles, Host and Origin checks, CSRF tokens, headers, rate limits.
-
-Not checked here: that a proxy really authenticated the person whom it names. Declare only proxies that overwrite the
-identity headers of their callers.
-"""
+"""Access control: sessions, proxies, Host and Origin checks, CSRF tokens, headers, rate limits."""
 
 import hashlib
 import hmac
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.exceptions import HTTPException
@@ -21,8 +15,10 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from baton.client import Role
+from baton.client.faces import UNKNOWN, Proxy, Rate, Rates, served_origin
 from baton.codec.server import read_body
-from baton.errors import BatonError
+from baton.keys.store_keyring import Keyring
 
 _COOKIE = "baton_console"
 CSRF = "csrf"
@@ -31,9 +27,9 @@ CSRF = "csrf"
 MAX_FORM_BYTES = 1024 * 1024
 _SESSION_SECONDS = 12 * 3600
 _MAX_SESSIONS = 1_000
-_MAX_BUCKETS = 10_000
 _SAFE = ("GET", "HEAD")
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LEAVE = "/leave"
+"""The path that ends a session."""
 _PUBLIC_PATHS = ("/static/", "/enter", "/healthz")
 """The paths that need no session. None shows data of a run."""
 
@@ -53,22 +49,6 @@ HEADERS = {
 """The headers of every response, unless the response sets its own."""
 
 
-class Role(IntEnum):
-    """What a person may do. Each role includes those below it."""
-
-    VIEWER = 1
-    """Look at runs and records."""
-    DECIDER = 2
-    """Decide approvals and handoffs that wait."""
-    OPERATOR = 3
-    """Start, cancel, roll back and fork runs, and open personal data."""
-
-    @classmethod
-    def named(cls, name: str) -> "Role":
-        """Return the role with a name, in any case."""
-        return cls[name.upper()]
-
-
 @dataclass(frozen=True)
 class Viewer:
     """The authenticated user."""
@@ -80,44 +60,6 @@ class Viewer:
     def may(self, role: str) -> bool:
         """Return whether the user's role includes the named role."""
         return self.role >= Role.named(role)
-
-
-@dataclass(frozen=True)
-class Proxy:
-    """The networks and headers of the proxies that authenticate people. Headers from other addresses are ignored."""
-
-    addresses: Sequence[IPv4Network | IPv6Network]
-    user_header: str = "x-forwarded-user"  # the person's name
-    groups_header: str = "x-forwarded-groups"  # their groups, separated by commas
-    # the role of each group; `*` is everybody who is authenticated
-    roles: Mapping[str, Role] = field(default_factory=lambda: {"*": Role.VIEWER})
-
-    @classmethod
-    def at(cls, addresses: Sequence[str], user: str, groups: str, roles: Mapping[str, Role]) -> "Proxy":
-        """Return a proxy with some addresses or networks.
-
-        Raises:
-            BatonError: An address is invalid.
-        """
-        try:
-            networks = [ip_network(address) for address in addresses]
-        except ValueError as error:
-            raise BatonError(f"{error}; name a proxy by its address or network, such as 10.0.0.0/24") from error
-        return cls(networks, user.lower(), groups.lower(), roles)
-
-    def viewer(self, request: Request) -> Viewer | None:
-        """Return the person whom a declared proxy names, with the highest role of their groups, or None."""
-        peer = ip_address(request.client.host) if request.client else None
-        if peer is None or not any(peer in network for network in self.addresses if network.version == peer.version):
-            return None
-        names = request.headers.getlist(self.user_header)
-        if len(names) != 1 or not names[0].strip() or not names[0].isprintable():  # a second one is not from the proxy
-            return None
-        group_names = ",".join(request.headers.getlist(self.groups_header)).split(",")
-        groups = {"*", *(group_name.strip() for group_name in group_names if group_name.strip())}
-        role = max((role for group, role in self.roles.items() if group in groups), default=None)
-        name = names[0].strip()
-        return None if role is None else Viewer(name, role, f"proxy:{name}")
 
 
 class Links:
@@ -147,6 +89,10 @@ class Links:
         self._used(self.path)
         return session
 
+    def end(self, session: str) -> None:
+        """End a session, that of a `Viewer`; its cookie is worth nothing from now on."""
+        self._sessions.pop(session, None)
+
     def viewer(self, request: Request) -> Viewer | None:
         """Return this machine's user if the request has a valid session."""
         session = _digest(request.cookies.get(_cookie(request), ""))
@@ -157,46 +103,32 @@ class Links:
         return Viewer(self.name, self.role, session)
 
 
-@dataclass(frozen=True)
-class Rate:
-    """A rate limit: the size of a burst, and how many per second after it."""
-
-    burst: float
-    per_second: float
+ENTERING, READING, WRITING = Rate(10, 0.2), Rate(120, 20), Rate(20, 1)
 
 
-ENTERING, UNKNOWN, READING, WRITING = Rate(10, 0.2), Rate(60, 5), Rate(120, 20), Rate(20, 1)
-
-
-class Rates:
-    """Token buckets, one for each caller and rate."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._buckets: OrderedDict[tuple[str, Rate], tuple[float, float]] = OrderedDict()
-
-    def take(self, who: str, rate: Rate) -> bool:
-        """Take a token; return False if the bucket is empty."""
-        now = self._clock()
-        tokens, updated = self._buckets.pop((who, rate), (rate.burst, now))
-        tokens = min(rate.burst, tokens + (now - updated) * rate.per_second)
-        self._buckets[who, rate] = (tokens - 1 if tokens >= 1 else tokens, now)
-        while len(self._buckets) > _MAX_BUCKETS:
-            self._buckets.popitem(last=False)
-        return tokens >= 1
+def form_secret(keyring: Keyring | None) -> bytes | None:
+    """Return what the consoles of a deployment bind their forms to; None without keys: each console to its own."""
+    return None if keyring is None else keyring.derive("baton/console-forms/v1")
 
 
 class Access:
     """Decides who may access the console: by one-time links, or through proxies that authenticate."""
 
-    def __init__(self, *, links: Links | None = None, proxy: Proxy | None = None, url: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        links: Links | None = None,
+        proxy: Proxy | None = None,
+        url: str | None = None,
+        secret: bytes | None = None,  # of CSRF tokens: the same for consoles that stand for each other behind a proxy
+    ) -> None:
         if (links is None) is (proxy is None):
             raise ValueError("pass either links or a proxy")
         self.links = links
         self.proxy = proxy
         self.rates = Rates()
         self._url = urlsplit(url) if url else None
-        self._secret = secrets.token_bytes(32)
+        self._secret = secret or secrets.token_bytes(32)
 
     @property
     def is_secure(self) -> bool:
@@ -205,16 +137,19 @@ class Access:
 
     def origin(self, request: Request) -> str | None:
         """Return the origin of the request's `Host`, or None if the console is not served under that name."""
-        host = request.headers.get("host", "")
-        if self._url is not None and host.lower() == self._url.netloc.lower():
-            return f"{self._url.scheme}://{host}"
-        if self.proxy is None and _host_name(host) in _LOOPBACK:
-            return f"http://{host}"
-        return None
+        return served_origin(request, self._url, loopback=self.proxy is None)
 
     def viewer(self, request: Request) -> Viewer | None:
         """Return the authenticated user, or None."""
-        return self.proxy.viewer(request) if self.proxy else self.links.viewer(request) if self.links else None
+        if self.proxy is not None:
+            caller = self.proxy.caller(request)
+            return None if caller is None else Viewer(caller.name, caller.role, f"proxy:{caller.name}")
+        return self.links.viewer(request) if self.links else None
+
+    @property
+    def sign_out(self) -> str:
+        """Where a person signs out: here by a form, or at the proxy by a link; empty if the proxy has named none."""
+        return self.proxy.sign_out if self.proxy else LEAVE
 
     def token(self, viewer: Viewer) -> str:
         """Return a CSRF token. It differs each time, so that compression does not leak it (BREACH)."""
@@ -230,13 +165,6 @@ class Access:
         return hmac.new(self._secret, f"{nonce}:{viewer.session}".encode(), hashlib.sha256).hexdigest()
 
 
-def _host_name(host: str) -> str:
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
-
-
 def _cookie(request: Request) -> str:
     """Return the session cookie's name. It contains the port, since browsers share cookies between ports."""
     return f"{_COOKIE}_{request.url.port or request.url.scheme}"
@@ -246,12 +174,22 @@ def _digest(session: str) -> str:
     return hashlib.sha256(session.encode()).hexdigest()
 
 
+Refusal = Callable[[Request, int, str, str], Response]
+"""Makes the response of a refusal: the request, the status, a title and a text."""
+
+
+def refuse(_: Request, status: int, title: str, text: str) -> Response:
+    """Refuse in plain text."""
+    return PlainTextResponse(f"{title}. {text}", status_code=status)
+
+
 class Guard:
     """Middleware that authenticates, checks Host and Origin, limits rates and sets the response headers."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    def __init__(self, app: ASGIApp, access: Access, refusal: Refusal = refuse) -> None:
         self._app = app
         self._access = access
+        self._refusal = refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request, or pass it on with its viewer."""
@@ -288,12 +226,10 @@ class Guard:
         if viewer is None:
             if not access.rates.take(address, UNKNOWN):
                 return _too_many_requests()
-            return PlainTextResponse(
-                "You are not signed in, or your groups have no role here."
-                if access.proxy
-                else "You are not signed in: open the link that `baton console` or `baton dev` printed last.",
-                status_code=403 if access.proxy else 401,
-            )
+            if access.proxy:
+                return self._refusal(request, 403, "You are not signed in", "Or your groups have no role here.")
+            text = "To sign in, open the link that “baton console” or “baton dev” printed last."
+            return self._refusal(request, 401, "You are signed out", text)
         if not access.rates.take(viewer.session, READING if request.method in _SAFE else WRITING):
             return _too_many_requests()
         request.state.viewer = viewer
@@ -356,6 +292,16 @@ def _require(request: Request, role: Role) -> None:
     viewer = get_viewer(request)
     if viewer.role < role:
         raise HTTPException(403, f"this requires the role {role.name.lower()}; yours is {viewer.role.name.lower()}")
+
+
+async def leave(request: Request, _: Mapping[str, str]) -> Response:
+    """End the viewer's session."""
+    access: Access = request.app.state.access
+    response = RedirectResponse(access.sign_out if access.proxy and access.sign_out else "/", status_code=303)
+    if access.links:
+        access.links.end(get_viewer(request).session)
+        response.delete_cookie(_cookie(request), path="/", httponly=True, samesite="lax", secure=access.is_secure)
+    return response
 
 
 async def enter(request: Request) -> Response:

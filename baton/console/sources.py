@@ -6,16 +6,19 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
 
 from temporalio.client import Client
+from temporalio.service import RPCError
 
 from baton.client import (
     AuditRecord,
     ChainHead,
     Ledger,
     PersonalData,
+    ReadTranscript,
     RunFilter,
     RunHandoffs,
     RunRecord,
@@ -29,8 +32,16 @@ from baton.client import (
     read_run,
     waits,
 )
-from baton.client.faces import ArtifactStore, describe, parse_anchors, server_now
-from baton.errors import BatonError
+from baton.client.faces import (
+    ArtifactStore,
+    describe,
+    open_transcripts,
+    parse_anchors,
+    read_transcripts,
+    server_error,
+    server_now,
+)
+from baton.errors import BatonError, ServerError
 from baton.wire.store_clock import now_utc
 
 ReadT = TypeVar("ReadT")
@@ -39,8 +50,10 @@ _MAX_CACHED_STEPS = 20_000
 """The maximum number of steps in cached runs; a short run counts as `_MIN_RUN_COST` steps."""
 _MIN_RUN_COST = 100
 _MAX_HANDOFFS = 20
+_MAX_MADE = 20
 _CACHE_SECONDS = 0.2
 _MAX_RUNS = 50
+_MAX_READS = 8
 
 
 @dataclass(frozen=True)
@@ -88,14 +101,17 @@ class Sources:
     temporal_ui: TemporalUi = field(default_factory=TemporalUi)
     evidence: Evidence | None = None
     vault: Callable[[], Vault] | None = None  # returns a vault that is not opened yet
+    lab: Path | None = None  # the folder of cohorts
     _client: Client | None = None
     _ledger: Ledger | None = None
     _opened: AsyncExitStack = field(default_factory=AsyncExitStack)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _runs: OrderedDict[tuple[str, str], tuple[int, RunRecord]] = field(default_factory=OrderedDict)
     _handoffs: OrderedDict[tuple[str, int], RunHandoffs] = field(default_factory=OrderedDict)
+    _made: OrderedDict[Hashable, tuple[Hashable, Any]] = field(default_factory=OrderedDict)
     _skew: timedelta = timedelta(0)
     shared: SingleFlight = field(default_factory=SingleFlight)
+    turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_READS))  # of many reads at once
 
     @property
     def now(self) -> datetime:
@@ -109,6 +125,12 @@ class Sources:
                 self._client = await self.connect()
             self._skew = now_utc() - await server_now(self._client)
             return self._client
+
+    def server_error(self, error: RPCError) -> ServerError:
+        """Return why the server cannot be asked, and what to do."""
+        client = self._client
+        address = client.service_client.config.target_host if client else "?"
+        return server_error(error, address, client.namespace if client else "?")
 
     async def ledger(self) -> Ledger:
         """Return the ledger, opened on first use."""
@@ -134,7 +156,7 @@ class Sources:
             self._runs.move_to_end(key)
             return cached[1]
         record = await self.shared.read(("run", *key, length), 0, lambda: read_run(client, *key))
-        self._keep(key, record)
+        self._keep_run(key, record)
         return record
 
     async def waits(self, run: RunRecord) -> Waits | None:
@@ -196,6 +218,18 @@ class Sources:
         trace = await self.trace(task_id)
         return [record for record in trace.linked if record.fields.event_id.startswith(handoff_ids)]
 
+    async def transcripts(self, hashes: Sequence[str]) -> list[ReadTranscript]:
+        """Return the transcripts of a stage's attempts, as far as they are kept and not sealed."""
+        return [] if self.artifacts is None else await read_transcripts(self.artifacts, hashes)
+
+    async def open_transcripts(self, run: RunRecord, hashes: Sequence[str], by: str, why: str) -> list[ReadTranscript]:
+        """Record who opens sealed transcripts of a run and why, then return them."""
+        if self.vault is None or self.artifacts is None:
+            raise BatonError("this console was started without a vault or an artifact store, so nothing was opened")
+        ledger = await self.ledger()
+        async with self.vault() as vault:
+            return await open_transcripts(self.artifacts, hashes, vault, ledger, run, by=by, why=why)
+
     async def disclose(self, run: RunRecord, by: str, why: str) -> PersonalData:
         """Record who opens a run's personal data and why, then return it."""
         if self.vault is None:
@@ -204,7 +238,16 @@ class Sources:
         async with self.vault() as vault:
             return await open_personal_data(vault, ledger, run, by=by, why=why)
 
-    def _keep(self, key: tuple[str, str], record: RunRecord) -> None:
+    def keep(self, key: Hashable, version: Hashable, make: Callable[[], ReadT]) -> ReadT:
+        """Return what was made for a key, unless its version is another; the newest are kept."""
+        known = self._made.pop(key, None)
+        made: ReadT = make() if known is None or known[0] != version else known[1]
+        self._made[key] = version, made
+        while len(self._made) > _MAX_MADE:
+            self._made.popitem(last=False)
+        return made
+
+    def _keep_run(self, key: tuple[str, str], record: RunRecord) -> None:
         self._runs[key] = (record.last_event, record)
         self._runs.move_to_end(key)
         size = sum(max(_MIN_RUN_COST, len(cached_run.steps)) for _, cached_run in self._runs.values())

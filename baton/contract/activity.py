@@ -7,16 +7,19 @@ import json
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_jsonable_python
 
 from baton.artifacts.activity import put_when_possible
 from baton.artifacts.store import ArtifactStore
+from baton.contract.activity_lab import LabAnswers
+from baton.contract.activity_transcript import Keeping, TranscriptLog, keep_transcript
 from baton.contract.draft import EXCLUDED_TYPES
 from baton.contract.prohibitions import find_prohibitions
 from baton.contract.records import (
@@ -30,15 +33,22 @@ from baton.contract.records import (
 from baton.contract.registry import tool_key, tool_keys
 from baton.core.messages import ToolLimits
 from baton.core.stages import Calls, step
+from baton.core.transcript import KeptEvent, KeptTranscript
+from baton.telemetry.verdicts import current_stage, current_tool
 from baton.wire.json_values import Json, canonical_json, format_digest, repair, repair_text, sha256
 from baton.wire.store_clock import now_utc
 from baton.wire.text import TokenEstimator, estimate_tokens
+
+if TYPE_CHECKING:
+    from baton.telemetry.spans import OpenTelemetryTool
 
 MAX_EQUAL_FAILURES = 5
 """After so many failures in a row of calls with the same tool and arguments, the next one is denied."""
 
 _PRIVATE_TYPES = EXCLUDED_TYPES | {EventType.TOOL_CALL}
 
+
+_KEPT = Keeping()
 
 _acting: ContextVar[str | None] = ContextVar("baton_acting_agent", default=None)
 
@@ -48,6 +58,8 @@ class SessionLog:
 
     Attributes:
         is_agent: Whether an agent does the stage. What its model says is then an output or talk, and never a fact.
+        mask: Takes secrets out of what is stored.
+        transcript: Records what its agents are asked and answer.
     """
 
     def __init__(
@@ -62,7 +74,7 @@ class SessionLog:
         is_agent: bool = False,
     ) -> None:
         """Set up the log; ``mask`` takes secrets out of texts and arguments, which are stored for good."""
-        self._mask = mask
+        self.mask = mask
         self._stage = stage
         self._prefix = prefix
         self._handoff_id = handoff_id
@@ -72,6 +84,7 @@ class SessionLog:
         self._lock = threading.Lock()  # synchronous tools run in threads, possibly several at once
         self.is_agent = is_agent
         self.events: list[SessionEvent] = []
+        self.transcript = TranscriptLog(mask, clock)
 
     @contextmanager
     def acting_as(self, agent: str | None) -> Iterator[None]:
@@ -86,7 +99,7 @@ class SessionLog:
         self, name: str, arguments: Json = None, *, called_at: datetime | None = None, exclude: bool = False
     ) -> str:
         """Record a tool call and return its id; handoffs name the digest of its arguments, as canonical JSON."""
-        text = "" if arguments is None else _canonical_text(arguments, self._mask)
+        text = "" if arguments is None else _canonical_text(arguments, self.mask)
         return self._add(EventType.TOOL_CALL, text, exclude, timestamp=called_at, tool_name=name).id
 
     def tool_result(
@@ -124,7 +137,7 @@ class SessionLog:
 
     def user_message(self, text: str, *, exclude: bool = False) -> SessionEvent:
         """Record a person's message; its sentences that forbid something become constraints of later contracts."""
-        text = self._mask(repair_text(text))
+        text = self.mask(repair_text(text))
         found = [] if exclude else find_prohibitions(text)
         return self._record(EventType.USER_MESSAGE, text, exclude, prohibitions=found or None)
 
@@ -185,7 +198,7 @@ class SessionLog:
         self, event_type: EventType, text: str, exclude: bool, *, full_text: str | None = None, **members: Any
     ) -> SessionEvent:
         """Record an event without secrets in its texts."""
-        return self._add(event_type, self._mask(text), exclude, full_text=self._mask(full_text), **members)
+        return self._add(event_type, self.mask(text), exclude, full_text=self.mask(full_text), **members)
 
     def _add(
         self, event_type: EventType, text: str, exclude: bool, *, full_text: str | None = None, **members: Any
@@ -215,10 +228,13 @@ class SessionLog:
         """All texts that were recorded so far."""
         return [*(event.content for event in self.events), *self._full_texts.values()]
 
-    async def close(self, store: ArtifactStore | None) -> tuple[list[SessionEvent], str | None]:
-        """Return the events for the history, and the digest of the journal: the texts that the events leave out."""
+    async def close(
+        self, store: ArtifactStore | None, keeping: Keeping = _KEPT
+    ) -> tuple[list[SessionEvent], str | None]:
+        """Return the events for the history, and the digest of the transcript, with the texts that the events lack."""
         events: list[SessionEvent] = []
-        journal: dict[str, str] = {}
+        kept: list[KeptEvent] = []
+        left_out = False
         claims: list[bytes] = []
         for event in self.events:
             text = self._full_texts.get(event.id, event.content)
@@ -231,16 +247,35 @@ class SessionLog:
                     update["whole"] = _digest(event.content)
                     claims.append(event.content.encode())
                 if text != event.content or not is_long:
-                    journal[event.id] = text
+                    left_out = True
                 event = event.model_copy(update=update)
             events.append(event)
+            kept.append(_keep(event, text))
         if store is None:
             return events, None
         await asyncio.gather(*(put_when_possible(store, claim) for claim in claims))
-        if not journal:
+        transcript = None if keeping.time is None else self.transcript.record(kept, is_needed=left_out)
+        if transcript is None or keeping.time is None:
             return events, None
-        data = json.dumps({"stage": self._stage, "handoffId": self._handoff_id, "texts": journal}, ensure_ascii=False)
-        return events, await put_when_possible(store, data.encode())
+        if keeping.seal is None and (span := current_stage.get()) is not None:
+            span.record_content(transcript)
+        until = self._clock() + keeping.time
+        whole = KeptTranscript(stage=self._stage, handoff_id=self._handoff_id, until=until)
+        return events, await keep_transcript(store, whole, transcript, keeping)
+
+
+def _keep(event: SessionEvent, text: str) -> KeptEvent:
+    """Return an event with its whole text, for the transcript."""
+    return KeptEvent(
+        id=event.id,
+        type=event.type.value,
+        at=str(event.timestamp or ""),
+        agent=event.agent or "",
+        tool=event.tool_name or "",
+        call_id=event.call_id or "",
+        success=event.success,
+        text=text,
+    )
 
 
 def _digest(text: str) -> str:
@@ -302,6 +337,14 @@ async def _ignore_denial(tool: str, handoff_id: str, number: int) -> None:
     """Without a ledger, only the log has the denial."""
 
 
+_calling: ContextVar[str] = ContextVar("baton_calling", default="")
+
+
+def calling_tool() -> str:
+    """Return the tool whose function runs now, the innermost one; empty outside of tools."""
+    return _calling.get()
+
+
 class Toolbox:
     """Lets a stage call only the tools that its contract allows."""
 
@@ -314,7 +357,11 @@ class Toolbox:
         *,
         forbidden: frozenset[str] = frozenset(),
         limits: ToolLimits | None = None,
+        lab: LabAnswers | None = None,
     ) -> None:
+        self._lab = lab
+        if lab is not None and lab.tools is not None:  # a candidate that has fewer tools
+            allowed = frozenset(tool for tool in lab.tools if allowed is None or tool_key(tool) in tool_keys(allowed))
         self._forbidden = tool_keys(forbidden)
         self._limits = limits or ToolLimits(child="")
         self._inherited = {tool_key(tool): pipeline for tool, pipeline in self._limits.forbidden.items()}
@@ -330,6 +377,7 @@ class Toolbox:
         self._recorded_count = 0
         self._calls = Calls("the stage", shows_arguments=False)
         self._running: dict[str, tuple[str, str]] = {}  # tool and arguments, by the id of the call
+        self._spans: dict[str, OpenTelemetryTool] = {}  # likewise, where the stage is traced
         self._failures: dict[tuple[str, str], int] = {}  # since the last success of an equal call
         self._lock = threading.Lock()  # synchronous tools run in threads
 
@@ -381,9 +429,13 @@ class Toolbox:
         finally:
             await self.settle()
 
-    def guard(self, function: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
+    def guard(
+        self, function: Callable[..., Any], name: str | None = None, *, repeatable: bool = False
+    ) -> Callable[..., Any]:
         """Return a function whose every call is checked and recorded, for a framework that calls tools itself."""
         tool = name or function.__name__
+        if self._lab is not None:
+            function = self._lab.answering(tool, function, partial(self._describe, function), repeatable=repeatable)
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
@@ -397,7 +449,8 @@ class Toolbox:
         def guarded_sync(*args: Any, **kwargs: Any) -> Any:
             call_id = self._record_call(tool, _name_arguments(function, args, kwargs))
             try:
-                result = function(*args, **kwargs)
+                with self._inside(tool, call_id):
+                    result = function(*args, **kwargs)
             except (StopIteration, SystemExit) as error:
                 raise self._record_failure(tool, call_id, error) from error
             except Exception as error:
@@ -408,6 +461,11 @@ class Toolbox:
             return self._record_result(tool, call_id, result)
 
         return guarded_sync
+
+    def _describe(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> tuple[str, str]:
+        """Return the digest of a call's arguments as the session records it, and the arguments as JSON."""
+        text = _canonical_text(_name_arguments(function, args, kwargs), self._session.mask)
+        return _digest(text), text
 
     @step
     async def deny(self, name: str, handoff_id: str) -> None:
@@ -439,11 +497,27 @@ class Toolbox:
         call_id = self._session.tool_call(tool, arguments)
         with self._lock:
             self._running[call_id] = call
+            if (stage := current_stage.get()) is not None:
+                self._spans[call_id] = stage.tool(tool, call_id)
         return call_id
 
-    def _end_call(self, call_id: str, *, success: bool) -> None:
+    @contextmanager
+    def _inside(self, tool: str, call_id: str) -> Iterator[None]:
+        """Be in a tool's function, and in its span, for the block."""
+        calling, span = _calling.set(tool), self._spans.get(call_id)
+        token = current_tool.set(span)
+        try:
+            with nullcontext() if span is None else span.active():
+                yield
+        finally:
+            current_tool.reset(token)
+            _calling.reset(calling)
+
+    def _end_call(self, call_id: str, *, success: bool, error: str = "_OTHER") -> None:
         """Note that a call has ended, and count equal failures."""
         with self._lock:
+            if (span := self._spans.pop(call_id, None)) is not None:
+                span.end("" if success else error)
             call = self._running.pop(call_id, None)
             if call is None:
                 return
@@ -455,7 +529,8 @@ class Toolbox:
     async def _record_awaited(self, tool: str, call_id: str, result: Awaitable[Any]) -> Any:
         """Await a call, record its result or error, and return the result."""
         try:
-            value = await result
+            with self._inside(tool, call_id):
+                value = await result
         except SystemExit as error:
             raise self._record_failure(tool, call_id, error) from error
         except Exception as error:
@@ -484,7 +559,7 @@ class Toolbox:
 
     def _record_failure(self, tool: str, call_id: str, error: BaseException) -> RuntimeError:
         """Record the error of a call, and return an error to raise instead if it would end more than the call."""
-        self._end_call(call_id, success=False)
+        self._end_call(call_id, success=False, error=type(error).__name__)
         message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         self._session.tool_result(tool, message, call_id=call_id, success=False)
         return RuntimeError(f"tool {tool!r} raised {message}")

@@ -54,7 +54,7 @@ def import_session(
 
     Raises:
         TranscriptError: It is not JSON, of no known format, empty or too large; or more events than 2,000.
-        ValueError: There is no such format, ``at`` has no offset, or a number is negative.
+        ValueError: The format does not exist, ``at`` has no offset, or a number is negative.
 
     Example:
         >>> session = [

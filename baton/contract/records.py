@@ -441,6 +441,7 @@ class Explanation(CompactRecord):
         prompt: The parts of the prompt, with their tokens before and after cutting, and why.
         tokens_read: The tokens of the prompt; 0 if the stage built none, or has not ended.
         transcript_tokens: The tokens of the whole session before the stage.
+        transcripts: The artifacts with what its agents were asked and answered, one for each attempt that left one.
     """
 
     stage: str
@@ -451,6 +452,7 @@ class Explanation(CompactRecord):
     prompt: list[PromptPart] = Field(default_factory=list)
     tokens_read: Integer = 0
     transcript_tokens: Integer = 0
+    transcripts: list[str] = Field(default_factory=list)
 
     @property
     def terms(self) -> HandoffContract:

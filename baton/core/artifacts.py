@@ -5,10 +5,10 @@ The baton carries ids and hashes, never content, so it stays small. The bytes ar
 """
 
 import re
-from collections.abc import Iterable
-from typing import Annotated
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, ValidationError
 
 from baton.errors import ArtifactCorruptError, ArtifactNotFoundError
 from baton.wire.names import ARTIFACT_LOST
@@ -96,3 +96,18 @@ class ArtifactRef(CompactRecord):
     def short_hash(self) -> str:
         """The first 12 digits of the hash, for display."""
         return self.hash[:12]
+
+
+def find_artifacts(value: Any) -> Iterator[ArtifactRef]:
+    """Yield the references to artifacts anywhere in a JSON value."""
+    if isinstance(value, list):
+        for item in value:
+            yield from find_artifacts(item)
+    elif isinstance(value, dict):
+        if {"id", "type", "hash"} <= value.keys() <= ArtifactRef.model_fields.keys():
+            try:
+                yield ArtifactRef.model_validate(value)
+                return
+            except ValidationError:  # it only looks like one
+                pass
+        yield from find_artifacts([*value.values()])

@@ -13,6 +13,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from baton.core.baton import Baton
 from baton.core.patching import append_decisions, merge_patch
+from baton.core.steering import SteeringNote
 from baton.errors import RecordedBatonError
 from baton.wire.json_values import Json
 from baton.wire.records import CompactRecord, Integer, Name, Timestamp
@@ -50,6 +51,11 @@ class Spend(CompactRecord):
             completion_tokens=self.completion_tokens + other.completion_tokens,
         )
 
+    @property
+    def tokens(self) -> int:
+        """All tokens, read and written."""
+        return self.prompt_tokens + self.completion_tokens
+
     def minus(self, other: "Spend") -> "Spend":
         """Return this minus ``other``, each part at least zero.
 
@@ -64,6 +70,8 @@ class Spend(CompactRecord):
         )
 
 
+UNNAMED = "(not named)"
+"""Replaces what a bill lacks: the model of a stage that charges by itself, the stage of a compression."""
 SPENT = "baton_spent"
 """The member of heartbeat and failure details that holds what a failed or lost run has spent."""
 
@@ -77,6 +85,16 @@ def find_spend(details: Iterable[Any]) -> Spend:
             except ValidationError:
                 return Spend()
     return Spend()
+
+
+TRANSCRIPT = "baton_transcript"
+"""The member of a failure's details with the digest of the transcript of the stage that failed."""
+
+
+def find_transcript(details: Iterable[Any]) -> str | None:
+    """Return the digest of the transcript of a stage that failed, from the details of its failure."""
+    digests = (detail.get(TRANSCRIPT) for detail in details if isinstance(detail, dict))
+    return next((digest for digest in digests if isinstance(digest, str)), None)
 
 
 TOPPED_UP = "baton_topped_up_micro_usd"
@@ -169,6 +187,7 @@ class HistoryEntry(CompactRecord):
         spend: The cost of the step.
         stage: The stage, if the step has another name.
         failure: Why an item of a map failed; it changes nothing.
+        steered: The notes of people that its agent was shown while it worked.
         agents: The agents that acted in the stage beside its own, and the tools that each called.
     """
 
@@ -188,6 +207,7 @@ class HistoryEntry(CompactRecord):
     spend: Spend = Spend()
     stage: Name | None = None
     failure: str | None = None
+    steered: list[SteeringNote] = Field(default_factory=list)
     agents: dict[str, list[str]] = Field(default_factory=dict)
 
     @property

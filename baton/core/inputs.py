@@ -113,7 +113,7 @@ def get_input(inputs: Mapping[str, Input], name: str, kind: type[Any] | None = N
     """Return one input, converted to ``kind`` if given.
 
     Raises:
-        InputError: There is no such input, or it cannot be converted.
+        InputError: The input does not exist, or it cannot be converted.
     """
     if name not in inputs:
         raise InputError(f"there is no input {name!r}; given: {', '.join(map(repr, inputs)) or 'none'}")

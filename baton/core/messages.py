@@ -11,6 +11,7 @@ from baton.core.baton import Baton, BatonPatch, BatonT
 from baton.core.budget import Budget
 from baton.core.history import Outcome, Reported, Spend, StepKind
 from baton.core.inputs import INPUT_NAME, MAX_INPUTS, convert, encode_inputs
+from baton.core.lab import LabPath, LabReport, LabTerms
 from baton.core.pages import PAGE, read_page
 from baton.core.past import (
     ChildHandoff,
@@ -23,10 +24,12 @@ from baton.core.past import (
     check_personal_data,
 )
 from baton.core.questions import Question, Settled
+from baton.core.requester import Requester
 from baton.core.stages import OnReport
+from baton.core.steering import SteeringNote
 from baton.core.verdict import Verdict
 from baton.wire.json_values import Json, find_excess
-from baton.wire.records import CompactRecord, Integer, Name, Place, Sha256Hex, Statement, Timestamp
+from baton.wire.records import CompactRecord, Integer, Name, Place, Sha256Hex, Statement, Timestamp, Urgency
 
 T = TypeVar("T")
 
@@ -86,6 +89,10 @@ class PipelineInput(CompactRecord):
         inputs: What its agents work on, by name: JSON, texts, `ArtifactRef`s, pydantic models or results of steps.
         task_id: Identifies the task across runs and pipelines, a UUID; generated at the start by default.
         budget: What the whole chain may cost; unlimited by default.
+        requester: Who it works for, as the service that starts it has verified; its stages and children know it too.
+        priority: Which runs go first where workers are short, from 1 (first) to 5; 3 by default (Temporal's priority).
+        fairness_key: Whose run it is, such as a tenant: waiting runs of several take turns. 1 to 64 ASCII
+            characters.
         session: Events of another tool's session (`baton import`), for the contracts: unverified, whatever they say.
         traceparent: The trace that started it, as a W3C Trace Context header.
         follows: In a child pipeline, the span of the handoff that brought the task to its parent.
@@ -99,7 +106,8 @@ class PipelineInput(CompactRecord):
         continued: How often the run continued as new.
         carried: Other state of the run that this one continues: open exchanges, the conversation, the last sender. In a
             child, the chain of handoffs between pipelines that brought the task to its parent.
-        heir: The run that may start from this past (`outcomes` to `carried`); whoever writes one sets it.
+        lab: In the lab, how it runs without effects.
+        heir: The run that may start from this past (`outcomes` to `lab`); whoever writes one sets it.
 
     Example:
         >>> PipelineInput(goal="Add OAuth2 login").first_baton().current_state
@@ -114,6 +122,9 @@ class PipelineInput(CompactRecord):
     )
     task_id: str | None = None
     budget: Budget | None = None
+    requester: Requester | None = None
+    priority: Urgency | None = None
+    fairness_key: Annotated[str, StringConstraints(pattern=r"^[ -~]{1,64}$")] | None = None
     session: list[dict[str, JsonValue]] = Field(default_factory=list, max_length=MAX_SESSION_EVENTS)
     traceparent: TraceHeader | None = None
     follows: SpanId | None = None
@@ -126,6 +137,7 @@ class PipelineInput(CompactRecord):
     origin: Origin | None = None
     continued: Integer = Field(default=0, ge=0)
     carried: dict[str, JsonValue] = Field(default_factory=dict)
+    lab: LabPath | None = None
     heir: Heir | None = None
 
     __baton_start__: ClassVar[bool] = True
@@ -134,7 +146,8 @@ class PipelineInput(CompactRecord):
     @property
     def has_past(self) -> bool:
         """Whether the run starts from more than a service may give it."""
-        return bool(self.recorded_count or self.edit is not None or self.origin or self.continued or self.carried)
+        given = self.recorded_count or self.edit is not None or self.origin or self.continued or self.carried
+        return bool(given or self.lab)
 
     @property
     def recorded_count(self) -> int:
@@ -340,13 +353,16 @@ class StageInput(CompactRecord):
         older: The artifacts with older turns that the summary refers to.
         contract: What its agent may see and do, in a pipeline with contracts.
         tool_limits: What the pipelines above this one let it call.
+        requester: Who the run works for.
         left_out: The session events that the contract leaves out and earlier messages did not name: event id to label.
         handoff_id: The handoff that brought it, if any.
         stream: Whether people watch its output while it works.
+        steer: Whether people may send its agent notes while it works.
         report: The handoff report of the step before, as Markdown; empty if it did not report.
         on_report: What happens if its own report is not ready.
         step_name: The step's name, if the pipeline's code gave it another than the stage's.
         item: In a map, the number of its item, from 1.
+        lab: In the lab, how it runs without effects.
     """
 
     stage: Name
@@ -368,13 +384,16 @@ class StageInput(CompactRecord):
     older: list[ArtifactRef] = Field(default_factory=list)
     contract: dict[str, JsonValue] | None = None
     tool_limits: ToolLimits | None = None
+    requester: Requester | None = None
     left_out: dict[str, str] = Field(default_factory=dict)
     handoff_id: str = ""
     stream: bool = False
+    steer: bool = False
     report: str = ""
     on_report: OnReport = Field(default=OnReport.STOP, strict=False)
     step_name: str = ""
     item: Place | None = None
+    lab: LabTerms | None = None
 
     @property
     def title(self) -> str:
@@ -447,6 +466,7 @@ class StageReturn(CompactRecord):
         output: The stage's output for the pipeline's code.
         spend: The cost of the stage.
         models: The part of the cost of each model, if known.
+        tools: Of that, what was charged inside a tool: by tool, then by model.
         tokens_read: The tokens of its prompt, 0 if it did not ask for one.
         prompt: The parts of the prompt, and what was left out of each.
         selected: Which artifacts the prompt included, and why.
@@ -460,11 +480,13 @@ class StageReturn(CompactRecord):
         turns: The turns of its conversation, to hand on.
         tool_calls: Its tool calls, to hand on.
         events: The session events that it recorded, for the contracts of later stages.
-        journal: The artifact with the texts of events that are kept out of the history.
+        journal: The artifact with the transcript of its agents, and the texts that its events leave out.
         streamed: Its output while it worked, if people watched it.
+        steered: The notes of people that its agent was shown.
         report: What its handoff report says in brief, if it answered with one.
         step_name: The step's name, as in the input.
         item: The number of its item, as in the input.
+        lab: In the lab, what became of its tool calls, its time and its prompt.
     """
 
     stage: Name
@@ -475,6 +497,7 @@ class StageReturn(CompactRecord):
     output: JsonValue = None
     spend: Spend = Spend()
     models: dict[Name, Spend] = Field(default_factory=dict, max_length=100)
+    tools: dict[Name, dict[Name, Spend]] = Field(default_factory=dict, max_length=100)
     tokens_read: Integer = Field(default=0, ge=0)
     prompt: list[PromptPart] = Field(default_factory=list)
     selected: list[Selected] = Field(default_factory=list)
@@ -490,9 +513,11 @@ class StageReturn(CompactRecord):
     events: list[dict[str, JsonValue]] = Field(default_factory=list)
     journal: str | None = None
     streamed: list[dict[str, JsonValue]] = Field(default_factory=list)
+    steered: list[SteeringNote] = Field(default_factory=list)
     report: Reported | None = None
     step_name: str = ""
     item: Place | None = None
+    lab: LabReport | None = None
 
     @property
     def title(self) -> str:

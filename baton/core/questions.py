@@ -3,26 +3,30 @@
 Questions are in the run's memo and history, so that readers need neither a worker nor a query.
 """
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, Field
+from pydantic_core import to_jsonable_python
 
 from baton.core.exhibits import Exhibit
 from baton.core.pending import FORMS, HandoffAction, PendingHandoff
-from baton.core.people import normalize_name
+from baton.core.people import GROUP_PREFIX, normalize_name
 from baton.wire.json_values import Json, canonical_json, digest, format_digest, pae, sha256
 from baton.wire.records import CompactRecord, Count, Integer, Name, Timestamp
 
 FormT = TypeVar("FormT", bound=BaseModel)
 
 APPROVE = "approve"
-"""The choice that lets an approval's work go on."""
+"""The choice that lets an approval's work continue."""
 DENY = "deny"
 """The choice that forbids it."""
 BY_DEADLINE = "deadline"
 """Who decided, and `Settled.via`, where the deadline decided."""
+MISFIT = "the answer does not fit: "
+"""The beginning of a refusal of what was filled in; `describe_faults` tells the rest."""
 ASKED = "baton.asked"
 """The activity whose input is a question that its run's memo holds in part."""
 MAX_MEMO_BYTES = 1_600
@@ -30,6 +34,7 @@ MAX_MEMO_BYTES = 1_600
 _MIN_SHARE = 500  # of one of several questions, in bytes
 _LENGTHS = (300, 100, 30)  # of the texts of a question that is cut, in characters
 _MAX_CUT_ENTRIES = 5
+_MAX_DEFAULTS_BYTES = 400  # of all that a form's factories make: with the questions, less than the SDK warns of
 _MAX_TITLE_LENGTH = 200
 _VERBS = {
     APPROVE: "approved",
@@ -49,11 +54,27 @@ class Choice(CompactRecord):
         name: `"approve"` or `"deny"`; about a handoff a `HandoffAction`.
         form: The JSON Schema of the data that an answer with this choice has; None if it has none.
         alone: Whether one person is enough, however many must agree on another choice.
+        defaults: What the factories of the form's model made for its fields when this was asked. A suggestion: no
+            digest covers it, because a factory may make something else when the run is replayed.
     """
 
     name: Name
     form: dict[str, Json] | None = None
     alone: bool = False
+    defaults: dict[str, Json] = Field(default_factory=dict)
+
+    @property
+    def filled_form(self) -> dict[str, Json] | None:
+        """The form, with what factories made as defaults of its fields."""
+        fields = (self.form or {}).get("properties")
+        if not isinstance(fields, dict):
+            return self.form
+        made = {name: {"default": value} for name, value in self.defaults.items() if name in fields}
+        filled = {
+            name: {**schema, **made.get(name, {})} if isinstance(schema, dict) else schema
+            for name, schema in fields.items()
+        }
+        return {**(self.form or {}), "properties": filled}
 
 
 class Vote(CompactRecord):
@@ -237,14 +258,19 @@ class Question(CompactRecord):
 
     @property
     def form(self) -> dict[str, Json] | None:
-        """The JSON Schema of what an approver fills in, or None."""
+        """The JSON Schema of what an approver fills in, with all defaults that are known; or None."""
         choice = self.choice(APPROVE)
-        return choice.form if choice else None
+        return choice.filled_form if choice else None
+
+    @property
+    def forms(self) -> dict[str, dict[str, Json] | None]:
+        """The form of each choice: questions with the same ones take the same answers."""
+        return {choice.name: choice.form for choice in self.choices}
 
     @property
     def terms(self) -> str:
         """The digest of who decides and how, as a restored answer must have it."""
-        choices = [choice.model_dump() for choice in self.choices]
+        choices = [choice.model_dump(exclude={"defaults"}) for choice in self.choices]
         return digest({"choices": choices, "needs": self.needs, "who": self.who, "proof": self.proof})
 
     @property
@@ -284,6 +310,13 @@ class Question(CompactRecord):
         """Return a choice by name, or None."""
         return next((choice for choice in self.choices if choice.name == name), None)
 
+    def is_for(self, name: str) -> bool:
+        """Return whether a person may decide and has not, as far as the question tells: a group may have anybody."""
+        names = {normalize_name(who) for who in self.who}
+        is_cut = not self.is_whole and len(names) >= _MAX_CUT_ENTRIES
+        has_group = any(who.startswith(GROUP_PREFIX) for who in names)
+        return (not names or has_group or is_cut or normalize_name(name) in names) and not self.has_vote_of(name)
+
     def has_vote_of(self, name: str) -> bool:
         """Return whether a person has voted, however their name is spelled."""
         return normalize_name(name) in {normalize_name(vote.who) for vote in self.votes}
@@ -298,8 +331,12 @@ class Question(CompactRecord):
         return Answer(choice=choice, who=who, why=why, question=self.id, digest=self.digest, data=data)
 
     def cut_to(self, size: int) -> Self | None:
-        """Return it with texts as long as they fit into ``size`` bytes of JSON, or None."""
-        return next((version for version in self._versions() if _size(version) <= size), None)
+        """Return it with texts as long as they fit into ``size`` bytes of JSON, or None.
+
+        Made defaults do not count: whether a question is cut decides what a run records, and has to be the same when
+        it is replayed.
+        """
+        return next((version for version in self._versions() if _size(_without_defaults(version)) <= size), None)
 
     def _versions(self) -> Iterator[Self]:
         """Yield it whole, then cut, each version smaller than the one before."""
@@ -321,9 +358,26 @@ def _verb_of(choice: str) -> str:
 def approval_choices(form: type[BaseModel] | None) -> list[Choice]:
     """Return the choices of an approval, whose yes may have a form."""
     return [
-        Choice(name=APPROVE, form=None if form is None else form.model_json_schema()),
+        Choice(name=APPROVE)
+        if form is None
+        else Choice(name=APPROVE, form=form.model_json_schema(), defaults=_factory_defaults(form)),
         Choice(name=DENY, alone=True),
     ]
+
+
+def _factory_defaults(form: type[BaseModel]) -> dict[str, Json]:
+    """Return the small defaults that a model's factories make, as JSON; those that fail or read other fields, not."""
+    defaults: dict[str, Json] = {}
+    left = _MAX_DEFAULTS_BYTES
+    for name, field in form.model_fields.items():
+        if field.default_factory is None or field.default_factory_takes_validated_data:
+            continue
+        with contextlib.suppress(Exception):  # the model's author wrote it, and the sandbox refuses clocks
+            value = to_jsonable_python(field.get_default(call_default_factory=True), by_alias=True)
+            left -= len(canonical_json({name: value}))
+            if left >= 0:
+                defaults[field.alias or name] = value
+    return defaults
 
 
 def handoff_choices(handoff: PendingHandoff) -> list[Choice]:
@@ -375,9 +429,16 @@ def summarize_questions(
             *_, version = question._versions()
         if version is None:
             break
+        if listed and _size(version) > remaining:
+            version = _without_defaults(version)
         listed.append(version)
         remaining -= _size(version)
     return OpenQuestions(questions=listed, more=len(ordered) - len(listed), settled=settled)
+
+
+def _without_defaults(question: Question) -> Question:
+    choices = [choice.model_copy(update={"defaults": {}}) for choice in question.choices]
+    return question.model_copy(update={"choices": choices})
 
 
 def _size(record: CompactRecord) -> int:
@@ -402,7 +463,7 @@ def _cut_choice(choice: Choice, length: int) -> Choice:
     required = choice.form.get("required")
     names = required if isinstance(required, list) else []
     form: dict[str, Json] = {"required": [str(name)[:length] for name in names[:_MAX_CUT_ENTRIES]]}
-    return choice.model_copy(update={"form": form})
+    return choice.model_copy(update={"form": form, "defaults": {}})
 
 
 def _cut_vote(vote: Vote, length: int) -> Vote:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, runtime_checkable
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, get_args, runtime_checkable
 
 from baton.core.baton import Baton
 from baton.errors import PipelineError
@@ -23,6 +23,10 @@ class OnReport(StrEnum):
     """The pipeline's code decides, by the stage's output."""
 
 
+KeepText = Literal["kept", "sealed", "off"]
+"""What becomes of the texts of a stage's agents: kept, kept sealed like personal data, or not kept."""
+
+
 DEFAULT_DECISIONS = 8
 """How many of the newest decisions a stage gets by default."""
 
@@ -32,7 +36,12 @@ AGENT_DECISIONS = 16
 DEFAULT_WINDOW = 32_000
 """The tokens of a model's context window by default."""
 
-_PERMANENT = frozenset({"UndeclaredPersonalDataError", "SubjectErasedError", "ToolDeniedError", "PromptTooLargeError"})
+_PERMANENT = frozenset(
+    {
+        *("UndeclaredPersonalDataError", "SubjectErasedError", "ToolDeniedError", "PromptTooLargeError"),
+        "LabRefusedError",
+    }
+)
 
 _Term = tuple[Any, Any, str]  # type, minimum, and both in words
 _DURATION: _Term = (timedelta, timedelta(microseconds=1), "a timedelta above zero, such as timedelta(seconds=30)")
@@ -118,8 +127,12 @@ class StageSpec:
         capability: The kinds of task that it is; with a registry of agents, its agent must have them all.
         output: The registered schema of its output, as `"Name@version"`.
         stream: Whether people may watch its output while it works, in every pipeline that runs it.
+        steer: Whether people may send its agent notes while it works (`baton steer`).
         agent: Whether an agent does it: it gets a contract by default, and what its model says is not a fact.
         task: Its task for the contract, at most 500 characters; the baton's goal by default.
+        transcript: Whether what its agents are asked and answer is kept beside the history: "kept", "sealed" like
+            personal data, or "off". That of a stage with `personal_data` is sealed, unless it is off; without a vault
+            none is.
     """
 
     name: str
@@ -143,7 +156,9 @@ class StageSpec:
     output: str | None = None
     task: str | None = None
     stream: bool = False
+    steer: bool = False
     agent: bool = False
+    transcript: KeepText = "kept"
 
     def __post_init__(self) -> None:
         """Check the terms here, because a run would fail only when it reaches the stage."""
@@ -153,6 +168,9 @@ class StageSpec:
                 f"{owner}: retries is {type(self.retries).__name__}; expected baton.Retries, for example "
                 "Retries(attempts=3, first=timedelta(seconds=1))"
             )
+        if self.transcript not in get_args(KeepText):
+            choices = ", ".join(get_args(KeepText))
+            raise ValueError(f"{owner}: transcript is {self.transcript!r}; expected one of {choices}")
         optional = {name: term for name, term in _OPTIONAL.items() if getattr(self, name) is not None}
         _check_terms(owner, self, {**_STAGE, **optional})
 

@@ -30,6 +30,8 @@ from baton.errors import PatchError, RecordedBatonError
 from baton.wire.json_values import digest
 from baton.wire.text import quantity
 
+NO_ROOM = "the prompt had no room for all"
+"""How the warning begins that a stage's prompt left something out."""
 _MAX_NAMED = 10  # of the failed items in a warning
 _MAX_ANSWERS = 64  # that an input is compared with: no work of a workflow task grows with the age of its run
 
@@ -414,6 +416,7 @@ def _branch_entry(seq: int, at: datetime, result: StageReturn | FailedItem) -> H
     else:
         further |= {"patch": result.baton_patch, "attempt": result.attempt, "warnings": _stage_warnings(result)}
         further |= {"report": result.report, "spend": result.spend, "agents": _other_agents(result)}
+        further |= {"steered": result.steered}
     return HistoryEntry(seq=seq, stage_id=result.title, kind=StepKind.BRANCH, timestamp=at, **further)
 
 
@@ -422,7 +425,7 @@ def _stage_entry(
 ) -> HistoryEntry:
     further |= {"attempt": returned.attempt, "spend": returned.spend, "report": returned.report}
     further |= {"stage": None if returned.stage == returned.title else returned.stage}
-    further |= {"agents": _other_agents(returned)}
+    further |= {"agents": _other_agents(returned), "steered": returned.steered}
     all_warnings = [*effect.warnings, *warnings, *_stage_warnings(returned)]
     return _entry(returned.seq, returned.title, at, returned.baton_patch, effect, warnings=all_warnings, **further)
 
@@ -442,7 +445,7 @@ def _other_agents(returned: StageReturn) -> dict[str, list[str]]:
 def _stage_warnings(returned: StageReturn) -> list[str]:
     return [
         *returned.warnings,
-        *(f"the prompt had no room for all: {part.why}" for part in returned.prompt if part.why),
+        *(f"{NO_ROOM}: {part.why}" for part in returned.prompt if part.why),
     ]
 
 

@@ -10,13 +10,21 @@ from temporalio import activity
 
 from baton.artifacts.store import ArtifactStore
 from baton.core.verdict import HandoffStatus
-from baton.exchange.records import ADMIT, OPEN, AcceptRequest, Admission, OpenedMessage, message_digest
+from baton.exchange.records import (
+    ADMIT,
+    OPEN,
+    AcceptRequest,
+    Admission,
+    OpenedMessage,
+    check_requester,
+    message_digest,
+)
 from baton.handoff.activity_receive import current_run_name, find_run_chain, require_gate
 from baton.handoff.sealed import SealError
 from baton.handoff.store_gate import MAX_BYTES_ON_LOOP, REPLAY, audience_check
 from baton.handoff.store_signing import open_sealed
 from baton.ledger.records import RECORD, AuditEntry
-from baton.pipelines.activity_context import current_parts
+from baton.pipelines.activity_parts import current_parts
 from baton.telemetry.verdicts import record_verdict
 from baton.wire.json_values import MAX_MESSAGE_VALUES, find_excess
 
@@ -40,7 +48,7 @@ async def admit(request: AcceptRequest) -> Admission:
         request.receiver,
         run_id=current_run_name(),
         run_chain=run_chain,
-        extra_checks=[audience_findings],
+        extra_checks=[audience_findings, check_requester],
     )
     record_verdict(receipt.verdict.reason.value if receipt.verdict.reason else HandoffStatus.ACCEPTED.value)
     message, outline = judgement.message, judgement.outline

@@ -10,18 +10,20 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, ValidationError
 
 from baton.core.baton import Baton
 from baton.core.costs import CostTracking
 from baton.core.outline import Outline
 from baton.core.patching import unknown_decisions
 from baton.core.receivers import ReceiverRequirements
-from baton.core.verdict import Code, Receipt, Verdict
+from baton.core.requester import Requester
+from baton.core.verdict import Code, Finding, Receipt, Verdict
 from baton.handoff.records import Handoff
 from baton.handoff.sealed import KEY_ID, NAMESPACE, SIGNATURE
 from baton.wire.json_values import digest
 from baton.wire.records import CompactRecord, Digest, Instant, Integer, Name, OpenRecord, Timestamp, Uuid4
+from baton.wire.text import describe_faults
 
 QUERY_ANSWERED = "handoff_answered"
 """Query: this pipeline's answer to a handoff, by its id; for senders that are not workflows."""
@@ -274,8 +276,22 @@ ADMIT = "baton.admit"
 """The activity that passes a handoff through the worker's gate."""
 OPEN = "baton.open"
 """The activity that verifies the seal of an acknowledgement, a chunk, or an action of an outside agent."""
+FOR_WHOM = "requester"
+"""Member of a handoff's `step`: who its sender works for. Agents outside do not get it."""
 ATTEMPT = "attempt"
 """Member of a handoff's `step`: the attempt under its id, from 1."""
+
+
+def check_requester(handoff: Handoff) -> list[Finding]:
+    """Return a finding if a handoff says for whom its sender works in another form than Baton's."""
+    given = (handoff.step or {}).get(FOR_WHOM)
+    try:
+        if given is not None:
+            Requester.model_validate(given)
+    except ValidationError as error:
+        text = f"it is not a requester: {describe_faults(error)}; leave it out, or send what the sender's run has"
+        return [Finding(code=Code.SCHEMA_INVALID, text=text, at=f"/step/{FOR_WHOM}")]
+    return []
 
 
 class AcceptRequest(CompactRecord):
@@ -349,6 +365,12 @@ class ReceivedHandoff(CompactRecord):
     flags: list[str] = Field(default_factory=list)
     anchor: str | None = None
     seconds: float = 0.0
+
+    @property
+    def requester(self) -> Requester | None:
+        """Who the sender works for; None if its run does not say. Another form of it is not admitted."""
+        given = self.step.get(FOR_WHOM)
+        return None if given is None else Requester.model_validate(given)
 
     @classmethod
     def of(cls, admission: Admission, handoff: Handoff, seconds: float) -> "ReceivedHandoff":

@@ -19,8 +19,10 @@ from baton.core.questions import Settled
 from baton.core.receivers import ReceiverRequirements
 from baton.core.verdict import Disposition
 from baton.errors import PatchError, RoutingError, StageFailedError
+from baton.exchange.external import outside_address
 from baton.exchange.records import (
     ATTEMPT,
+    FOR_WHOM,
     AckMatch,
     Acknowledgement,
     Outbox,
@@ -47,7 +49,7 @@ from baton.pipelines.workflow import CHAIN, Pipeline
 from baton.pipelines.workflow_steps import workflow_type
 from baton.telemetry.trace import handoff_span_id, task_traceparent
 from baton.wire.json_values import Json, digest
-from baton.wire.names import HANDOFF, HANDOFF_ANSWER
+from baton.wire.names import HAND_OFF, HANDOFF, HANDOFF_ANSWER, RECEIVE_AS
 from baton.wire.records import Integer, Record
 from baton.wire.text import describe_faults
 
@@ -113,6 +115,9 @@ class Outgoing:
         pipeline, now = self._pipeline, workflow.now()
         handoff_id, attempt = identity or (str(workflow.uuid4()), 1)
         members: dict[str, JsonValue] = {REPLY_TO: workflow.info().workflow_id, ATTEMPT: attempt, **(step or {})}
+        requester = pipeline._run.start.requester
+        if requester is not None and to.workflow_id != outside_address(to.agent):
+            members[FOR_WHOM] = requester.to_json_object()
         completed = self._completed()
         try:
             work = digest(description)[-32:]  # lets the loop guard recognise the same work
@@ -248,7 +253,7 @@ class Exchange:
             StageFailedError: No answer came, and no person decided to continue; the message could not be made; or
                 the handoff would be a loop.
         """
-        name = f"hand off to {to.agent}"[:200]
+        name = f"{HAND_OFF}{to.agent}"[:200]
 
         async def act(seq: int) -> StageReturn:
             identity = (
@@ -281,7 +286,7 @@ class Exchange:
         Raises:
             StageFailedError: None came in time, or the patch breaks a rule of this pipeline.
         """
-        name = f"receive as {receiver.agent_type}"[:200]
+        name = f"{RECEIVE_AS}{receiver.agent_type}"[:200]
         replayed = True
 
         async def act(seq: int) -> StageReturn:
@@ -422,6 +427,7 @@ class Exchange:
                 traceparent=handoff.traceparent,
                 follows=handoff_span_id(handoff.handoff_id, to.agent),
                 tool_limits=self.pipeline.limits_for(workflow_type(to.starts)),
+                requester=self.pipeline._run.start.requester,
             )
             await start_receiver(to, start, searchable=self.pipeline._run.visibility.enabled)
             if await signal_workflow(to.workflow_id, HANDOFF, handoff):
@@ -434,7 +440,7 @@ class Exchange:
         """Put the task into PENDING_HANDOFF and ask a person; return whether to send it again."""
         self.note(f"escalated: {reason}")
         if self._on_silence is None:
-            self.pipeline._run.visibility.show_rejected(f"hand off to {to.agent}"[:200])
+            self.pipeline._run.visibility.show_rejected(f"{HAND_OFF}{to.agent}"[:200])
             raise StageFailedError(reason)
         pending = PendingHandoff(
             handoff_id=handoff_id,

@@ -15,6 +15,7 @@ from baton.exchange.workflow import ATTEMPTS, Exchange
 from baton.exchange.workflow_messages import Receiver, cancel_once
 from baton.handoff.records import Handoff
 from baton.wire.json_values import Json
+from baton.wire.names import HAND_OFF
 from baton.wire.records import CompactRecord, Integer
 
 
@@ -135,7 +136,7 @@ async def hand_off_to_all(
         broadcast = await _gather(exchange, copies, broadcast, within, attempts)
         return StageReturn(stage=name, seq=seq, output=broadcast.model_dump(mode="json"))
 
-    name = f"hand off to {'+'.join(names)}"[:200]
+    name = f"{HAND_OFF}{'+'.join(names)}"[:200]
     return Broadcast.model_validate(await exchange.step(name, act), strict=False)
 
 

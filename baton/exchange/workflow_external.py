@@ -1,6 +1,6 @@
 """`Outside`: attached to an exchange, it hands the task to outside agents, which fetch their work.
 
-The handoff waits in the workflow. The service of `baton.outside.client_http`, or a program with
+The handoff waits in the workflow. The MCP server of `baton.doors.client_mcp`, or a program with
 `baton.outside.client_external`, lists it by a query and sends the agent's actions as sealed updates.
 """
 
@@ -43,6 +43,7 @@ from baton.handoff.sealed import SealedAction
 from baton.report.records import find_report, report_faults
 from baton.telemetry.metrics import LATENCY, Transport, slo_breach
 from baton.wire.json_values import Json, format_digest, loads_strict, sha256
+from baton.wire.names import HAND_OFF, OUTSIDE
 from baton.wire.text import estimate_tokens
 
 _NO_KEYS = "the worker has no keys to verify actions; start it with BatonPlugin(safeguards=…)"
@@ -120,7 +121,7 @@ class Outside:
             StageFailedError: Nothing was returned in time; its report says failed or blocked (`on_report`); or the
                 handoff could not be made, because no valid contract can be compiled or the registry has no such agent.
         """
-        name = f"hand off to {agent} outside"[:200]
+        name = f"{HAND_OFF}{agent}{OUTSIDE}"[:200]
 
         async def act(seq: int) -> StageReturn:
             here = workflow.info().first_execution_run_id  # an agent takes it from this run or one that continues it

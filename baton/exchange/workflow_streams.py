@@ -30,7 +30,7 @@ from baton.exchange.workflow_messages import (
 )
 from baton.telemetry.verdicts import UNKNOWN
 from baton.wire.json_values import Json, digest, find_unwritable, format_digest, sha256
-from baton.wire.names import HANDOFF_ANSWER, HANDOFF_CHUNK
+from baton.wire.names import HANDOFF_ANSWER, HANDOFF_CHUNK, STREAM_TO
 from baton.wire.records import Count, Digest, Instant, OpenRecord, Record, Uuid4
 from baton.wire.text import describe_faults
 
@@ -280,7 +280,7 @@ class Streams:
             StageFailedError: No answer came, and no person decided to continue; a chunk cannot be written as JSON, or
                 there are so many (about 8,000) that the server would end the run.
         """
-        name, exchange = f"stream to {to.agent}"[:200], self._exchange
+        name, exchange = f"{STREAM_TO}{to.agent}"[:200], self._exchange
 
         async def act(seq: int) -> StageReturn:
             stream_id = str(workflow.uuid4())

@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 
 from pydantic import ValidationError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
+from baton.artifacts.activity import max_wait
 from baton.contract.records import TOOL_DENIED
 from baton.core.history import Spend, find_spend
 from baton.core.messages import StageInput, StageReturn
@@ -33,7 +35,9 @@ from baton.wire.names import HANDOFF_REFUSED
 from baton.wire.store_clock import now_utc
 from baton.wire.text import list_faults
 
-_RECORD_PAUSES = (0.1, 0.5, 2.0)  # seconds between attempts to record what a stage returned
+_FIRST_PAUSE, _MAX_PAUSE = 0.1, 5.0  # seconds between attempts to record what a stage returned
+_RECORD_PATIENCE = 300.0  # seconds that a result waits for its record
+_ATTEMPT_SECONDS = 30.0  # that an attempt may take with a ledger that does not answer
 _ANSWER_PAUSES = (0.2, 0.5, 1.0)  # seconds between attempts to record an answer
 _MAX_REFUSAL_LENGTH = 1_000
 _MAX_RUN_CHAINS = 10_000
@@ -205,16 +209,21 @@ async def record_return(gate: Gate, handoff: Handoff, returned: StageReturn, anc
 
 
 async def record_or_warn(record: Callable[[], Awaitable[str]], description: str) -> str | None:
-    """Record paid work; without the ledger only log it, because a failure would repeat the work."""
-    for pause in (*_RECORD_PAUSES, None):
+    """Record paid work; wait for the ledger while there is time, then only log it: a failure would repeat the work."""
+    deadline, pause = time.monotonic() + min(max_wait() - _ATTEMPT_SECONDS, _RECORD_PATIENCE), _FIRST_PAUSE
+    while True:
         try:
             return await record()
         except (LedgerUnavailableError, KeyringError) as error:
-            if pause is None:
+            is_stopping = not activity.in_activity() or activity.is_worker_shutdown()
+            if isinstance(error, KeyringError) or is_stopping or time.monotonic() + pause > deadline:
                 _log.warning("%s is not on record: %s", description, error)
-                break
-            await asyncio.sleep(pause)
-    return None
+                return None
+            if pause == _FIRST_PAUSE:
+                _log.warning("%s waits for the ledger: %s", description, error)
+        with suppress(TimeoutError):  # a worker that stops waits no longer
+            await asyncio.wait_for(activity.wait_for_worker_shutdown(), pause)
+        pause = min(2 * pause, _MAX_PAUSE)
 
 
 @contextmanager

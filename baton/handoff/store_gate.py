@@ -27,6 +27,7 @@ from baton.handoff.sealed import NAMESPACE, SealError
 from baton.handoff.store_signing import open_sealed
 from baton.handoff.validation import Check, check_handoff, staleness_finding
 from baton.keys.store_keyring import Key, Keyring, Purpose
+from baton.keys.store_keys import PublicKeys
 from baton.ledger.chain import ChainHead
 from baton.ledger.entries import RedactionPolicy, handoff_entry, redact, usable_name
 from baton.ledger.records import FAILED, AuditCost, AuditEntry, Kind, LedgerConflictError
@@ -179,6 +180,7 @@ class Gate:
         freshness: How old a handoff may be.
         clock: Returns the current time.
         redact: What is recorded as a commitment only, or None; see `Safeguards.redact`.
+        trust: Public keys of others, whose seals it opens in place of the keyring's.
     """
 
     keyring: Keyring
@@ -188,6 +190,7 @@ class Gate:
     freshness: Freshness = field(default_factory=Freshness)
     clock: Callable[[], datetime] = now_utc
     redact: RedactionPolicy | None = None
+    trust: PublicKeys | None = None
 
     async def accept(
         self,
@@ -292,7 +295,7 @@ class Gate:
     ) -> Judgement:
         """Judge a handoff without recording anything; nobody may act on it yet."""
         try:
-            message = open_sealed(raw, self.keyring).message
+            message = open_sealed(raw, self.trust or self.keyring).message
         except SealError as error:
             return Judgement(rejected(Code.SIGNATURE_INVALID, str(error)))
         checks = [*extra_checks, *([] if task_id is None else [_task_check(task_id)])]
@@ -329,7 +332,7 @@ class Gate:
             from_agent=handoff.to_agent.agent_type,
             run_id=run_id,
             cost=AuditCost.of(handoff.cost_tracking).after(spend),
-            message=self._redact(dict(answer), handoff.handoff_id),
+            message=self.without_redacted(dict(answer), handoff.handoff_id),
         )
         return await self._append(entry)
 
@@ -365,7 +368,7 @@ class Gate:
     async def record(self, entry: AuditEntry) -> str:
         """Record any other entry, and return the anchor of its chain."""
         if self.redact is not None and isinstance(entry.message, dict):
-            entry = entry.model_copy(update={"message": self._redact(entry.message, entry.event_id)})
+            entry = entry.model_copy(update={"message": self.without_redacted(entry.message, entry.event_id)})
         return (await self._append(entry)).anchor
 
     async def _append(self, entry: AuditEntry) -> ChainHead:
@@ -391,9 +394,9 @@ class Gate:
     def _recordable(self, readable: Mapping[str, Any], key: Key | None = None) -> dict[str, Any]:
         """Return a handoff as recorded, with commitments under an INDEX key, by default the current one."""
         handoff_id = readable.get("handoffId")
-        return self._redact(commit_unsealed(readable, lambda: self._salt(handoff_id, key)), handoff_id, key)
+        return self.without_redacted(commit_unsealed(readable, lambda: self._salt(handoff_id, key)), handoff_id, key)
 
-    def _redact(self, message: dict[str, Any], event_id: object, key: Key | None = None) -> dict[str, Any]:
+    def without_redacted(self, message: dict[str, Any], event_id: object, key: Key | None = None) -> dict[str, Any]:
         """Return a message with commitments in place of what the data policy redacts."""
         policy = self.redact
         if policy is None:

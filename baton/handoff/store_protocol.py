@@ -21,7 +21,7 @@ from baton.handoff.store_gate import AUDIENCE_RUN, REPLAY, Freshness, audience_c
 from baton.handoff.store_signing import open_sealed, seal
 from baton.handoff.validation import Check
 from baton.keys.store_keyring import Keyring
-from baton.keys.store_keys import PublicKeys
+from baton.keys.store_keys import PublicKeys, Purpose
 from baton.ledger.entries import usable_name
 from baton.safety.detector import detect
 from baton.safety.scan import Detector, ScanPolicy
@@ -125,12 +125,12 @@ def validate_handoff(
         clock=lambda: now,
         extra_checks=[
             contract_check(lambda: now, freshness.tolerance),
-            _address_check(audience, namespace, audience_run),
+            address_check(audience, namespace, audience_run),
         ],
     ).verdict
 
 
-def _address_check(audience: str | None, namespace: str | None, audience_run: str | None) -> Check:
+def address_check(audience: str | None, namespace: str | None = None, audience_run: str | None = None) -> Check:
     """Return the `audience_check` of what the receiver said of itself, which refuses what only the message names."""
     own = {"/audience": audience, f"/{NAMESPACE}": namespace, f"/{AUDIENCE_RUN}": audience_run}
     names_it = audience_check(audience or "", namespace or "", audience_run or "")
@@ -189,7 +189,12 @@ def issue_receipt(raw: bytes, verdict: Verdict, keys: Keyring, *, at: datetime |
         verdict=verdict,
         at=now,
     )
-    return seal({_RECEIPT: receipt.model_dump(mode="json"), _AT: now.isoformat()}, keys)
+    return seal_receipt(receipt, keys)
+
+
+def seal_receipt(receipt: Receipt, keys: Keyring, *, purpose: Purpose | None = None) -> bytes:
+    """Return a recorded answer as a signed receipt; see `issue_receipt`. With `Purpose.SIGN` others can verify it."""
+    return seal({_RECEIPT: receipt.model_dump(mode="json"), _AT: receipt.at.isoformat()}, keys, purpose=purpose)
 
 
 def verify_receipt(receipt: bytes, keys: Keyring | PublicKeys, raw: bytes) -> Receipt:

@@ -16,6 +16,7 @@ from baton.keys.store_keyring import Keyring
 from baton.ledger.entries import RedactionPolicy
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_evidence import AnchorFile
+from baton.ledger.store_schema import in_namespace
 from baton.personal.records import SEALED_ONLY
 from baton.personal.store import Vault, VaultOptions
 from baton.safety.detector import detect
@@ -143,7 +144,8 @@ class SafeguardSettings(BaseModel):
 
     Attributes:
         safeguards: Whether handoffs are sealed, validated and recorded.
-        ledger: The audit ledger: a file, or `postgresql://user:password@host/database`.
+        ledger: The audit ledger: a file, or `postgresql://user:password@host/database`. In it, in its name and in the
+            witness `{namespace}` stands for the Temporal namespace, so that each has a ledger of its own.
         ledger_name: The ledger's name, in every record; an existing ledger keeps its name.
         witness: The file that receives checkpoints of a ledger in a file, for `baton audit verify`; best where the
             ledger's owner cannot write.
@@ -177,6 +179,15 @@ class SafeguardSettings(BaseModel):
         except ValidationError as error:
             faults = (f"BATON_{str(fault['loc'][0]).upper()}: {fault['msg']}" for fault in error.errors())
             raise ValueError("; ".join(faults)) from None
+
+    def in_namespace(self, namespace: str) -> Self:
+        """Return the settings for a namespace, whose name its ledger may have.
+
+        Raises:
+            ValueError: The namespace's name cannot be part of a place.
+        """
+        named = {name: in_namespace(str(getattr(self, name)), namespace) for name in ("ledger", "ledger_name")}
+        return self.model_copy(update=named | {"witness": Path(in_namespace(str(self.witness), namespace))})
 
     @property
     def seals(self) -> bool:

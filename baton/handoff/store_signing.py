@@ -35,9 +35,14 @@ _ALGORITHMS = {Purpose.SEAL: HMAC_SHA256, Purpose.SIGN: ED25519}
 _PURPOSES = {name: purpose for purpose, name in _ALGORITHMS.items()}
 
 
-def seal(message: Mapping[str, Any], keyring: Keyring, namespace: str | None = None) -> bytes:
-    """Return the sealed bytes of a message for a namespace; an existing `keyId` and `signature` are replaced."""
-    key = keyring.current(keyring.seal_with)
+def seal(
+    message: Mapping[str, Any], keyring: Keyring, namespace: str | None = None, *, purpose: Purpose | None = None
+) -> bytes:
+    """Return the sealed bytes of a message for a namespace; an existing `keyId` and `signature` are replaced.
+
+    With `Purpose.SIGN` others can verify it, whatever the keyring seals handoffs with.
+    """
+    key = keyring.current(purpose or keyring.seal_with)
     try:
         body = rfc8785.dumps(_signed_body(message, key.id, namespace))
     except (CanonicalizationError, RecursionError) as error:

@@ -4,7 +4,6 @@ The seal is verified before. Validation checks the schema; if it holds, also des
 reports all findings at once. Safety is scanned even in a message that breaks the schema.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from baton.core.receivers import ReceiverRequirements, misdelivery
 from baton.core.verdict import CLOCK, EXPIRES_AT, Code, Finding, Verdict
 from baton.handoff.records import Handoff
-from baton.wire.schemas import parse_pointer, parse_version, version_mismatch
+from baton.wire.schemas import MISSING, find_at, parse_version, version_mismatch
 
 
 def staleness_finding(
@@ -42,8 +41,6 @@ def _stale(text: str, at: str = "/timestamp", rule: str = "") -> Finding:
 NO_WORK = "No completed subtasks in non-initial handoff"
 NO_BUDGET = "No remaining budget"
 """The document's own words for two findings."""
-
-_INDEX = re.compile("0|[1-9][0-9]{0,8}")
 
 
 Scan = Callable[[Any], Iterable[Finding]]
@@ -104,19 +101,9 @@ def _completeness_findings(handoff: Handoff, receiver: ReceiverRequirements) -> 
     if receiver.expects_work and not handoff.completed_subtasks and not handoff.begins_task:
         findings.append(Finding(code=Code.INCOMPLETE_CONTEXT, text=NO_WORK, at="/completedSubtasks"))
     for name, path in receiver.state_paths:
-        value = _value_at(handoff.current_state, path)
-        if value in (None, "", [], {}):  # not False or 0, which say something
-            problem, remedy = ("lacks", "send") if value is None else ("has an empty", "fill")
+        value = find_at(handoff.current_state, path)
+        if value in (MISSING, None, "", [], {}):  # not False or 0, which say something
+            problem, remedy = ("lacks", "send") if value in (MISSING, None) else ("has an empty", "fill")
             text = f"currentState {problem} {name!r}, which {receiver.agent_type!r} requires; {remedy} it"
             findings.append(Finding(code=Code.INCOMPLETE_CONTEXT, text=text, at=f"/currentState{path}"))
     return findings
-
-
-def _value_at(value: Any, path: str) -> Any:
-    """Return the value at a JSON pointer; None if it is missing or null."""
-    for name in parse_pointer(path):
-        if isinstance(value, list):
-            value = value[int(name)] if _INDEX.fullmatch(name) and int(name) < len(value) else None
-        else:
-            value = value.get(name) if isinstance(value, Mapping) else None
-    return value

@@ -25,6 +25,7 @@ from baton.handoff.relay import HandoffTerms, Relay
 from baton.handoff.workflow_compression import Conversation
 from baton.handoff.workflow_escalation import Escalation
 from baton.handoff.workflow_failures import reason_of
+from baton.handoff.workflow_steering import Steering
 from baton.ledger.records import FAILED
 from baton.personal.records import merge_payloads, payload_changes
 from baton.runtime.workflow_approvals import ApprovalTerms
@@ -118,6 +119,7 @@ class HandoffCoordinator:
         terms: How the pipeline hands on.
         relay: Makes the messages; None if the worker does not seal them.
         escalation: Asks people, and records what became of handoffs.
+        steering: Takes notes of people for agents at work.
         conversation: The conversation of the stages so far.
         corrector: Who can correct the next handoff; None if the pipeline itself, a child or several branches hand on.
     """
@@ -127,6 +129,7 @@ class HandoffCoordinator:
         self.terms = terms
         self.relay = _relay_for(run, terms)
         self.escalation = Escalation(run, terms)
+        self.steering = Steering(run, self.escalation, sealed=self.relay is not None)
         self.conversation = Conversation(run, terms)
         self.corrector: Corrector | None = None
         self._contracts = None
@@ -171,10 +174,11 @@ class HandoffCoordinator:
             self.relay.restore(carried["relay"])
 
     def for_child(self) -> dict[str, Any]:
-        """Return the input members of a child: the last handoff and its span, and personal data."""
+        """Return the input members of a child: whom it works for, the last handoff and its span, and personal data."""
+        members: dict[str, Any] = {"requester": self.run.start.requester}
         if (relay := self.relay) is None:
-            return {}
-        members = {"follows": relay.last_span, "personal_data": relay.personal_data}
+            return members
+        members |= {"follows": relay.last_span, "personal_data": relay.personal_data}
         return {**members, "parent_handoff": relay.last_handoff}
 
     def personal_data_for_parent(self, initial: Mapping[str, Any]) -> dict[str, JsonValue]:
@@ -264,5 +268,6 @@ class HandoffCoordinator:
         """Note whether stages record their answers; if so, the pipeline records its own events as well."""
         is_on_record = returned.anchor is not None or returned.verdict is not None
         self.escalation.on_record = bool(self.escalation.on_record) or is_on_record
+        self.steering.note_answer(returned)
         if self._contracts is not None:
             self._contracts.record_prompt(returned)

@@ -25,6 +25,7 @@ from baton.contract.validation import is_expired
 from baton.core.baton import Baton
 from baton.core.budget import OnExhaustion
 from baton.core.history import Spend
+from baton.core.lab import LAB_STAGE
 from baton.core.messages import MissingPart, PipelineStatus, StageInput, StageReturn
 from baton.core.patching import patch_effect
 from baton.core.pending import EditForm, HandoffAction, PendingHandoff
@@ -124,7 +125,8 @@ class Delivery:
         async with self._run.limit.slot():
             await self._reserve()
             try:
-                return await self._attempts(accept)
+                async with self.handoffs.steering.taking_notes(self.stage_input):
+                    return await self._attempts(accept)
             finally:
                 self._run.account.settle(self.key)
 
@@ -186,8 +188,10 @@ class Delivery:
 
     async def _reserve(self) -> None:
         """Reserve what the stage declares, waiting for a top-up if the budget pauses."""
-        account = self._run.account
+        account, lab = self._run.account, self._run.lab
         await self._run.roll_backs.catch_up()
+        if lab is not None:
+            lab.check_budget(account.budget.own.micro_usd)
         while shortage := account.shortage(self.spec):
             if shortage.then is not OnExhaustion.PAUSE:
                 raise BudgetExhaustedError(shortage.text)
@@ -241,16 +245,16 @@ class Delivery:
 
     async def _execute(self, message: StageInput | Handoff) -> StageReturn:
         """Run the stage's activity with its retries, on a worker that has what it needs."""
-        spec, seq = self.spec, self.stage_input.seq
+        spec, seq, in_lab = self.spec, self.stage_input.seq, self._run.lab is not None
         suffix = f", attempt {self.sent}" if self.sent > 1 else ""
         noted = ""
         while True:
-            retries = _retry_policy(spec.retries)
+            retries = retry_policy(spec.retries)
             if retries.maximum_attempts:
                 retries.maximum_attempts -= self.tries
             try:
                 returned: StageReturn | bytes | None = await workflow.execute_activity(
-                    spec.name,
+                    LAB_STAGE + spec.name if in_lab else spec.name,
                     message,
                     result_type=StageReturn,
                     task_queue=self.task_queue,
@@ -270,7 +274,7 @@ class Delivery:
                 again = missing is not None and missing.artifact in self.found
                 if missing is not None:
                     self.tries += missing.tries + again
-                if missing is None or (again and 0 < spec.retries.attempts <= self.tries):
+                if missing is None or in_lab or (again and 0 < spec.retries.attempts <= self.tries):
                     outage = is_outage(error)
                     self.tries = self.tries + tries_before(error) if outage else 0
                     text = f"stage {self.title!r} failed: {reason_of(error)}"
@@ -490,7 +494,8 @@ def _content_of(message: StageInput) -> list[JsonValue]:
     return [message.baton, message.params, message.inputs, message.personal_data, [*message.turns], texts, facts]
 
 
-def _retry_policy(retries: Retries) -> RetryPolicy:
+def retry_policy(retries: Retries) -> RetryPolicy:
+    """Return how the server retries a stage that raised."""
     return RetryPolicy(
         initial_interval=retries.first,
         backoff_coefficient=retries.factor,

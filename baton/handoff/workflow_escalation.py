@@ -82,6 +82,11 @@ class Escalation:
             apply: Puts the answer into effect; until then others are checked against it.
         """
         board, visibility = self._run.board, self._run.visibility
+        if self._run.lab is not None:
+            settled = board.answer_in_lab(asking, self._run.lab)
+            if apply is not None:
+                apply(settled)
+            return settled
         is_handoff = asking.question.handoff is not None
         status = PipelineStatus.PENDING_HANDOFF if is_handoff else PipelineStatus.WAITING
         try:

@@ -292,6 +292,12 @@ class Keyring:
             )
         return key
 
+    def derive(self, label: str) -> bytes:
+        """Return a secret for one use, the same wherever these keys are, until the key to index is rotated."""
+        mac = self.current(Purpose.INDEX).mac.copy()
+        mac.update(label.encode())
+        return mac.digest()
+
     def find(self, purpose: Purpose, key_id: str) -> Key:
         """Return the key with this purpose and id, current or retired."""
         key = self._keys.get((purpose, key_id))

@@ -211,6 +211,7 @@ class ChainWalk:
     signed_through: int = 0  # the last record whose signature was verified
     has_signatures: bool = False
     first_unsigned: int = 0  # the first record without a signature that nothing else proves
+    recalled: int = 0  # the last record that an earlier verification proved
 
     def __post_init__(self) -> None:
         self.end = ChainEnd(ChainLink.genesis(self.ledger, self.task_id), None, None)
@@ -306,6 +307,8 @@ def _end_finding(end: ChainEnd, claim: Claim, check: SignatureCheck) -> Finding 
 
 def find_flaw(record: AuditRecord, task_id: str | None = None, sequence: int | None = None) -> Finding | None:
     """Return the flaw of a record on its own, regardless of its chain."""
+    if record.is_checked:
+        return None
     try:
         if record.absence is not None:
             flaw, reason = Flaw.GONE if record.lost else Flaw.MISSING, record.absence
@@ -316,6 +319,20 @@ def find_flaw(record: AuditRecord, task_id: str | None = None, sequence: int | N
     except ValueError as error:
         flaw, reason = Flaw.HEADER, f"its header cannot be read: {error}"
     return Finding(flaw=flaw, reason=reason, task_id=task_id, sequence=sequence)
+
+
+def condense(record: AuditRecord) -> AuditRecord:
+    """Return a record without its bytes once they are checked, with what its chain needs; a flawed one unchanged."""
+    if record.claims is None or find_flaw(record) is not None:
+        return record
+    members = record.members
+    condensed = AuditRecord(b"", b"", record.signature, record.position, record.claimed_hash, record.claims)
+    condensed.hash, condensed.is_checked = record.hash, True
+    condensed.parsed = {name: members[name] for name in _CHAIN_MEMBERS if name in members}
+    return condensed
+
+
+_CHAIN_MEMBERS = ("keyId", "ledger", "previousRecordHash", "recordedAt", "sequence", "taskId")
 
 
 def _find_own_flaw(record: AuditRecord, members: Mapping[str, Any]) -> Flaw | None:

@@ -4,7 +4,7 @@
 
 CREATE TABLE handoff_audit_version (version_num TEXT NOT NULL PRIMARY KEY);
 
-INSERT INTO handoff_audit_version VALUES ('1');
+INSERT INTO handoff_audit_version VALUES ('2');
 
 CREATE TABLE handoff_audit_ledger (
     one SMALLINT NOT NULL PRIMARY KEY CONSTRAINT handoff_audit_ledger_is_one CHECK (one = 1),
@@ -29,11 +29,15 @@ CREATE TABLE handoff_audit (
 
 CREATE INDEX handoff_audit_erasures ON handoff_audit (task_id) WHERE substr(event_key, 1, 15) = 'erasure/ERASED/';
 
+-- The bytes, most of a record, have a partition for each month in which they were recorded, which leaves as a whole
+-- once the cold tier holds it. The index stays one table: an event is recorded once in all months.
 CREATE TABLE handoff_audit_content (
-    position BIGINT NOT NULL PRIMARY KEY REFERENCES handoff_audit (position),
+    position BIGINT NOT NULL REFERENCES handoff_audit (position),
     codec SMALLINT NOT NULL,
-    bytes BYTEA NOT NULL
-);
+    bytes BYTEA NOT NULL,
+    month DATE NOT NULL DEFAULT date_trunc('month', now() AT TIME ZONE 'UTC'),
+    PRIMARY KEY (position, month)
+) PARTITION BY RANGE (month);
 
 CREATE TABLE handoff_audit_segment (
     first_position BIGINT NOT NULL PRIMARY KEY,
@@ -86,10 +90,12 @@ END $$;
 CREATE TRIGGER handoff_audit_content_no_delete BEFORE DELETE ON handoff_audit_content
 FOR EACH ROW EXECUTE FUNCTION handoff_audit_content_no_delete();
 
--- They do not return: readers would prefer these bytes to those of the cold tier.
+-- They do not return, also not in another month: readers would prefer these bytes to those of the cold tier.
 CREATE FUNCTION handoff_audit_content_no_return() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF NEW.position <= (SELECT max(last_position) FROM handoff_audit_segment) THEN
+    IF NEW.position <= (SELECT max(last_position) FROM handoff_audit_segment)
+        OR EXISTS (SELECT 1 FROM handoff_audit_content WHERE position = NEW.position)
+    THEN
         RAISE EXCEPTION 'handoff_audit is append-only';
     END IF;
     RETURN NEW;
@@ -119,6 +125,56 @@ FOR EACH STATEMENT EXECUTE FUNCTION handoff_audit_refuse();
 CREATE TRIGGER handoff_audit_checkpoint_no_change BEFORE UPDATE OR DELETE OR TRUNCATE ON handoff_audit_checkpoint
 FOR EACH STATEMENT EXECUTE FUNCTION handoff_audit_refuse();
 
+-- The partitions of this month and the next. A writer calls it when a month begins; it can do nothing else with it.
+-- Triggers for rows pass on to a partition, those for statements do not.
+CREATE FUNCTION handoff_audit_add_months() RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $$
+DECLARE
+    first DATE;
+    name TEXT;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('handoff_audit_months', 0::bigint));
+    FOR ahead IN 0..1 LOOP
+        first := date_trunc('month', now() AT TIME ZONE 'UTC') + make_interval(months => ahead);
+        name := to_char(first, '"handoff_audit_content_"YYYY_MM');
+        CONTINUE WHEN to_regclass(name) IS NOT NULL;
+        EXECUTE format('CREATE TABLE %I PARTITION OF handoff_audit_content FOR VALUES FROM (%L) TO (%L)',
+            name, first, first + interval '1 month');
+        EXECUTE format('CREATE TRIGGER handoff_audit_content_no_change BEFORE UPDATE OR TRUNCATE ON %I '
+            'FOR EACH STATEMENT EXECUTE FUNCTION handoff_audit_refuse()', name);
+    END LOOP;
+END $$;
+
+-- Drop the partitions of past months of which segments of the cold tier hold every record. The lock waits for writers
+-- that began in the month and have not committed, whose records the check would not see; readers go on.
+CREATE FUNCTION handoff_audit_drop_months() RETURNS BIGINT LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '5s' AS $$
+DECLARE
+    name TEXT;
+    is_needed BOOLEAN;
+    dropped BIGINT := 0;
+BEGIN
+    FOR name IN
+        SELECT c.relname FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+        WHERE i.inhparent = 'handoff_audit_content'::regclass
+            AND c.relname::text COLLATE "C" < to_char(now() AT TIME ZONE 'UTC', '"handoff_audit_content_"YYYY_MM')
+    LOOP
+        EXECUTE format('LOCK TABLE %I IN SHARE ROW EXCLUSIVE MODE', name);
+        EXECUTE format('SELECT EXISTS (SELECT 1 FROM (
+            SELECT lag(last_position, 1, -9223372036854775808) OVER (ORDER BY first_position) AS after,
+                first_position AS before FROM handoff_audit_segment
+            UNION ALL
+            SELECT coalesce(max(last_position), -9223372036854775808), 9223372036854775807 FROM handoff_audit_segment
+        ) AS gap WHERE EXISTS (
+            SELECT 1 FROM %I AS c WHERE c.position > gap.after AND c.position < gap.before
+        ))', name) INTO is_needed;
+        CONTINUE WHEN is_needed;
+        EXECUTE format('DROP TABLE %I', name);
+        dropped := dropped + 1;
+    END LOOP;
+    RETURN dropped;
+END $$;
+
+REVOKE ALL ON FUNCTION handoff_audit_add_months(), handoff_audit_drop_months() FROM PUBLIC;
+
 -- The functions look only into the schema of the tables: a caller's search path and temporary tables do not matter.
 DO $$
 DECLARE
@@ -127,11 +183,13 @@ DECLARE
 BEGIN
     FOREACH name IN ARRAY ARRAY[
         'handoff_audit_continues', 'handoff_audit_content_no_delete', 'handoff_audit_content_no_return',
-        'handoff_audit_refuse'
+        'handoff_audit_refuse', 'handoff_audit_add_months', 'handoff_audit_drop_months'
     ] LOOP
         EXECUTE format('ALTER FUNCTION %s() SET search_path = %s, pg_temp', name, tables);
     END LOOP;
 END $$;
+
+SELECT handoff_audit_add_months();
 
 -- The writer, whose credentials the workers have, reads and appends. It does not fill the position, which could place
 -- a record before older ones.
@@ -141,7 +199,11 @@ GRANT SELECT ON handoff_audit, handoff_audit_ledger, handoff_audit_content, hand
 GRANT INSERT (task_id, sequence, previous_hash, record_hash, event_key, message_hash, recorded_at, key_id, signature)
     ON handoff_audit TO :writer;
 
-GRANT INSERT ON handoff_audit_ledger, handoff_audit_content TO :writer;
+GRANT INSERT ON handoff_audit_ledger TO :writer;
+
+GRANT INSERT (position, codec, bytes) ON handoff_audit_content TO :writer;
+
+GRANT EXECUTE ON FUNCTION handoff_audit_add_months() TO :writer;
 
 -- The keeper also makes checkpoints, and moves records to the cold tier.
 GRANT SELECT ON handoff_audit, handoff_audit_ledger, handoff_audit_content, handoff_audit_segment,
@@ -150,6 +212,10 @@ GRANT SELECT ON handoff_audit, handoff_audit_ledger, handoff_audit_content, hand
 GRANT INSERT (task_id, sequence, previous_hash, record_hash, event_key, message_hash, recorded_at, key_id, signature)
     ON handoff_audit TO :keeper;
 
-GRANT INSERT ON handoff_audit_ledger, handoff_audit_content, handoff_audit_segment, handoff_audit_checkpoint TO :keeper;
+GRANT INSERT ON handoff_audit_ledger, handoff_audit_segment, handoff_audit_checkpoint TO :keeper;
+
+GRANT INSERT (position, codec, bytes) ON handoff_audit_content TO :keeper;
+
+GRANT EXECUTE ON FUNCTION handoff_audit_add_months(), handoff_audit_drop_months() TO :keeper;
 
 GRANT DELETE ON handoff_audit_content TO :keeper;

@@ -29,7 +29,7 @@ from baton.ledger.chain import (
 )
 from baton.ledger.records import AuditRecord, EvidenceError
 from baton.wire.base64url import from_base64url, to_base64url
-from baton.wire.json_values import format_digest, pae
+from baton.wire.json_values import format_digest, pae, parse_digest
 from baton.wire.records import CamelRecord, Count, Digest, Instant
 from baton.wire.text import quantity
 
@@ -43,6 +43,7 @@ def fold(digest: bytes, leaf: bytes) -> bytes:
 
 
 _CHECKPOINT = "baton/ledger-checkpoint/v1"
+_VERIFIED = "baton/ledger-verified/v1"
 MAX_REPORTED = 100
 """How many flawed chains and reasons a report on a ledger lists at most; it counts all chains."""
 _SIGNATURE_BATCH = 2_048
@@ -106,6 +107,18 @@ class Checkpoint(CamelRecord):
         return None if made_at.tzinfo is None else made_at
 
 
+class Verified(Checkpoint):
+    """How far a ledger was verified, signed by who verified it; no checkpoint of the ledger's own keys passes for one.
+
+    `at` is when the verification began: the records behind it were added later.
+    """
+
+    @property
+    def statement(self) -> bytes:
+        """The bytes that are signed."""
+        return pae(_VERIFIED, rfc8785.dumps(self.model_dump(mode="json", exclude={"signature"})))
+
+
 def newest_of(checkpoints: Iterable[Checkpoint], ledger: str) -> Checkpoint | None:
     """Return the checkpoint of a ledger that covers the most records, or None."""
     own = [checkpoint for checkpoint in checkpoints if checkpoint.ledger == ledger]
@@ -162,8 +175,10 @@ class Report(CamelRecord):
         ledger: The ledger's name.
         task_id: The task that was verified alone, or None.
         records: The number of records.
+        verified_before: How many of them an earlier verification proved, which were not read again.
+        verified_at: When that was; None if all were read.
         linked: How many of them form unbroken chains from their first.
-        tasks: The number of chains.
+        tasks: The number of chains that were read.
         digest: The running hash over all records.
         checkpointed_through: How many records of the ledger, from the first, a checkpoint covers.
         compared_at: When the newest external checkpoint was made that matches and no anchor outdoes; None without
@@ -185,6 +200,8 @@ class Report(CamelRecord):
     ledger: str
     task_id: str | None = None
     records: int
+    verified_before: Count = 0
+    verified_at: Instant | None = None
     linked: int
     tasks: int
     digest: Digest
@@ -226,9 +243,15 @@ def verify(records: Iterable[AuditRecord], trust: Trust, scope: Scope, findings:
 
 
 class Verification:
-    """`verify` in progress, for records that arrive in pages."""
+    """`verify` in progress, for records that arrive in pages.
 
-    def __init__(self, trust: Trust, scope: Scope, findings: Iterable[Finding] = ()) -> None:
+    With ``start`` it begins after the records that were verified before: they are not read again, but each chain that
+    new records continue is verified from its first record (`recall`).
+    """
+
+    def __init__(
+        self, trust: Trust, scope: Scope, findings: Iterable[Finding] = (), *, start: Verified | None = None
+    ) -> None:
         expected = scope.expected_head
         if expected is not None and (expected.ledger, expected.task_id) != (scope.ledger, scope.task_id):
             raise ValueError(
@@ -250,9 +273,16 @@ class Verification:
         self._digest = EMPTY_DIGEST
         self._checkpoints: dict[int, list[tuple[Checkpoint, bool]]] = {}  # by size; whether each was kept outside
         self._compared_at: datetime | None = None  # when the newest one was made that was kept outside and matches
+        self.last = (0, EMPTY_DIGEST)  # position and hash of the last record
+        self._start = start
+        if start is not None:
+            self.size = self._checkpointed_through = start.size
+            self.last = (start.position, parse_digest(start.last_hash))
+            self._digest, self._after = parse_digest(start.digest), start.made_at
         if scope.task_id is None:
             candidates = [(checkpoint, True) for checkpoint in trust.checkpoints]
             candidates += [(checkpoint, False) for checkpoint in trust.claimed]
+            candidates = [(checkpoint, outside) for checkpoint, outside in candidates if checkpoint.size >= self.size]
             self._add_checkpoints(sorted(candidates, key=lambda pair: pair[0].size))
 
     @property
@@ -265,6 +295,25 @@ class Verification:
         walk = self._walks.get(head.task_id)
         return walk is not None and walk.end.head.anchor == head.anchor
 
+    @property
+    def anchored_tasks(self) -> list[str]:
+        """The tasks that have anchors and no record that was read."""
+        return [task_id for task_id in self._anchors if task_id not in self._walks]
+
+    def is_new(self, task_id: str) -> bool:
+        """Return whether no record of a task was read yet."""
+        return task_id not in self._walks
+
+    def recall(self, records: Iterable[AuditRecord]) -> None:
+        """Read the records of chains before the start; a changed or missing one is a flaw of its chain."""
+        for record in records:
+            task_id = record.claims.task_id if record.claims else ""
+            walk = self._get_walk(task_id)
+            if task_id not in self._flawed and (finding := walk.step(record)) is not None:
+                self._flawed[task_id] = finding
+            walk.recalled = walk.sequence
+            walk.mark_covered(None, outside=False)
+
     def add(self, reason: str, flaw: Flaw = Flaw.FILE) -> None:
         """Add a flaw of the ledger or file itself."""
         self._findings.append(Finding(flaw=flaw, reason=reason))
@@ -273,7 +322,7 @@ class Verification:
         """Verify the next records; a file that ends too early is a flaw of it."""
         try:
             for record in records:
-                self._digest = fold(self._digest, record.leaf)
+                self._digest, self.last = fold(self._digest, record.leaf), (record.position, record.hash)
                 self.size += 1
                 self._step(record)
                 if self.size in self._checkpoints:
@@ -299,12 +348,15 @@ class Verification:
             verdict = Verdict.UNVERIFIED
         else:
             verdict = Verdict.UNANCHORED if unanchored else Verdict.VALID
-        linked = sum(_count_linked(walk, flawed.get(walk)) for walk in walks)
+        before = self._start.size if self._start else 0
+        linked = before + sum(max(0, _count_linked(walk, flawed.get(walk)) - walk.recalled) for walk in walks)
         report = Report(
             verdict=verdict,
             ledger=self._scope.ledger,
             task_id=task_id,
             records=self.size,
+            verified_before=before,
+            verified_at=self._start.made_at if self._start else None,
             linked=linked,
             tasks=len(walks),
             digest=format_digest(self._digest),
@@ -410,7 +462,7 @@ class Verification:
                 size, dates = checkpoint.size, [*dates, *self._dates_at(size)]
             if self._may_count(checkpoint, max(dates, default=None), outside=outside):
                 self._checkpoints.setdefault(checkpoint.size, []).append((checkpoint, outside))
-        if 0 in self._checkpoints:
+        if self.size in self._checkpoints:  # the empty one, or one that ends with what was verified before
             self._compare_checkpoints()
 
     def _may_count(self, checkpoint: Checkpoint, after: datetime | None, *, outside: bool) -> bool:

@@ -92,6 +92,8 @@ class Kind(StrEnum):
     """The end of a task: its final output, and the cost including the last stage."""
     SUMMARY = "summary"
     """The cost of a model's summary of the conversation that the next handoff carries."""
+    RELAY = "relay"
+    """A handoff left for another company (EXPORTED), or one of another company started a run here (STARTED)."""
     ERASURE = "erasure"
     """A data subject's key was destroyed, which makes their data in the chain unreadable."""
 
@@ -316,6 +318,7 @@ class AuditRecord:
         absence: Why header and message are missing (both are empty then), or None.
         lost: Whether they are gone for good, and not only out of reach.
         parsed: The header's members, if already parsed.
+        is_checked: Whether it was found flawless on its own, and its bytes left out (`baton.ledger.chain.condense`).
         hash: The record's hash: 32 bytes over the whole header. The claimed hash if the record is absent.
     """
 
@@ -328,6 +331,7 @@ class AuditRecord:
     absence: str | None = None
     lost: bool = False
     parsed: dict[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
+    is_checked: bool = field(default=False, init=False, repr=False, compare=False)
     hash: bytes = field(init=False)
 
     def __post_init__(self) -> None:

@@ -11,10 +11,11 @@ from typing import Any, Self
 
 from baton.artifacts.store import ArtifactStore
 from baton.keys.claims import HeadSigner, HeadVerifier, SignatureCheck
+from baton.ledger.attestations import attest
 from baton.ledger.chain import ChainHead, Finding, Flaw, Verdict
 from baton.ledger.entries import RedactionPolicy, TaskCost, Trace, in_clear, may_be_in_clear
 from baton.ledger.evidence import Manifest
-from baton.ledger.proof import Checkpoint, Report, Scope, Trust, Verification, newest_of, verify
+from baton.ledger.proof import Checkpoint, Report, Scope, Trust, Verification, Verified, newest_of, verify
 from baton.ledger.records import (
     AuditEntry,
     AuditHeader,
@@ -24,9 +25,10 @@ from baton.ledger.records import (
     LedgerKeysError,
     stamp,
 )
-from baton.ledger.store_database import DamagedRowError, Database
-from baton.ledger.store_evidence import AnchorFile, Checkpoints, Exporter
+from baton.ledger.store_database import BEFORE_ALL, DamagedRowError, Database
+from baton.ledger.store_evidence import AnchorFile, Checkpoints, Exporter, refuse_export
 from baton.ledger.store_reader import (
+    PAGE_SIZE,
     SEGMENT_RECORDS,
     ColdTier,
     FlawedRecordsError,
@@ -39,7 +41,7 @@ from baton.ledger.store_reader import (
 from baton.ledger.store_schema import (
     ERASED_TASKS,
     NEWEST_SIGNED,
-    VERSION,
+    VERSIONS,
     bind_name,
     check_name,
     check_revision,
@@ -50,8 +52,9 @@ from baton.ledger.store_schema import (
     revision,
     to_end,
 )
+from baton.ledger.store_verified import VerifiedFile, checked_pages
 from baton.ledger.store_writer import Appended, Prepared, Writer
-from baton.wire.json_values import loads_strict
+from baton.wire.json_values import format_digest, loads_strict, parse_digest
 
 HOT_PERIOD = timedelta(days=30)
 """How long records stay in the hot tier (§9)."""
@@ -117,6 +120,7 @@ class Ledger:
         options = options or LedgerOptions()
         self.name = options.name
         self._options = options
+        self._place = where
         self._database: Database = open_database(where, create=options.create)
         self.where = self._database.where
         self._reader = Reader(self._database, ColdTier(options.artifacts))
@@ -130,7 +134,7 @@ class Ledger:
             tables_revision = await revision(self._database)
             if creates_tables and tables_revision is None:
                 await migrate(self._database)
-                tables_revision = VERSION
+                tables_revision = VERSIONS[self._database.dialect]
             check_revision(tables_revision, self._database)
             name = await self._database.read(name_of)
             if self._options.create:  # a write also detects a read-only ledger
@@ -252,6 +256,9 @@ class Ledger:
         verifier: HeadVerifier | None = None,
         anchors: Iterable[ChainHead] = (),
         checkpoints: Iterable[Checkpoint] = (),
+        verified: VerifiedFile | None = None,
+        new_only: bool = False,
+        processes: int = 1,
     ) -> Report:
         """Verify every chain of the ledger.
 
@@ -259,13 +266,55 @@ class Ledger:
             verifier: The public keys.
             anchors: Heads that were kept outside; a task with an anchor but no records is reported missing.
             checkpoints: Checkpoints that were kept outside.
+            verified: The file that says how far the ledger was verified. A verification without a flaw continues it.
+            new_only: Verify what was added since then: the new records, and whole each chain that they continue or
+                that an anchor names. What was changed before since then, `new_only=False` finds.
+            processes: How many processes read and check records.
+
+        Raises:
+            LedgerError: The file was changed.
         """
+        start = verified.read(self.name) if verified is not None and new_only else None
+        began = stamp(self._options.clock())
         claimed, damaged = await self._checkpoints.read_all()
         trust = Trust(verifier, anchors, [*checkpoints], claimed)
-        verification = Verification(trust, Scope(self.name), damaged)
-        async for page in self._reader.pages(await self._reader.end()):
+        verification = Verification(trust, Scope(self.name), damaged, start=start)
+        after, end = BEFORE_ALL, await self._reader.end()
+        if start is not None:
+            after = start.position
+            if await self._reader.hash_at(after) != parse_digest(start.last_hash):
+                verification.add(
+                    f"the record {after} with which the last verification ended is gone or was changed", Flaw.CHECKPOINT
+                )
+        async for page in checked_pages(
+            self._place, self._options.artifacts, self._reader, after=after, through=end, processes=processes
+        ):
+            if start is not None:
+                tasks = {record.claims.task_id for record in page if record.claims}
+                await self._recall(verification, [task for task in tasks if verification.is_new(task)], after)
             await asyncio.to_thread(verification.feed, page)
-        return await asyncio.to_thread(verification.report)
+        if start is not None:
+            await self._recall(verification, verification.anchored_tasks, after)
+        report = await asyncio.to_thread(verification.report)
+        if verified is not None and report.verdict in (Verdict.VALID, Verdict.UNANCHORED):
+            position, last_hash = verification.last
+            verified.keep(
+                Verified(
+                    ledger=self.name,
+                    size=report.records,
+                    position=position,
+                    last_hash=format_digest(last_hash),
+                    digest=report.digest,
+                    at=began,
+                )
+            )
+        return report
+
+    async def _recall(self, verification: Verification, task_ids: Sequence[str], through: int) -> None:
+        """Read the records of these tasks up to a position."""
+        for start in range(0, len(task_ids), PAGE_SIZE):
+            records = await self._reader.earlier(task_ids[start : start + PAGE_SIZE], through)
+            await asyncio.to_thread(verification.recall, records)
 
     async def head(self, task_id: str) -> ChainHead | None:
         """Return the unverified head of a task's chain; None without records."""
@@ -289,6 +338,10 @@ class Ledger:
     async def newest(self, count: int) -> list[AuditRecord]:
         """Return the last ``count`` records, unverified, the oldest first."""
         return await self._reader.newest(count)
+
+    async def rate(self, count: int) -> float | None:
+        """Return how many records a second the newest ``count`` came in at; None if there are fewer."""
+        return await self._reader.rate(count)
 
     async def check_writable(self) -> None:
         """Check that this process can append, without appending.
@@ -414,6 +467,7 @@ class Ledger:
                 if last_moved <= after:
                     raise
                 after = last_moved
+        await mover.clear(moved)
         if flawed:
             raise FlawedRecordsError(moved, list(flawed.values()))
         return moved
@@ -443,6 +497,29 @@ class Ledger:
         if task_ids is None:
             return await self._exporter.export_all(path, keys, verifier)
         return await self._exporter.export_tasks(path, task_ids, keys, verifier)
+
+    async def attest(self, task_ids: Sequence[str], *, verifier: HeadVerifier | None = None) -> list[bytes]:
+        """Return the records of these tasks as in-toto attestations: a signed DSSE envelope each, a line of JSON.
+
+        A statement has the record's header and no text of its message; its subjects are the artifacts in it. A branch
+        that a stage offered gets a provenance too (SLSA's form).
+
+        Args:
+            task_ids: The tasks.
+            verifier: The public keys to verify the records with first; by default the signer's.
+
+        Raises:
+            LedgerError: The ledger was opened without a signer, a task has no records, or they are invalid.
+        """
+        signer = self._options.signer
+        if signer is None:
+            raise LedgerError("attestations are signed, and there is no key to sign with; set BATON_KEYS")
+        lines: list[bytes] = []
+        for task_id in dict.fromkeys(task_ids):
+            trace = await self.trace(task_id, verifier=verifier or signer)
+            refuse_export(self.name, task_id, trace.report, len(trace.records))
+            lines += await asyncio.to_thread(list, attest(trace.records, signer))
+        return lines
 
     def _refuse_personal_data(self, entry: AuditEntry) -> None:
         message = entry.message

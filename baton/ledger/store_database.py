@@ -65,6 +65,8 @@ class Database(ABC):
     """`"sqlite"` or `"postgresql"`."""
     driver: Any
     """The DB-API module (PEP 249)."""
+    is_patient = False
+    """Whether a transaction may take hours, as a migration can; otherwise a database that does not answer is down."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -93,6 +95,10 @@ class Database(ABC):
     @abstractmethod
     def settle(self, connection: Connection) -> None:
         """Wait until every record below the largest position is committed."""
+
+    @abstractmethod
+    def drop_months(self, connection: Connection) -> None:
+        """Drop the bytes of whole months that the cold tier holds."""
 
     @abstractmethod
     def _run_transaction(self, work: Work[T], *, writing: bool) -> T:
@@ -237,6 +243,9 @@ class SqliteDatabase(Database):
 
     def settle(self, connection: object) -> None:
         """Do nothing: positions are in the order of commits."""
+
+    def drop_months(self, connection: object) -> None:
+        """Do nothing: a file has one table for all months."""
 
     def _run_transaction(self, work: Work[T], *, writing: bool) -> T:
         """Run ``work`` in a transaction; in a read-only folder, on the file as an immutable one."""

@@ -502,9 +502,8 @@ class Exporter:
         heads = []
         for task_id in dict.fromkeys(task_ids):
             chain = await self.reader.task(task_id)
-            if not chain:
-                raise LedgerError(f"the ledger {self.name!r} has no records of task {task_id!r}; check the id")
-            _refuse_invalid(verify(chain, Trust(verifier, claimed=dating), Scope(self.name, task_id)))
+            report = verify(chain, Trust(verifier, claimed=dating), Scope(self.name, task_id))
+            refuse_export(self.name, task_id, report, len(chain))
             heads.append(ChainHead.of(chain[-1]))
             records += chain
         records.sort(key=lambda record: record.position)
@@ -542,6 +541,13 @@ class Exporter:
             keys=tuple(dict(key) for key in keys),
             **fields,
         )
+
+
+def refuse_export(ledger: str, task_id: str, report: Report, records: int) -> None:
+    """Raise an error if a task has no records to export, or invalid ones."""
+    if not records:
+        raise LedgerError(f"the ledger {ledger!r} has no records of task {task_id!r}; check the id")
+    _refuse_invalid(report)
 
 
 def _refuse_invalid(report: Report) -> None:

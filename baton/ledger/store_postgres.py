@@ -27,6 +27,7 @@ from baton.ledger.store_database import Connection, Database, Row, T, Work, refu
 
 _WAIT_SECONDS = 15
 _ANSWER_SECONDS = 20  # longer than the statement timeout
+_PATIENT_SECONDS = 86_400
 _LOCK_SEED = 0x62617463  # of the hash of a task's lock: arbitrary, the same for all writers
 _APPEND_LOCK = 0x6261746F6E  # shared by appends, exclusive for `settle`
 
@@ -48,6 +49,8 @@ _RIGHTS_REMEDY = (
     "workers need the address of its writer, `baton audit checkpoint` and `archive` that of its keeper; its owner "
     "gives these roles their rights with `baton audit migrate --writer ROLE --keeper ROLE`"
 )
+_CONTENT = "handoff_audit_content"
+"""The table with a partition for each month."""
 _LOCK_TASKS = (
     "SELECT pg_advisory_xact_lock(key) FROM (SELECT DISTINCT hashtextextended(task, ?::bigint) AS key "
     "FROM unnest(?::text[]) AS task ORDER BY key) AS tasks"
@@ -94,8 +97,12 @@ class PostgresConnection:
 class _TimedConnection(psycopg.Connection[Row]):
     """A connection that closes if the server does not answer: a hanging server enforces no statement timeout."""
 
+    is_patient = False
+
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         """Wait for the server's answer."""
+        if self.is_patient:
+            return super().wait(gen, interval, timeout or _PATIENT_SECONDS)
         deadline = time.monotonic() + _ANSWER_SECONDS
         try:
             return super().wait(gen, interval, timeout or _ANSWER_SECONDS)
@@ -129,19 +136,38 @@ class PostgresDatabase(Database):
         except errors.LockNotAvailable as error:
             raise LedgerUnavailableError(f"appends to the ledger at {self.where!r} are still running: retry") from error
 
+    def drop_months(self, connection: Connection) -> None:
+        """Drop the bytes of whole months that the cold tier holds."""
+        connection.rows("SELECT handoff_audit_drop_months()")
+
     def _run_transaction(self, work: Work[T], *, writing: bool) -> T:
+        """Run ``work``; where the month has no partition yet, after adding it."""
+        try:
+            return self._run_connected(work)
+        except errors.CheckViolation as error:
+            if error.diag.constraint_name is not None or error.diag.table_name != _CONTENT:
+                raise
+        self._run_connected(lambda connection: connection.rows("SELECT handoff_audit_add_months()"))
+        return self._run_connected(work)
+
+    def _run_connected(self, work: Work[T]) -> T:
         """Run ``work`` on this thread's connection, or on a new one if it is lost: all work can be repeated."""
         connection = self._connections.get(threading.get_ident())
         if connection is not None:
             try:
-                return self._commit_work(connection, _BEGIN, lambda: work(PostgresConnection(connection)))
+                return self._run_on(connection, work)
             except psycopg.OperationalError:
                 if not connection.closed:
                     raise
         new = self._connections[threading.get_ident()] = self._get_connection()
-        return self._commit_work(new, _BEGIN, lambda: work(PostgresConnection(new)))
+        return self._run_on(new, work)
 
-    def _get_connection(self) -> psycopg.Connection[Row]:
+    def _run_on(self, connection: _TimedConnection, work: Work[T]) -> T:
+        connection.is_patient = self.is_patient
+        begin = f"{_BEGIN}; SET LOCAL statement_timeout = 0" if self.is_patient else _BEGIN
+        return self._commit_work(connection, begin, lambda: work(PostgresConnection(connection)))
+
+    def _get_connection(self) -> _TimedConnection:
         return _TimedConnection.connect(
             **self._address, autocommit=True, prepare_threshold=None, row_factory=_make_named_rows
         )

@@ -124,7 +124,7 @@ class Mover:
         self._artifacts = artifacts
 
     async def move(self, records: Sequence[AuditRecord]) -> Segment:
-        """Store consecutive records as a segment, register it, and delete their bytes from the hot tier."""
+        """Store consecutive records as a segment, and register it; `clear` deletes their bytes from the hot tier."""
         manifest = Manifest(
             format=SEGMENT,
             ledger=self._ledger,
@@ -137,8 +137,18 @@ class Mover:
         segment = Segment(await self._store(data), first, last, len(records), len(data))
         row = (first, last, segment.records, segment.digest, manifest.created_at.isoformat())
         await self._database.write(lambda connection: connection.rows(_REGISTER, *row))
-        await self.forget(first, last)
+        if self._database.dialect == "sqlite":
+            await self.forget(first, last)
         return segment
+
+    async def clear(self, segments: Sequence[Segment]) -> None:
+        """Delete the bytes of new segments: where they make up a month, the whole month at once."""
+        if self._database.dialect == "sqlite" or not segments:
+            return
+        with suppress(LedgerUnavailableError):  # it waits five seconds for those who read the month
+            await self._database.write(self._database.drop_months)
+        for segment in segments:
+            await self.forget(segment.first_position, segment.last_position)
 
     async def finish(self) -> None:
         """Finish interrupted moves: delete the bytes that registered segments hold, if the store has these segments."""
@@ -224,6 +234,10 @@ _TYPES = frozenset(
         *((str, NoneType), (bytes, NoneType), (int, NoneType), (bytes, NoneType), (str, NoneType)),
     )
 )
+_EARLIER = f"{_RECORD}WHERE record.position <= ? AND record.task_id IN ({{}}) ORDER BY record.task_id, record.sequence"
+_BOUND = "SELECT position FROM handoff_audit WHERE position >= ? AND position <= ? ORDER BY position LIMIT 1 OFFSET ?"
+_RECORDED_AT = "SELECT recorded_at FROM handoff_audit ORDER BY position DESC LIMIT 1 OFFSET ?"
+_HASH = "SELECT record_hash FROM handoff_audit WHERE position = ?"
 _INDEX = "SELECT record_hash, position, signature FROM handoff_audit WHERE position <= ? ORDER BY position"
 
 
@@ -256,12 +270,40 @@ class Reader:
         """Return the last records, in the ledger's order."""
         return (await self._records(_NEWEST, count))[::-1]
 
-    async def pages(self, through: int) -> AsyncIterator[list[AuditRecord]]:
-        """Yield all records up to a position in pages, in the ledger's order."""
-        after = BEFORE_ALL
+    async def earlier(self, task_ids: Sequence[str], through: int) -> list[AuditRecord]:
+        """Return the records of some tasks up to a position, chain by chain, each in order."""
+        if not task_ids:
+            return []
+        return await self._records(_EARLIER.format(", ".join("?" * len(task_ids))), through, *task_ids)
+
+    async def hash_at(self, position: int) -> bytes | None:
+        """Return the hash of the record at a position, or None."""
+        return await self._database.read(lambda connection: scalar(connection, _HASH, position))
+
+    async def bound(self, after: int, through: int) -> int:
+        """Return the position of the last record of the page after ``after``; ``through`` for the last page."""
+        bound = await self._database.read(
+            lambda connection: scalar(connection, _BOUND, after + 1, through, PAGE_SIZE - 1)
+        )
+        return through if bound is None else bound
+
+    async def pages(self, through: int, after: int = BEFORE_ALL) -> AsyncIterator[list[AuditRecord]]:
+        """Yield all records between two positions in pages, in the ledger's order."""
         while page := await self.page(after, through):
             yield page
             after = page[-1].position
+
+    async def rate(self, count: int) -> float | None:
+        """Return how many records a second the newest ``count`` came in at; None if there are fewer."""
+
+        def work(connection: Connection) -> tuple[str | None, str | None]:
+            return scalar(connection, _RECORDED_AT, count - 1), scalar(connection, _RECORDED_AT, 0)
+
+        first, last = await self._database.read(work)
+        if first is None or last is None:
+            return None
+        seconds = (datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds()
+        return count / max(seconds, 1e-6)
 
     async def index_lines(self, through: int) -> list[bytes]:
         """Return the evidence file's index line of every record up to a position."""

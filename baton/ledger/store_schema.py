@@ -46,11 +46,14 @@ TABLES = (
     "handoff_audit_checkpoint",
 )
 """The append-only tables."""
-VERSION = "1"
-"""The revision of the tables that this version of Baton works with."""
+VERSIONS = {"sqlite": "1", "postgresql": "2"}
+"""The revision of the tables that this version of Baton works with, by the kind of database."""
 VERSION_TABLE = "handoff_audit_version"
 
 _SQL = {"sqlite": "sqlite.sql", "postgresql": "postgres.sql"}
+_MONTHS, _MONTHS_FROM = "postgres-2.sql", "1"
+"""What upgrades tables of this revision in Postgres."""
+_PARTITIONS = "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'handoff_audit_content'::regclass"
 _WRITER, _KEEPER = ":writer", ":keeper"
 """The placeholders of the roles in the file for Postgres."""
 _ROLE = re.compile(r"[a-z_][a-z0-9_$]{0,62}")
@@ -90,6 +93,9 @@ async def migrate(database: Database, *, writer: str | None = None, keeper: str 
         current = _read_revision(connection)
         if current is None:
             _create_tables(connection)
+        elif database.dialect == "postgresql" and current == _MONTHS_FROM:
+            _check_owner(connection)
+            _add_months(connection)
         else:
             check_revision(current, database)
         if writer is not None:
@@ -98,7 +104,11 @@ async def migrate(database: Database, *, writer: str | None = None, keeper: str 
             _grant(connection, keeper, _KEEPER)
 
     await revision(database)  # an unreachable database raises the error for reading, not for appending
-    await database.write(work)
+    database.is_patient = True
+    try:
+        await database.write(work)
+    finally:
+        database.is_patient = False
 
 
 async def revision(database: Database) -> str | None:
@@ -115,10 +125,17 @@ def check_revision(current: str | None, database: Database) -> None:
             f"the ledger at {database.where!r} has no tables; {remedy} if it is new, or "
             "restore it with all of its files if it had records"
         )
-    if current != VERSION:
+    needed = VERSIONS[database.dialect]
+    if current != needed:
+        older = database.dialect == "postgresql" and current == _MONTHS_FROM
+        remedy = (
+            "its owner upgrades them with `baton audit migrate`"
+            if older
+            else "install the version of temporal-baton that created it"
+        )
         raise LedgerSchemaError(
             f"the ledger at {database.where!r} has tables of revision {current!r}, but this version of Baton needs "
-            f"{VERSION!r}; install the version of temporal-baton that created it"
+            f"{needed!r}; {remedy}"
         )
 
 
@@ -158,8 +175,10 @@ def _grant(connection: Connection, role: str, placeholder: str) -> None:
     _check_owner(connection)
     tables = [*TABLES, VERSION_TABLE]
     positions = scalar(connection, "SELECT pg_get_serial_sequence('handoff_audit', 'position')")
-    connection.rows(f"REVOKE ALL ON {', '.join(tables)} FROM {role}")
+    partitions = [row[0] for row in connection.rows(_PARTITIONS)]
+    connection.rows(f"REVOKE ALL ON {', '.join([*tables, *partitions])} FROM {role}")
     connection.rows(f"REVOKE ALL ON SEQUENCE {positions} FROM {role}")
+    connection.rows(f"REVOKE ALL ON FUNCTION handoff_audit_add_months(), handoff_audit_drop_months() FROM {role}")
     for name in tables:
         if connection.rows(_MAY_CHANGE, name, role, role, role):
             raise LedgerError(
@@ -208,10 +227,50 @@ def _create_tables(connection: Connection) -> None:
             connection.rows(statement)
 
 
+def _add_months(connection: Connection) -> None:
+    """Give the bytes of an older ledger in Postgres a partition for each month."""
+    before, after = _read_sql(_MONTHS).split("-- Here", 1)
+    new = [
+        statement
+        for statement in _statements(connection)
+        if ("handoff_audit_content" in statement or "_months()" in statement)
+        and (_WRITER not in statement and _KEEPER not in statement)
+    ]
+    for statement in (*before.strip().split("\n\n"), *new, *after.partition("\n")[2].split("\n\n")):
+        connection.rows(statement)
+
+
 def _statements(connection: Connection) -> list[str]:
     """Return the statements of the file with the tables and rights for this database."""
-    text = resources.files("baton.ledger").joinpath(_SQL[connection.dialect]).read_text(encoding="utf-8")
-    return text.split("\n\n")
+    return _read_sql(_SQL[connection.dialect]).split("\n\n")
+
+
+def _read_sql(name: str) -> str:
+    return resources.files("baton.ledger").joinpath(name).read_text(encoding="utf-8")
+
+
+NAMESPACE_MARK = "{namespace}"
+"""Stands for the Temporal namespace in a ledger's place or name: one setting, a ledger for each namespace."""
+_NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def in_namespace(setting: str, namespace: str) -> str:
+    """Return a ledger's place, name or witness for a namespace.
+
+    Raises:
+        ValueError: The namespace's name cannot be part of a file's or a database's name.
+
+    Example:
+        >>> in_namespace("postgresql://baton_writer@audit-db/ledger_{namespace}", "team-a")
+        'postgresql://baton_writer@audit-db/ledger_team-a'
+    """
+    if NAMESPACE_MARK not in setting:
+        return setting
+    if not _NAMESPACE.fullmatch(namespace):
+        raise ValueError(
+            f"the namespace {namespace!r} cannot be part of the ledger's place; name the ledger without it"
+        )
+    return setting.replace(NAMESPACE_MARK, namespace)
 
 
 _URL = re.compile(r"\s*[a-z][a-z0-9+.-]+:", re.IGNORECASE)  # two letters at least: C:\ is a drive, not a scheme

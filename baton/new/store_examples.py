@@ -35,7 +35,7 @@ def copy_example(name: str, folder: Path) -> list[str]:
         folder: Where to.
 
     Raises:
-        BatonError: There is no such example, or a file of that name is there already; nothing was written.
+        BatonError: The example does not exist, or a file of that name is there already; nothing was written.
     """
     files = [path for path in EXAMPLES.glob(f"{name}.*") if path.stem in examples()]
     if not files:

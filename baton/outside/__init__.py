@@ -1,1 +1,1 @@
-"""Doors for agents outside: by a client, over HTTP, and over MCP."""
+"""What agents outside may do, by a client, and as tools."""

@@ -7,9 +7,11 @@ from typing import Any
 from pydantic import JsonValue
 
 from baton.core.stages import Calls, step
+from baton.core.transcript import SealedText
 from baton.errors import BatonError, ConfigurationError
-from baton.personal.records import Erased, PersonalData
+from baton.personal.records import Erased, PersonalData, SealedSubject, read_payload
 from baton.personal.store import Vault
+from baton.personal.store_texts import seal_text
 from baton.wire.json_values import Json
 
 MIN_SEARCHED_LENGTH = 4
@@ -65,6 +67,13 @@ class PersonalDataAccess:
         async with self._write_lock:
             self.payload = await self._require_vault().seal(subject, self._task_id, fields, onto=self.payload)
             return self.payload
+
+    async def seal_text(self, text: str) -> SealedText:
+        """Seal a text that may speak of the people in the handoff, and of those of whom the stage wrote."""
+        vault = self._require_vault()
+        entries = read_payload(await vault.without_erased(self.payload)).items()
+        people = [pseudonym for pseudonym, entry in entries if isinstance(entry, SealedSubject)]
+        return await seal_text(vault, self._task_id, people, text)
 
     def warnings(self, returned: JsonValue) -> list[str]:
         """Return a warning if what the stage stores holds, in clear, personal data that it has read or written."""

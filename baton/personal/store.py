@@ -240,9 +240,36 @@ class Vault:
         """Encrypt personal data of a subject, and return the `personalDataPayload` ``onto`` with it."""
         if not fields:
             raise ValueError("there is nothing to seal: name at least one field")
+        return await self._seal(lambda connection: self._locate_present(connection, subject), task_id, fields, onto)
+
+    async def seal_known(
+        self, pseudonym: str, task_id: str, fields: Mapping[str, JsonValue], *, onto: Mapping[str, Any] | None = None
+    ) -> dict[str, JsonValue]:
+        """Do the same for a subject that the vault has, by pseudonym.
+
+        Raises:
+            SubjectErasedError: The subject was erased, or the vault never had it.
+        """
+
+        def locate(connection: sqlite3.Connection) -> LocatedSubject:
+            if (located := subjects.locate_known(connection, pseudonym)) is None:
+                raise SubjectErasedError(
+                    f"{pseudonym!r} was erased, or is of another vault; nothing can be sealed for it"
+                )
+            return located
+
+        return await self._seal(locate, task_id, fields, onto)
+
+    async def _seal(
+        self,
+        locate: Callable[[sqlite3.Connection], LocatedSubject],
+        task_id: str,
+        fields: Mapping[str, JsonValue],
+        onto: Mapping[str, Any] | None,
+    ) -> dict[str, JsonValue]:
         payload = read_payload(onto)
         contexts = [Context(task_id, _FIELD.validate_python(name)) for name in fields]
-        key, place = await self._key_to_seal(subject, contexts)
+        key, place = await self._key_to_seal(locate, contexts)
         sealed = {
             context.name: seal_value(value, key, place, context)
             for context, value in zip(contexts, fields.values(), strict=True)
@@ -309,12 +336,14 @@ class Vault:
                 return total
             last_id = next_id
 
-    async def _key_to_seal(self, subject: str, contexts: list[Context]) -> tuple[bytes, KeyPlace]:
+    async def _key_to_seal(
+        self, locate: Callable[[sqlite3.Connection], LocatedSubject], contexts: list[Context]
+    ) -> tuple[bytes, KeyPlace]:
         """Return a key for values of a subject, and index their places."""
         maximum = self._options.max_encryptions
 
         def work(connection: sqlite3.Connection) -> tuple[bytes, KeyPlace]:
-            located = self._locate_present(connection, subject)
+            located = locate(connection)
             key, place = subjects.key_to_seal(connection, self._keyring, located, len(contexts), maximum)
             subjects.index_places(connection, located.pseudonym, contexts)
             return key, place

@@ -151,6 +151,13 @@ def find_index_key(connection: sqlite3.Connection, pseudonym: str) -> str | None
     return None if row is None else str(row[0])
 
 
+def locate_known(connection: sqlite3.Connection, pseudonym: str) -> LocatedSubject | None:
+    """Return a subject that the vault has, by pseudonym."""
+    query = "SELECT index_key, id FROM subject WHERE pseudonym = ?"
+    row = connection.execute(query, (pseudonym,)).fetchone()
+    return None if row is None else LocatedSubject(pseudonym, row[0], row[1])
+
+
 def is_known(connection: sqlite3.Connection, pseudonym: str) -> bool:
     """Return whether the vault has a subject with this pseudonym."""
     return connection.execute("SELECT 1 FROM subject WHERE pseudonym = ?", (pseudonym,)).fetchone() is not None

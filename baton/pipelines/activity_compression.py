@@ -33,7 +33,7 @@ from baton.core.history import Spend
 from baton.handoff.activity_receive import current_run_name, record_or_warn
 from baton.handoff.store_gate import Gate
 from baton.ledger.records import AuditEntry
-from baton.pipelines.activity_context import current_parts
+from baton.pipelines.activity_parts import current_parts
 from baton.pipelines.activity_worker import heartbeats
 from baton.wire.money import to_usd
 from baton.wire.text import TokenEstimator, estimate_tokens

@@ -3,39 +3,36 @@
 import asyncio
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from contextvars import Context, ContextVar, copy_context
+from collections.abc import Mapping
+from contextlib import suppress
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, Generic, Self, TypeVar, overload
 
 from pydantic import JsonValue
 from temporalio import activity
-from temporalio.common import MetricMeter
 
 from baton.artifacts.activity import ArtifactAccess
 from baton.artifacts.store import ArtifactStore, MemoryArtifactStore
 from baton.codec.secrets import mask_values
-from baton.compression.rules import Summariser
-from baton.contract.activity import SessionLog, Toolbox
-from baton.contract.records import HandoffContract, SessionEvent
-from baton.contract.registry import OutputSchemas
+from baton.contract.activity import SessionLog, Toolbox, calling_tool
+from baton.contract.activity_lab import LabAnswers
+from baton.contract.records import HandoffContract
 from baton.core.artifacts import ArtifactRef
 from baton.core.baton import BatonT
-from baton.core.history import SPENT, Spend, find_spend
+from baton.core.history import SPENT, UNNAMED, Spend, find_spend
 from baton.core.inputs import Input, Parameters, decode_inputs, encode_inputs, get_input, input_text, readable_text
 from baton.core.messages import PromptPart, StageInput
+from baton.core.requester import Requester
 from baton.core.stages import DEFAULT_WINDOW, Calls, StageSpec, step
 from baton.core.turns import Turn
 from baton.errors import ArtifactError, InputError
 from baton.handoff.activity_receive import record_denied_call
-from baton.handoff.store_gate import Gate
 from baton.personal.activity import PersonalDataAccess
 from baton.personal.records import payload_changes
-from baton.personal.store import Vault
+from baton.pipelines.activity_parts import WorkerParts
+from baton.pipelines.activity_steering import NoteReader
 from baton.pipelines.activity_stream import StageStream, heartbeat_details, own_details
 from baton.pipelines.prompt import (
     HANDOFF_REPORT,
@@ -51,66 +48,18 @@ from baton.pipelines.prompt import (
     shown_text,
     unknown_id,
 )
-from baton.telemetry.metrics import PROMPT_LEFT_OUT, Metrics
+from baton.telemetry.metrics import PROMPT_LEFT_OUT
 from baton.wire.json_values import Json
-from baton.wire.store_clock import now_utc
-from baton.wire.text import TokenEstimator, estimate_tokens
 
 T = TypeVar("T")
 
-_UNMEASURED = Metrics(MetricMeter.noop)
 _RETRY_PROMPT = "\nYour last answer was rejected for the reasons above. Fix them and answer again.\n"
 _PARAMS = "params"
 _MAX_INLINE_CHARACTERS = 64 * 1024  # their tokens are counted within milliseconds
 _MAX_LOADED_BYTES = 2_000_000  # of artifacts for a prompt
-_MAX_MODELS, _OTHER_MODELS = 50, "other models"  # billed by name
+_MAX_MODELS, _OTHER_MODELS, _OTHER_TOOLS = 50, "other models", "other tools"  # billed by name
 _CHARGE_DELAY = 0.05  # seconds; a lost worker loses at most the charges of this time
 _STREAM_DELAY = 0.2  # seconds to collect more output
-
-
-@dataclass(frozen=True)
-class WorkerParts:
-    """What a worker provides to its stages; `BatonPlugin` sets it up.
-
-    Attributes:
-        artifacts: The artifact store, or None.
-        counter: Counts the tokens of prompts and artifacts.
-        gate: Validates handoffs; a worker without one runs only pipelines without signed handoffs.
-        vault: The vault of personal data, or None.
-        summariser: The model that summarises long conversations, or None to use rules.
-        schemas: The registered schemas of stage outputs, or None.
-        clock: The clock for session events and the expiry of contracts.
-        metrics: The worker's metrics; `BatonPlugin` sets them.
-        deciders: The file of people and groups for approvals that need proof or name groups.
-    """
-
-    artifacts: ArtifactStore | None = None
-    counter: TokenEstimator = estimate_tokens
-    gate: Gate | None = None
-    vault: Vault | None = None
-    summariser: Summariser | None = None
-    schemas: OutputSchemas | None = None
-    clock: Callable[[], datetime] = now_utc
-    metrics: Metrics = _UNMEASURED
-    deciders: Path | None = None
-
-
-_parts: ContextVar[WorkerParts | None] = ContextVar("baton_worker_parts", default=None)
-
-
-def current_parts() -> WorkerParts:
-    """Return the parts of the worker that runs the current stage."""
-    return _parts.get() or WorkerParts()
-
-
-@contextmanager
-def worker_parts(parts: WorkerParts) -> Iterator[None]:
-    """Provide ``parts`` to the stages that run inside the `with` block."""
-    token = _parts.set(parts)
-    try:
-        yield
-    finally:
-        _parts.reset(token)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
@@ -136,7 +85,9 @@ class StageContext(Generic[BatonT]):
         last_heartbeat: The stage's latest heartbeat details, at first those of an earlier run.
         charged: What the stage has charged so far, earlier failed or lost runs included.
         models: The part of the cost of each model in this run.
+        tool_costs: What was charged inside tools in this run, by tool and model.
         spec: The stage's terms.
+        lab: In the lab, what answers its tool calls.
     """
 
     baton: BatonT
@@ -149,7 +100,9 @@ class StageContext(Generic[BatonT]):
     last_heartbeat: tuple[Any, ...] = ()
     charged: Spend = field(default_factory=Spend)
     models: dict[str, Spend] = field(default_factory=dict)
+    tool_costs: dict[str, dict[str, Spend]] = field(default_factory=dict)
     spec: StageSpec = field(default_factory=partial(StageSpec, "stage"))
+    lab: LabAnswers | None = field(default=None, init=False)
     _calls: Calls = field(default_factory=partial(Calls, "the stage", shows_arguments=False), init=False, repr=False)
     _loop: asyncio.AbstractEventLoop | None = field(default_factory=_running_loop, init=False, repr=False)
     _activity_context: Context = field(default_factory=copy_context, init=False, repr=False)
@@ -167,6 +120,7 @@ class StageContext(Generic[BatonT]):
         findings: list[str] | None = None,
         artifacts: ArtifactStore | None = None,
         contract: HandoffContract | None = None,
+        requester: Requester | None = None,
     ) -> Self:
         """Return a context for calling a stage in a test, without Temporal.
 
@@ -178,6 +132,7 @@ class StageContext(Generic[BatonT]):
             findings: Why a previous attempt was rejected, to test a second one.
             artifacts: The store; a new one in memory by default.
             contract: What the stage may see and do; without one it may call every tool.
+            requester: Who the run works for.
 
         Example:
             >>> from baton.core.baton import Baton
@@ -195,6 +150,7 @@ class StageContext(Generic[BatonT]):
             attempt=2 if findings else 1,
             contract=None if contract is None else contract.to_json_object(),
             handoff_id="test",
+            requester=requester,
         )
         return cls.of(baton, message, WorkerParts(artifacts=artifacts or MemoryArtifactStore()))
 
@@ -269,20 +225,19 @@ class StageContext(Generic[BatonT]):
         """
         limits = self.contract if self.contract and self.contract.limits_tools else None
         allowed = (self.spec.tools or None) if limits is None else frozenset(limits.allowed_tools)
-        toolbox = Toolbox(
-            allowed,
-            self.session,
-            self.handoff_id,
-            self._record_denial,
-            forbidden=self.forbidden_tools,
-            limits=self.given.tool_limits,
-        )
+        members = allowed, self.session, self.handoff_id, self._record_denial
+        toolbox = Toolbox(*members, forbidden=self.forbidden_tools, limits=self.given.tool_limits, lab=self.lab)
         return self._share("tools", toolbox)
 
     @cached_property
     def stream(self) -> StageStream:
         """Output for people to watch while the stage works; discarded unless somebody watches."""
         return self._share("stream", StageStream(self.given.stream, self._schedule_stream))
+
+    @cached_property
+    def notes(self) -> NoteReader:
+        """The notes of people for this run of the stage; a stage with `steer=True` asks for `unread` ones."""
+        return self._share("notes", NoteReader(self.given))
 
     def _schedule_stream(self) -> None:
         """Schedule a heartbeat with new output, from any thread."""
@@ -307,6 +262,11 @@ class StageContext(Generic[BatonT]):
         return self.given.handoff_id or str((self.given.contract or {}).get("handoffId", ""))
 
     @property
+    def requester(self) -> Requester | None:
+        """Who the run works for, from the handoff; None if it was started without one. No prompt contains it."""
+        return self.given.requester
+
+    @property
     def params(self) -> dict[str, Json]:
         """The pipeline's parameters."""
         return Parameters(self.given.params)
@@ -328,7 +288,7 @@ class StageContext(Generic[BatonT]):
             kind: Any type that pydantic can parse, such as a model.
 
         Raises:
-            InputError: There is no such input, or it cannot be converted.
+            InputError: The input does not exist, or it cannot be converted.
 
         Example:
             >>> from baton.core.baton import Baton
@@ -343,7 +303,7 @@ class StageContext(Generic[BatonT]):
         """Return one input as text: a string unchanged, an artifact's content, or JSON.
 
         Raises:
-            InputError: There is no such input, or the artifact is not text.
+            InputError: The input does not exist, or the artifact is not text.
             ArtifactError: The artifact cannot be read.
         """
         value = self.input(name)
@@ -559,6 +519,12 @@ class StageContext(Generic[BatonT]):
             if model:
                 name = model[:200] if model in self.models or len(self.models) < _MAX_MODELS else _OTHER_MODELS
                 self.models[name] = self.models.get(name, Spend()) + spend
+            else:
+                name = UNNAMED
+            if tool := calling_tool():
+                key = tool[:200] if tool in self.tool_costs or len(self.tool_costs) < _MAX_MODELS else _OTHER_TOOLS
+                costs = self.tool_costs.setdefault(key, {})
+                costs[name] = costs.get(name, Spend()) + spend
         if self._loop is None or _running_loop() is not self._loop:  # in another thread
             self.resend_heartbeat()
         else:
@@ -585,10 +551,6 @@ class StageContext(Generic[BatonT]):
             self._timer = None
         if "tools" in self.__dict__:  # otherwise they were not used
             await self.tools.settle()
-
-    async def close_session(self) -> tuple[list[SessionEvent], str | None]:
-        """Close the session; return its events and the journal's artifact, if any."""
-        return await self.session.close(self.parts.artifacts) if "session" in self.__dict__ else ([], None)
 
     def cost_details(self) -> list[dict[str, Any]]:
         """Return the current cost as details of a heartbeat or failure."""

@@ -6,8 +6,10 @@ returned for a malformed patch.
 """
 
 import asyncio
+import copy
 import functools
 import inspect
+import logging
 import time
 import typing
 from collections.abc import Awaitable, Callable, Iterable
@@ -22,17 +24,19 @@ from temporalio.exceptions import ApplicationError
 
 from baton.codec.failures import bounded, leaf_errors
 from baton.codec.secrets import mask_values
-from baton.contract.records import OutputSchemaRef, UnknownSchemaError
+from baton.contract.activity_transcript import Keeping
+from baton.contract.records import OutputSchemaRef, SessionEvent, UnknownSchemaError
 from baton.contract.registry import OutputSchemas, check_distinct_tools, tool_set
 from baton.contract.validation import expiry_findings
 from baton.core.baton import Baton, BatonPatch
-from baton.core.history import find_spend
+from baton.core.history import TRANSCRIPT, find_spend
+from baton.core.lab import LAB, LAB_STAGE
 from baton.core.messages import StageInput, StageResult, StageReturn
 from baton.core.patching import shorten_findings, undeclared_writes, without_echo
-from baton.core.stages import OnReport, Retries, StageSpec, field_set, name_set
+from baton.core.stages import KeepText, OnReport, Retries, StageSpec, field_set, name_set
 from baton.core.store_schemas import SchemaGate
 from baton.core.turns import Turn
-from baton.errors import ConfigurationError, InputError, PatchError, PipelineError
+from baton.errors import ConfigurationError, InputError, LabRefusedError, PatchError, PipelineError
 from baton.handoff.activity_receive import (
     answer_handoff,
     expired_return,
@@ -44,7 +48,9 @@ from baton.handoff.activity_receive import (
 )
 from baton.handoff.records import ToolCall
 from baton.handoff.sealed import UnverifiedHandoff
-from baton.pipelines.activity_context import StageContext, current_parts
+from baton.pipelines.activity_context import StageContext
+from baton.pipelines.activity_lab import enter_lab, lab_report, recorded_result
+from baton.pipelines.activity_parts import current_parts
 from baton.pipelines.activity_worker import (
     as_failure,
     began,
@@ -56,6 +62,8 @@ from baton.report.parsing import parse_report
 from baton.report.records import HandoffReport, ReportError
 from baton.report.rules import report_patch
 from baton.wire.json_values import MAX_MESSAGE_VALUES, find_excess, find_unwritable, repair
+
+_log = logging.getLogger(__name__)
 
 ArgumentT = TypeVar("ArgumentT")
 AnswerT = TypeVar("AnswerT")
@@ -83,6 +91,8 @@ class AgentTerms(TypedDict, total=False):
     output: str | None
     task: str | None
     stream: bool
+    steer: bool
+    transcript: KeepText
 
 
 class StageTerms(AgentTerms, total=False):
@@ -123,15 +133,25 @@ class Stage(Generic[ArgumentT, AnswerT]):
         )
 
         check_distinct_tools(self.spec.tools, "tools")
+        self._define(spec.name)
+        self.__doc__ = function.__doc__
 
-        @activity.defn(name=spec.name)
+    def _define(self, name: str) -> None:
+        """Make this object an activity of a name."""
+
+        @activity.defn(name=name)
         async def run(message: StageInput) -> StageReturn:
             return await self(message)
 
         # Temporal reads the activity definition from the attributes of this object.
         functools.update_wrapper(self, run)
-        self.__doc__ = function.__doc__
-        self.__name__ = spec.name
+        self.__name__ = name
+
+    def in_lab(self) -> "Stage[ArgumentT, AnswerT]":
+        """Return the stage under the name that it has in the lab."""
+        held_back = copy.copy(self)
+        held_back._define(LAB_STAGE + self.spec.name)
+        return held_back
 
     @overload
     async def __call__(self, argument: StageInput) -> StageReturn: ...
@@ -198,12 +218,12 @@ class Stage(Generic[ArgumentT, AnswerT]):
         """Run the function and return its result as a record."""
         schema = self.spec.output  # looked up first: a missing schema must not cost an agent's work
         check = None if schema is None else output_check(context.parts.schemas, schema)
-        started = time.monotonic()
+        started, parts = time.monotonic(), context.parts
         try:
-            result, findings, report = await self._result(context)
+            result, findings, report = await self._result_anywhere(context)
             if not findings and check is not None:
                 findings = await asyncio.to_thread(check, result.output)
-            events, journal = await context.close_session()
+            events, journal = await _close_session(context)
         except asyncio.CancelledError as error:
             error.args = (*error.args, *context.cost_details())  # the cost, as in a failure
             raise
@@ -215,15 +235,35 @@ class Stage(Generic[ArgumentT, AnswerT]):
                 isinstance(leaf, InputError) or not self.spec.retries.allows(type(leaf).__name__)
                 for leaf in leaf_errors(error)
             )
-            raise as_failure(error, context.cost_details(), never=never)  # noqa: B904 - it has its own cause
+            details = [*context.cost_details(), *await _transcript_details(context, error, never=never)]
+            if (lab := await lab_report(context, parts, time.monotonic() - started)) is not None:
+                details.append({LAB: lab.to_json_object()})
+            told = [{name: value for detail in details for name, value in detail.items()}] if details else []
+            raise as_failure(error, told, never=never)  # noqa: B904 - it has its own cause
         finally:
             await context.settle()
         returned = self._to_return(result, context, findings, started)
+        if (lab := await lab_report(context, parts, time.monotonic() - started)) is not None:
+            returned = returned.model_copy(update={"lab": lab})
         if report is not None:
             returned = returned.model_copy(update={"report": report.reported})
-        if not events:
+        if not events and journal is None:
             return returned
         return returned.model_copy(update={"events": [event.to_json_object() for event in events], "journal": journal})
+
+    async def _result_anywhere(self, context: StageContext[Any]) -> tuple[StageResult, list[str], HandoffReport | None]:
+        """Call the function, also in the lab; what the lab cannot hold back it answers from the record."""
+        given, parts = context.given, context.parts
+        if given.lab is None:
+            return await self._result(context)
+        try:
+            await enter_lab(context, given.lab)
+            return await self._result(context)
+        except LabRefusedError as error:
+            recorded = await recorded_result(given, given.lab, parts.artifacts) if error.is_unheld else None
+            if recorded is None:
+                raise
+            return recorded, [], None
 
     async def _result(self, context: StageContext[Any]) -> tuple[StageResult, list[str], HandoffReport | None]:
         """Call the function; return its result, the findings and its report, and add its cost to the context."""
@@ -266,6 +306,7 @@ class Stage(Generic[ArgumentT, AnswerT]):
             output=result.output,
             spend=context.charged,
             models=dict(context.models),
+            tools=dict(context.tool_costs),
             turns=result.turns,
             tool_calls=result.tool_calls,
             tokens_read=context.tokens_read,
@@ -278,7 +319,37 @@ class Stage(Generic[ArgumentT, AnswerT]):
                 *context.personal.warnings([patch, result.output, [*result.turns], _recorded_texts(context)]),
             ],
             streamed=streamed,
+            steered=context.notes.shown,
         )
+
+
+async def _close_session(context: StageContext[Any]) -> tuple[list[SessionEvent], str | None]:
+    """Return the events of a stage's session, and the transcript's digest, if there is one."""
+    if "session" not in vars(context):
+        return [], None
+    spec, parts = context.spec, context.parts
+    is_sealed = spec.transcript == "sealed" or bool(spec.personal_data)
+    is_off = spec.transcript == "off" or (is_sealed and parts.vault is None)
+    keeping = Keeping(None if is_off else parts.transcripts, context.personal.seal_text if is_sealed else None)
+    return await context.session.close(parts.artifacts, keeping)
+
+
+_MAX_KEEPING = 10.0  # seconds that a failure waits until its transcript is stored
+
+
+async def _transcript_details(context: StageContext[Any], error: Exception, *, never: bool) -> list[dict[str, str]]:
+    """Store the transcript of an agent that failed for good, and return its digest as details of the failure."""
+    tried = activity.info().attempt if activity.in_activity() else 1
+    is_last = never or getattr(error, "non_retryable", False) or tried == context.spec.retries.attempts
+    if not (context.spec.agent and is_last):  # the history keeps the last failure only
+        return []
+    try:
+        async with asyncio.timeout(_MAX_KEEPING):
+            _, transcript = await _close_session(context)
+    except Exception as unkept:  # the stage's own failure matters more
+        _log.warning("the transcript of stage %r, which failed, could not be stored: %s", context.spec.name, unkept)
+        return []
+    return [{TRANSCRIPT: transcript}] if transcript else []
 
 
 def _recorded_texts(context: StageContext[Any]) -> list[JsonValue]:
@@ -305,7 +376,7 @@ def stage(function: Any = None, /, **terms: Any) -> Any:
         **terms: The fields of `StageSpec`: `name` (default: the function's name), `reads`, `writes`,
             `decisions`, `timeout`, `heartbeat`, `retries`, `attempts`, `version`, `requires`,
             `reserve_micro_usd`, `closing`, `personal_data`, `window`, `whole`, `tools`, `forbids`, `capability`,
-            `output`, `task`, `stream`, `agent`.
+            `output`, `task`, `stream`, `steer`, `agent`, `transcript`.
 
     Returns:
         The stage, or a decorator.

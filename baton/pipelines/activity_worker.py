@@ -31,7 +31,7 @@ from baton.core.questions import ASKED, Question
 from baton.errors import ArtifactCorruptError, ArtifactError, ArtifactNotFoundError, ConfigurationError
 from baton.handoff.sealed import UnverifiedHandoff
 from baton.keys.store_keys import Deciders, KeyringError
-from baton.pipelines.activity_context import current_parts
+from baton.pipelines.activity_parts import current_parts
 from baton.runtime.questions import CHECK_ANSWER, AnswerCheck
 from baton.wire.names import ARTIFACT_LOST, WAIT_FOR_WORKER
 

@@ -47,6 +47,7 @@ from baton.runtime.workflow_approvals import ApprovalRequest, ApprovalTerms, The
 from baton.runtime.workflow_questions import Asking
 from baton.runtime.workflow_run import Run
 from baton.wire.json_values import Json, find_unwritable
+from baton.wire.names import HAND_OFF
 from baton.wire.records import Record
 
 CHAIN = "chain"
@@ -376,8 +377,7 @@ class Pipeline:
         if recorded is not None:
             return
         with self._steps.under_way(StepKind.SLEEP, name, seq, until=workflow.now() + duration):
-            await workflow.sleep(duration, summary=f"step {seq}: sleeps: {name}"[:200])
-            self._run.visibility.add_seconds(LONG_ENOUGH)
+            await self._steps.sleep(seq, name, duration)
         self._run.publish(self.state.record_sleep(seq, name, workflow.now()))
 
     @step
@@ -496,8 +496,7 @@ class Pipeline:
         """
         escalation, pending = self._handoffs.escalation, pending.model_copy(update={"only_as_sent": True})
         if pending.seq in self._run.under_way:
-            name = f"hand off to {pending.receiver}"[:200]
-            return await escalation.ask(escalation.asking(pending, within), name)
+            return await escalation.ask(escalation.asking(pending, within), f"{HAND_OFF}{pending.receiver}"[:200])
         name = handoff_title(pending)
         seq, recorded = await self._steps.begin(name, StepKind.APPROVAL)
         asking = escalation.asking(pending.model_copy(update={"seq": seq}), within)
@@ -535,7 +534,7 @@ class Pipeline:
             PipelineError: The pipeline's input is unusable, a step was never awaited, or JSON cannot represent the
                 output exactly: an integer of 2**53 or more, or half a surrogate pair.
         """
-        self._run.input.check()
+        self._steps.check()
         self._calls.check()
         self._steps.apply_edit()
         result = PipelineResult(
@@ -588,8 +587,9 @@ class Pipeline:
             inputs=inputs,
             authors=self.state.find_authors(inputs),
             branch=bool(receivers),
-            tool_limits=self._run.start.tool_limits,
+            **self._run.for_stages(),
             stream=stream or spec.stream,
+            steer=spec.steer,
             report=self._reports.last(self.state.outcomes, spec),
             on_report=self._reports.on_report,
             step_name=name if name and name != spec.name else "",

@@ -34,10 +34,13 @@ class ContinueAfter:
     Attributes:
         events: The length of the run's history, in events.
         bytes: The size of the run's history, in bytes.
+        upgrade: Whether a run of versioned workers continues on their new build: as soon as the server has one for it,
+            before the next step. By default a run stays on its build. Its recorded steps must fit the new code.
     """
 
     events: int = 3_200
     bytes: int = 2_000_000
+    upgrade: bool = False
 
 
 _MAX_RESTORED = PAGE  # steps in one workflow task, which has two seconds
@@ -123,7 +126,7 @@ class RecordedOutcomes:
         return self._state.record_edit(patch, workflow.now(), by, why)
 
     async def continue_if_long(self, limits: ContinueAfter, carries: Mapping[str, Callable[[], JsonValue]]) -> None:
-        """Continue as new if the history is long; the next run resumes at this step."""
+        """Continue as new if the history is long or has a new build; the next run resumes at this step."""
         info = workflow.info()
         # What the recorded steps take does not count: a run that it makes long would continue for ever.
         long = (
@@ -131,6 +134,9 @@ class RecordedOutcomes:
             or info.get_current_history_size() - self._first_bytes >= limits.bytes
             or info.is_continue_as_new_suggested()
         )
+        upgrade = limits.upgrade and info.get_current_deployment_version() is not None
+        if upgrade and info.is_target_worker_deployment_version_changed():
+            long = True
         if not long or workflow.now() - info.start_time < _MIN_RUN_TIME:
             return
         # The next run would not get the cancellation, and would wait for ever in the step that was canceled here.
@@ -159,7 +165,8 @@ class RecordedOutcomes:
                 f"without an artifact store the server takes {error.limit:,}: give its workers one (BATON_ARTIFACTS, "
                 "WorkerParts(artifacts=…))",
             )
-        workflow.continue_as_new(next_start)
+        behavior = workflow.ContinueAsNewVersioningBehavior.AUTO_UPGRADE if upgrade else None
+        workflow.continue_as_new(next_start, initial_versioning_behavior=behavior)
 
     async def check_items(self, outcome: Outcome, count: int) -> None:
         """Suspend the run if a map was recorded with another number of items than the code gives it now."""
@@ -291,7 +298,7 @@ class Steps:
                 f"surrogate pair; {name[:40]!r} has {len(name)}"
             )
         self.recorded.is_excused = True
-        self._run.input.check()
+        self.check()
         if is_closed() or self._run.input.fit.misfit:
             await workflow.wait_condition(lambda: False)  # no step begins after the run's end or its suspension
         await self._run.roll_backs.catch_up()
@@ -304,10 +311,22 @@ class Steps:
             self.apply_edit()
             await self._record_interventions()
             await self._run.roll_backs.catch_up()  # a reset may go back to this task
-            if self._run.is_idle:
+            if self._run.is_idle and self._run.lab is None:
                 await self.recorded.continue_if_long(self._limits, self._carries)
             self._run.visibility.enter_step(name)
         return seq, outcome
+
+    def check(self) -> None:
+        """Raise an error if the input is unusable, or if the run has ended in the lab."""
+        self._run.input.check()
+        if self._run.lab is not None:
+            self._run.lab.check(self._run.state.outcomes)
+
+    async def sleep(self, seq: int, name: str, duration: timedelta) -> None:
+        """Sleep, but not in the lab."""
+        if self._run.lab is None:
+            await workflow.sleep(duration, summary=f"step {seq}: sleeps: {name}"[:200])
+        self._run.visibility.add_seconds(LONG_ENOUGH)
 
     def apply_edit(self) -> None:
         """Apply and publish the edit of a fork."""

@@ -1,9 +1,10 @@
 """The cost of all runs, by pipeline, stage, model or day, compared with a provider's own figures."""
 
 import csv
+import math
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
@@ -13,16 +14,20 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from baton.budget.billing import Bill
-from baton.core.history import Spend
+from baton.core.history import UNNAMED, Spend
 from baton.errors import BatonError, HistoryError
 from baton.runs.client_executions import first, list_executions
+from baton.runs.client_list import spell_time
 from baton.runs.client_reader import read_run
+from baton.runs.client_record import RunRecord
 from baton.wire.json_values import JsonFields
 from baton.wire.money import to_micro_usd
 from baton.wire.names import ATTRIBUTE_PIPELINE
 
-UNNAMED = "(not named)"
-"""Replaces what a bill lacks: the model of a stage that charges by itself, the stage of a compression."""
+NO_TOOL = "(no tool)"
+"""Replaces the tool of what was charged outside of one."""
+NO_REQUESTER = "(nobody named)"
+"""Replaces the requester of a run that was started without one."""
 
 _DAY = ("day", "date", "usage_date_utc", "start_time_iso", "start_time", "timestamp")
 _MODEL = ("model", "model_name", "model_version", "snapshot_id")
@@ -32,6 +37,15 @@ _COMPLETION_TOKENS = ("output_tokens", "completion_tokens", "n_generated_tokens_
 _DATED_NAME = re.compile(r"-(?:\d{8}|\d{4}-\d{2}-\d{2})$")  # a provider may export the dated name of a model
 
 
+class WorkResult(StrEnum):
+    """What became of the work that a charge paid for."""
+
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    FAILED = "failed"
+    ROLLED_BACK = "rolled back"
+
+
 class GroupBy(StrEnum):
     """How charges are grouped."""
 
@@ -39,17 +53,34 @@ class GroupBy(StrEnum):
     STAGE = "stage"
     MODEL = "model"
     DAY = "day"
+    TOOL = "tool"
+    REQUESTER = "requester"
+    WORK = "work"
 
 
 @dataclass(frozen=True)
 class Charged(JsonFields):
-    """One amount that a run was charged."""
+    """One amount that a run was charged.
+
+    Attributes:
+        pipeline: The pipeline.
+        stage: The stage.
+        model: The model.
+        day: The day, in UTC.
+        spend: The amount.
+        tool: The tool inside which it was charged, such as one that asks another agent.
+        requester: Who the run works for.
+        work: What became of the work (`WorkResult`). Rejected work was done again; failed work returned nothing.
+    """
 
     pipeline: str
     stage: str
     model: str
     day: str
     spend: Spend
+    tool: str = NO_TOOL
+    requester: str = NO_REQUESTER
+    work: str = WorkResult.ACCEPTED
 
 
 async def read_charges(
@@ -81,8 +112,9 @@ async def _read_all(
 ) -> AsyncIterator[Charged]:
     query = f"{ATTRIBUTE_PIPELINE} IS NOT NULL"
     if since is not None:
-        query += f" AND (CloseTime >= '{since.isoformat()}' OR ExecutionStatus = 'Running')"
+        query += f" AND (CloseTime >= '{spell_time(since)}' OR ExecutionStatus = 'Running')"
     seen: set[tuple[str, int, datetime | None]] = set()  # a reset run begins with a copy of events of the run before
+    resets: dict[str, int] = {}
     async for execution in list_executions(client, query):
         try:
             run = await read_run(client, execution.id, execution.run_id)
@@ -91,23 +123,52 @@ async def _read_all(
         except HistoryError as error:
             unread(execution.id, error)
             continue
+        resets |= {reset.base_run_id: reset.event for reset in run.resets}  # the newest run of an id comes first
+        kept_until = resets.get(run.run_id, math.inf)
+        taken = {(entry.seq, entry.stage_id, entry.attempt) for entry in run.state.entries}
         for bill in run.bills:
             key = (execution.id, bill.event, bill.at)
             if bill.elsewhere or key in seen or (since and bill.at and bill.at < since):
                 continue
             seen.add(key)
-            for charge in _split_by_model(run.pipeline, bill):
+            work = WorkResult.ROLLED_BACK if bill.event > kept_until else _work_of(bill, taken)
+            for charge in _split(run, bill, work):
                 yield charge
 
 
-def _split_by_model(pipeline: str, bill: Bill) -> Iterator[Charged]:
-    """Split a bill by model; the remainder has no model."""
-    remainder, day = bill.spend, f"{bill.at:%Y-%m-%d}" if bill.at else UNNAMED
-    for model, spend in bill.models.items():
-        remainder = remainder.minus(spend)
-        yield Charged(pipeline, bill.stage or UNNAMED, model, day, spend)
+def _split(run: RunRecord, bill: Bill, work: WorkResult) -> Iterator[Charged]:
+    """Split a bill by tool and model; the remainder has neither."""
+    requester = run.start.requester
+    base = Charged(
+        run.pipeline,
+        bill.stage or UNNAMED,
+        UNNAMED,
+        f"{bill.at:%Y-%m-%d}" if bill.at else UNNAMED,
+        bill.spend,
+        requester=NO_REQUESTER if requester is None else requester.id,
+        work=work,
+    )
+    remainder, models = bill.spend, dict(bill.returned.models) if bill.returned else {}
+    for tool, costs in bill.returned.tools.items() if bill.returned else ():
+        for model, spend in costs.items():
+            remainder = remainder.minus(spend)
+            models[model] = models.get(model, Spend()).minus(spend)
+            yield replace(base, tool=tool, model=model, spend=spend)
+    for model, spend in models.items():
+        if spend:
+            remainder = remainder.minus(spend)
+            yield replace(base, model=model, spend=spend)
     if remainder:
-        yield Charged(pipeline, bill.stage or UNNAMED, UNNAMED, day, remainder)
+        yield replace(base, spend=remainder)
+
+
+def _work_of(bill: Bill, taken: Container[tuple[int, str, int]]) -> WorkResult:
+    """Return what became of the work of a bill, given the steps and attempts that the pipeline took."""
+    returned = bill.returned
+    if returned is None:
+        return WorkResult.FAILED if bill.stage else WorkResult.ACCEPTED  # a compression is part of the handoff
+    is_taken = (returned.seq, returned.title, returned.attempt) in taken
+    return WorkResult.ACCEPTED if is_taken else WorkResult.REJECTED
 
 
 def sum_charges(charges: Iterable[Charged], by: GroupBy) -> dict[str, Spend]:
@@ -205,11 +266,7 @@ class PairedSum(JsonFields):
         recorded, provider = self.recorded, self.provider
         if provider.micro_usd:
             return abs(recorded.micro_usd - provider.micro_usd) <= max(10_000, provider.micro_usd // 100)
-        return abs(_tokens(recorded) - _tokens(provider)) <= _tokens(provider) // 100
-
-
-def _tokens(spend: Spend) -> int:
-    return spend.prompt_tokens + spend.completion_tokens
+        return abs(recorded.tokens - provider.tokens) <= provider.tokens // 100
 
 
 def pair_sums(recorded: dict[str, Spend], provider: dict[str, Spend]) -> list[PairedSum]:

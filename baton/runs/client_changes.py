@@ -9,8 +9,9 @@ from pydantic import JsonValue
 from baton.core.baton import Baton
 from baton.core.history import HistoryEntry, StepKind
 from baton.core.messages import STARTING
+from baton.core.notes import NO_REASONS
 from baton.core.patching import merge_patch, same_json
-from baton.core.state import MergeStrategy
+from baton.core.state import NO_ROOM, MergeStrategy
 from baton.runs.client_record import RunRecord
 from baton.wire.json_values import JsonFields
 from baton.wire.text import quantity
@@ -25,6 +26,9 @@ _LABELS = {
     "acceptance": "acceptance",
 }
 """The label of one entry of each field."""
+
+_ROUTINE = (NO_REASONS, NO_ROOM, "current_state: ", "decision_log: ")
+"""The beginnings of warnings that are recorded and need no attention."""
 
 Before = Mapping[str, JsonValue]
 """The fields that an entry changed, as they were right before it."""
@@ -169,7 +173,7 @@ def remarks(entry: HistoryEntry) -> list[Change]:
     Args:
         entry: The entry.
     """
-    lines = [Change("!", warning) for warning in entry.warnings]
+    lines = [Change("=" if warning.startswith(_ROUTINE) else "!", warning) for warning in entry.warnings]
     if entry.failure is not None:
         lines.append(Change("!", f"failed: {entry.failure}"))
     if entry.report is not None:

@@ -17,9 +17,9 @@ from baton.codec.failures import causes
 from baton.errors import ArtifactError, HistoryError, UnreadableRunError
 from baton.runs.client_clock import clock_fault, clock_skew
 from baton.runs.client_events import decode_payloads, failure_reason
-from baton.runs.client_executions import PAUSED, Execution, describe, history, list_executions
+from baton.runs.client_executions import PAUSED, Execution, describe, history, list_executions, map_concurrently
 from baton.runs.client_inbox import ASKING_RUNS, OUTSIDE_RUNS, WAITING_RUNS, inbox
-from baton.runs.client_list import SUSPENDED, RunFilter, list_runs, query_pinned_elsewhere
+from baton.runs.client_list import SUSPENDED, RunFilter, equal, list_runs, query_pinned_elsewhere
 from baton.runs.client_reader import read_run
 from baton.runs.client_standing import TimeFormat
 from baton.runs.client_waiting import (
@@ -39,7 +39,6 @@ _SERVER_REMEDY = "check the server's log, and the free space of its disk or data
 _MAX_DESCRIBED_RUNS, _MAX_LISTED_RUNS, _MAX_QUEUES = 50, 1_000, 20
 _OPEN_RUNS = "ExecutionStatus = 'Running'"
 _SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
-_MAX_CONCURRENT_CALLS = 8
 _MIN_SUSPICIOUS_ATTEMPTS = 3  # a killed worker costs one attempt, and a second one killed at the same time another
 _MAX_READ_RUNS = 5
 _MAX_OPEN_RUNS, _MAX_ARTIFACTS = 20, 500
@@ -74,7 +73,7 @@ class CheckResult(JsonFields):
 
 
 async def check_server(
-    client: Client, task_queue: str, *, fix: bool = False, time_format: TimeFormat = format_time
+    client: Client, task_queue: str, *, fix: bool = False, time_format: TimeFormat = format_time, log_days: int = 0
 ) -> AsyncIterator[CheckResult]:
     """Check a namespace, the workers of a task queue, and the newest runs; yield a result for each check.
 
@@ -85,6 +84,7 @@ async def check_server(
         task_queue: The task queue whose workers to check.
         fix: Add missing search attributes to the namespace.
         time_format: Formats the times in what is found.
+        log_days: How many days the histories of closed runs have to be kept.
 
     Example:
         ```python
@@ -94,7 +94,7 @@ async def check_server(
         ```
     """
     checks: list[tuple[str, Awaitable[CheckResult]]] = [
-        ("namespace", check_namespace(client)),
+        ("namespace", check_namespace(client, log_days)),
         ("clock", check_clock(client)),
         ("search attributes", check_search_attributes(client, fix=fix)),
         ("workers", check_workers(client, task_queue)),
@@ -128,13 +128,16 @@ async def run_check(check: str, checking: Awaitable[CheckResult]) -> CheckResult
         )
 
 
-async def check_namespace(client: Client) -> CheckResult:
-    """Check that the namespace exists, and report its retention of closed runs."""
+async def check_namespace(client: Client, log_days: int = 0) -> CheckResult:
+    """Check that the namespace exists, and that it keeps closed runs as long as logs have to be kept."""
     request = DescribeNamespaceRequest(namespace=client.namespace)
     response = await client.workflow_service.describe_namespace(request, retry=True)
     retention = response.config.workflow_execution_retention_ttl.ToTimedelta()
     days = retention.days or round(retention.total_seconds() / 86400, 1)
     found = f"{client.namespace!r} keeps closed runs for {days} day{'' if days == 1 else 's'}"
+    if days < log_days:
+        remedy = "raise its retention, or export runs before (`baton export RUN FILE`); the ledger keeps its records"
+        return CheckResult("namespace", CheckMark.WARN, f"{found}, and BATON_LOG_DAYS is {log_days}", remedy)
     return CheckResult("namespace", CheckMark.OK, found)
 
 
@@ -210,8 +213,7 @@ async def check_workers(client: Client, task_queue: str) -> CheckResult:
             "workers", CheckMark.OK, f"{quantity(len(pollers), 'worker')} recently polled {task_queue!r}"
         )
     found = f"no worker polls task queue {task_queue!r}"
-    quoted = task_queue.replace("'", "''")
-    open_runs = await count(client, f"TaskQueue = '{quoted}' AND ExecutionStatus = 'Running'")
+    open_runs = await count(client, f"{equal('TaskQueue', task_queue)} AND {equal('ExecutionStatus', 'Running')}")
     if not open_runs:
         return CheckResult("workers", CheckMark.WARN, found, "start one; `baton dev` does")
     found = f"{found}, and {quantity(open_runs, 'open run')} cannot continue"
@@ -351,19 +353,18 @@ async def check_suspended_runs(client: Client) -> CheckResult:
 
 async def check_blocked_runs(client: Client) -> CheckResult:
     """Check that steps of the newest open runs do not fail repeatedly, and that workers answer."""
-    check, limiter = "blocked runs", asyncio.Semaphore(_MAX_CONCURRENT_CALLS)
+    check = "blocked runs"
     newest = [run async for run in list_executions(client, _OPEN_RUNS, most=_MAX_DESCRIBED_RUNS)]
 
     async def find_reason(run: Execution) -> str | None:
-        async with limiter:
-            try:
-                return _blocking_reason(await describe(client, run.id, run.run_id))
-            except RPCError as error:
-                if error.status is RPCStatusCode.NOT_FOUND:
-                    return None
-                raise
+        try:
+            return _blocking_reason(await describe(client, run.id, run.run_id))
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return None
+            raise
 
-    reasons = await asyncio.gather(*map(find_reason, newest))
+    reasons = await map_concurrently(find_reason, newest)
     blocked = [(run, reason) for run, reason in zip(newest, reasons, strict=True) if reason]
     if not blocked:
         all_read = len(newest) < _MAX_DESCRIBED_RUNS

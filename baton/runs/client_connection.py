@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from temporalio.client import Client, Plugin, WorkflowFailureError
 from temporalio.envconfig import ClientConfig
 from temporalio.runtime import Runtime
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from baton.artifacts.store import default_store
 from baton.codec.conversion import data_converter
@@ -27,6 +27,16 @@ DEFAULT_TASK_QUEUE = "baton"
 """The task queue of workers and runs unless `BATON_TASK_QUEUE` or the caller names another."""
 
 _SOURCE_LINE = re.compile(r" *\d* *\|")
+
+
+UNREACHABLE_STATUSES = (
+    RPCStatusCode.UNAVAILABLE,
+    RPCStatusCode.DEADLINE_EXCEEDED,
+    RPCStatusCode.CANCELLED,
+    RPCStatusCode.UNAUTHENTICATED,
+    RPCStatusCode.PERMISSION_DENIED,
+)
+"""The statuses of a call that say that the server cannot be used, not that it refused what was asked."""
 
 
 @dataclass(frozen=True)
@@ -123,53 +133,82 @@ async def connect(
     try:
         return await Client.connect(**settings, plugins=plugins, runtime=runtime)
     except (RPCError, RuntimeError, ValueError) as error:
-        raise ServerError(connection_fault(error, settings)) from error
+        raise server_error(error, settings["target_host"], settings["namespace"]) from error
 
 
-_FAULTS: tuple[tuple[str, str, str], ...] = (
+_FAULTS: tuple[tuple[str, str, str, str], ...] = (
+    (
+        r"Namespace \S+ is not found",
+        "The namespace does not exist",
+        "the server has no such namespace",
+        "name another with --namespace or TEMPORAL_NAMESPACE, or create it (temporal operator namespace create)",
+    ),
     (
         r"invalid target URL|HttpsUriWithoutTlsSupport",
+        "The Temporal server's address is wrong",
         "this is not an address",
         "write TEMPORAL_ADDRESS, or the profile's address, as host:port, for example localhost:7233",
     ),
     (
         r"both client cert and private key|ParseError|KeyMismatch",
+        "The client certificate cannot be used",
         "the client's certificate and key cannot be used",
         "TEMPORAL_TLS_CLIENT_CERT_PATH and TEMPORAL_TLS_CLIENT_KEY_PATH name a PEM certificate and its unencrypted key",
     ),
     (
         r"InvalidCertificate\((\w+)",
+        "The Temporal server's certificate is not valid",
         "the server's certificate is not valid ({})",
         "check its dates and this machine's clock, its authority (TEMPORAL_TLS_SERVER_CA_CERT_PATH) and its name "
         "(TEMPORAL_TLS_SERVER_NAME)",
     ),
     (
         r"(AlertReceived|Unauthenticated|PermissionDenied|status: 40[13])",
+        "The Temporal server refuses this client",
         "the server refuses this client ({})",
         "check TEMPORAL_API_KEY, or the certificate of TEMPORAL_TLS_CLIENT_CERT_PATH",
     ),
-    (r"dns error", "the host name cannot be resolved", "check the address and this machine's DNS"),
+    (
+        r"dns error",
+        "The Temporal server's host name is unknown",
+        "the host name cannot be resolved",
+        "check the address and this machine's DNS",
+    ),
     (
         r"InvalidMessage\(|transport error|operation was canceled|http2 error|with status: \d+",
+        "The Temporal server does not answer as expected",
         "the server there does not answer as expected",
         "check the port, and whether it wants TLS (TEMPORAL_TLS=true, or false) or a client certificate "
         "(TEMPORAL_TLS_CLIENT_CERT_PATH)",
     ),
 )
-"""Patterns in the core's error text, what they mean, and what to do; the first match wins."""
+"""Patterns in the core's error text, the cause in short, what they mean, and what to do; the first match wins."""
 
 
-def connection_fault(error: Exception, settings: Mapping[str, Any]) -> str:
-    """Return the message about a failed connection: address, reason, remedy."""
-    address, message = settings["target_host"], str(error)
-    where = f"{address} (namespace {settings['namespace']!r})"
+def _spell(status: RPCStatusCode) -> str:
+    return status.name.title().replace("_", "")
+
+
+def server_error(error: Exception, address: str, namespace: str) -> ServerError:
+    """Return the error for a server that could not be connected to or asked: address, reason, remedy.
+
+    Args:
+        error: What the SDK raised.
+        address: The server's address.
+        namespace: The namespace.
+    """
+    message, where = str(error), f"{address} (namespace {namespace!r})"
+    if isinstance(error, RPCError) and error.status in (RPCStatusCode.UNAUTHENTICATED, RPCStatusCode.PERMISSION_DENIED):
+        message = f"{_spell(error.status)}: {message}"
     if not re.search(r":\d+$", address):
         message = "invalid target URL"  # port 80 would be tried
-    for pattern, meaning, remedy in _FAULTS:
+    for pattern, title, meaning, remedy in _FAULTS:
         if match := re.search(pattern, message):
-            return f"no connection to {where}: {meaning.format(*match.groups())}; {remedy}"
+            fault = ServerError(f"no connection to {where}: {meaning.format(*match.groups())}; {remedy}")
+            fault.title = title
+            return fault
     causes = re.findall(r'message: "([^"]+)"', message)
-    return (
+    return ServerError(
         f"no Temporal server answers at {where}: {causes[-1] if causes else message}. Start one with `baton dev`, "
         "or name another with --address, TEMPORAL_ADDRESS or a profile in temporal.toml"
     )

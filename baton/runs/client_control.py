@@ -31,7 +31,7 @@ class CancelPreview(Preview):
 class Cancel(Operation[CancelPreview, str]):
     """Ask a run to cancel: its compensations run, and its children are asked too. The result is the run's id.
 
-    Steps that begin while a person reads do not change the mark: a run that goes on is to be stopped all the more.
+    Steps that begin while a person reads do not change the mark: a run that continues should still be stopped.
 
     `preview` and `commit` raise `PipelineError` if the run has ended. It takes effect once a worker has the run.
 
@@ -66,7 +66,7 @@ class Cancel(Operation[CancelPreview, str]):
 
     def _changes(self, shown: Mapping[str, Any], preview: CancelPreview) -> list[str]:
         note = f" ({preview.run.notes[-1].text})" if preview.run.resets else ""
-        return [f"the run goes on as another one{note}"]
+        return [f"the run continues as another run{note}"]
 
 
 def _open_children(run: RunRecord) -> list[str]:
@@ -110,7 +110,7 @@ class _PauseOperation(Operation[PausePreview, str]):
 
     def _changes(self, shown: Mapping[str, Any], preview: PausePreview) -> list[str]:
         if shown["run"] != preview.run.run_id:
-            return ["the run goes on as another one"]
+            return ["the run continues as another run"]
         return ["it was paused again meanwhile"]
 
 
@@ -119,7 +119,7 @@ class Pause(_PauseOperation):
     """Pause a run, on a server that allows it (`frontend.WorkflowPauseEnabled`). The result is the run's id.
 
     `preview` and `commit` raise `PipelineError` if the run has ended or is paused, and `temporalio.service.RPCError`
-    if there is no such run or the server refuses.
+    if the run does not exist or the server refuses.
 
     Attributes:
         client: A connected client.
@@ -151,7 +151,7 @@ class Unpause(_PauseOperation):
     """Resume a paused run. The result is the run's id.
 
     `preview` and `commit` raise `PipelineError` if the run has ended or is not paused, and
-    `temporalio.service.RPCError` if there is no such run or the server refuses.
+    `temporalio.service.RPCError` if the run does not exist or the server refuses.
 
     Attributes:
         client: A connected client.
@@ -168,7 +168,7 @@ class Unpause(_PauseOperation):
         if pause is None:
             raise PipelineError(f"{self.workflow_id!r} is not paused; {self.nothing_done}")
         why = f": {pause.why}" if pause.why else ""
-        facts = [Fact(f"It was paused by {pause.by}{why}."), Fact("It goes on where it was.")]
+        facts = [Fact(f"It was paused by {pause.by}{why}."), Fact("It continues where it was.")]
         return PausePreview(f"Unpause {self.workflow_id}", facts, basis, run=run)
 
     async def _perform(self, preview: PausePreview, by: str, why: str) -> str:

@@ -8,13 +8,15 @@ from typing import Any, Self, TypeVar
 
 from pydantic import JsonValue
 from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.service import RPCError
 
+from baton.core.history import Spend
 from baton.core.operations import Fact, Operation, Preview
 from baton.core.pending import FORMS, EditForm, HandoffAction, TopUpForm
-from baton.core.questions import APPROVE, DENY, Answer, Question, Settled
-from baton.errors import PipelineError
+from baton.core.questions import APPROVE, DENY, MISFIT, Answer, Question, Settled
+from baton.errors import BatonError, PipelineError
 from baton.keys.store_keys import Key
-from baton.runs.client_executions import describe
+from baton.runs.client_executions import describe, map_concurrently
 from baton.runs.client_handoffs import Message, read_handoffs
 from baton.runs.client_reader import read_run
 from baton.runs.client_record import RunRecord
@@ -28,9 +30,10 @@ from baton.runs.client_waiting import (
 )
 from baton.runtime.questions import NOT_ALLOWED, late_reply, parse_form
 from baton.wire.base64url import to_base64url
-from baton.wire.json_values import Json
-from baton.wire.money import format_usd
+from baton.wire.json_values import Json, JsonFields
+from baton.wire.money import format_cost, format_usd
 from baton.wire.names import ANSWER
+from baton.wire.text import quantity
 
 ReplyT = TypeVar("ReplyT")
 
@@ -63,7 +66,7 @@ async def decide(
         PipelineError: The answer is refused: the question is not open or was answered otherwise, what is shown has
             changed, the choice is not allowed, the person may not decide, the data or the signature is invalid; or
             the run is paused.
-        temporalio.service.RPCError: There is no such run, or no worker answers.
+        temporalio.service.RPCError: The run does not exist, or no worker answers.
     """
     answer = await _complete(client, workflow_id, answer, run_id)
     if key is not None:
@@ -149,6 +152,59 @@ def _find_settled(run: RunRecord, choice: str, reference: str | None) -> Settled
         and reference in (None, settled.question, settled.title if is_approval else settled.handoff_id)
     ]
     return fitting[-1] if fitting else None
+
+
+@dataclass(frozen=True)
+class Cost(JsonFields):
+    """What a run has cost so far, and what its history says about the cost of an answer.
+
+    Attributes:
+        spent: What the run was billed.
+        ceiling_micro_usd: Its budget; None if it has none.
+        left_micro_usd: What of it is left.
+        missing_micro_usd: What the handoff that waits lacks.
+        stage: The stage that runs once its handoff is sent again; empty for an approval.
+        again: What this stage cost the last time, if it ran before.
+    """
+
+    spent: Spend
+    ceiling_micro_usd: int | None = None
+    left_micro_usd: int | None = None
+    missing_micro_usd: int = 0
+    stage: str = ""
+    again: Spend | None = None
+
+    @property
+    def clauses(self) -> list[str]:
+        """What is known, in words; empty without spend and budget."""
+        clauses = [f"{_spend_words(self.spent)} so far"] if self.spent else []
+        if self.missing_micro_usd:
+            clauses.append(f"lacks {format_usd(self.missing_micro_usd)}")
+        if self.ceiling_micro_usd is not None and self.left_micro_usd is not None:
+            left = format_usd(max(0, self.left_micro_usd))
+            clauses.append(f"{left} of {format_usd(self.ceiling_micro_usd)} left")
+        if self.again:
+            clauses.append(f"{self.stage} runs again: {_spend_words(self.again)} the last time")
+        return clauses
+
+
+def _spend_words(spend: Spend) -> str:
+    cost = format_cost(spend.micro_usd, spend.tokens)
+    return f"{cost}, {quantity(spend.tokens, 'token')}" if spend.tokens else cost
+
+
+def cost_of(run: RunRecord, question: Question) -> Cost:
+    """Return what a run has cost so far, and what its history says about the cost of an answer to a question."""
+    handoff = question.handoff
+    stage = handoff.receiver if handoff else ""
+    return Cost(
+        spent=run.billed,
+        ceiling_micro_usd=run.ceiling_micro_usd,
+        left_micro_usd=run.left_micro_usd,
+        missing_micro_usd=handoff.missing_micro_usd if handoff else 0,
+        stage=stage,
+        again=next((bill.spend for bill in reversed(run.bills) if bill.stage == stage), None),
+    )
 
 
 @dataclass(frozen=True)
@@ -282,7 +338,7 @@ class Decide(Operation[DecidePreview, Settled | None]):
             try:
                 filled = parse_form(form, self._data)
             except ValueError as error:
-                raise PipelineError(f"the answer does not fit: {error}") from None
+                raise PipelineError(f"{MISFIT}{error}") from None
             if isinstance(filled, EditForm):
                 run.check_patch(filled.patch)
             missing = question.handoff.missing_micro_usd
@@ -343,6 +399,49 @@ def name_questions(questions: Sequence[Question]) -> str:
         for question in questions
     ]
     return ", ".join(names) or "none"
+
+
+@dataclass(frozen=True)
+class Decided(JsonFields):
+    """What became of one of several decisions.
+
+    Attributes:
+        workflow_id: The pipeline.
+        question: The question's id.
+        outcome: `"decided"`; `"counted"`, if more people must agree; `"left"` with the server, until a worker takes it
+            up; or `"refused"`.
+        missing: How many more people must agree.
+        refused: Why it does not count.
+    """
+
+    workflow_id: str
+    question: str
+    outcome: str
+    missing: int = 0
+    refused: str | None = None
+
+
+async def decide_several(shown: Sequence[tuple[Decide, str | None]], *, by: str, why: str) -> list[Decided]:
+    """Decide several questions, each by itself: one that is refused, or has changed, keeps no other from counting.
+
+    Args:
+        shown: The operations, each with the mark of what was shown of it; without one, what it is now is decided.
+        by: Who decides.
+        why: The reason.
+    """
+
+    async def commit(item: tuple[Decide, str | None]) -> Decided:
+        operation, mark = item
+        made = Decided(operation.workflow_id, operation.question or "", "decided")
+        try:
+            settled = await operation.commit(mark, by=by, why=why)
+        except (BatonError, RPCError) as error:
+            return replace(made, outcome="refused", refused=getattr(error, "message", None) or str(error))
+        if settled is None:
+            return replace(made, outcome="left")
+        return replace(made, outcome="counted" if settled.missing else "decided", missing=settled.missing)
+
+    return await map_concurrently(commit, shown)
 
 
 def sign_answer(answer: Answer, key: Key) -> Answer:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -17,23 +17,26 @@ from temporalio.converter import DataConverter
 
 from baton.compression.rules import COMPRESS
 from baton.core.artifacts import find_confirmed_loss
+from baton.core.history import Outcome, StepKind
 from baton.core.messages import StageInput
 from baton.core.people import normalize_name
 from baton.core.questions import Answer, Question, Settled
 from baton.errors import ConfigurationError, HistoryError
 from baton.handoff.records import Handoff
 from baton.wire.names import (
-    ANSWER,
+    HAND_OFF,
     HANDOFF_REFUSED,
     MEMO_OUTCOME,
     MEMO_QUESTIONS,
     MEMO_TERMS,
     MEMO_UNDONE,
+    OUTSIDE,
+    RECEIVE_AS,
+    STREAM_TO,
 )
 from baton.wire.records import Record
 
-CHILD_ID = re.compile(r".*\.([^.]*)\.step(\d+)\.[0-9a-f]{8}")
-"""The workflow id of a child: the name and the number of its step."""
+_CHILD_ID = re.compile(r"(?:.*\.)?([^.]*)\.step(\d+)\.[0-9a-f]{8}", re.DOTALL)  # as `run_child` makes it
 _STEP = re.compile(r'"step (\d+): ')
 
 _SIGNALS = (
@@ -223,9 +226,20 @@ def is_refusal(event: HistoryEvent) -> bool:
     return event.activity_task_failed_event_attributes.failure.application_failure_info.type == HANDOFF_REFUSED
 
 
-def is_answer(event: HistoryEvent) -> bool:
-    """Return whether an accepted update is a person's answer to a question."""
-    return event.workflow_execution_update_accepted_event_attributes.accepted_request.input.name == ANSWER
+def parse_child_id(workflow_id: str) -> tuple[str, int] | None:
+    """Return the name and the number of the step that started a child, from its workflow id; None if it is no such id.
+
+    Example:
+        >>> parse_child_id("order-1.quote.step2.0a1b2c3d.ship.step5.4e5f6a7b")
+        ('ship', 5)
+    """
+    match = _CHILD_ID.fullmatch(workflow_id)
+    return None if match is None else (match[1], int(match[2]))
+
+
+def update_name(event: HistoryEvent) -> str:
+    """Return the name of an accepted update."""
+    return event.workflow_execution_update_accepted_event_attributes.accepted_request.input.name
 
 
 def parse_step_number(text: bytes | None) -> int:
@@ -277,6 +291,40 @@ SLEEP_TIMER = re.compile(r"step (\d+): sleeps: (.*)", re.DOTALL)
 OUTSIDE_TIMER = re.compile(r"answer of (.*) outside", re.DOTALL)
 """The name of the timer of a handoff to an agent outside: the agent."""
 _HANDOFF_TIMER = re.compile(r"step ([1-9]\d*): deadline of handoff (\S+) to ([^:]+): (.*)")
+
+
+_ATTEMPT = re.compile(r", attempt \d+$")
+_HANDOFF_IDS = frozenset({"handoffId", "handoff_id"})
+_HANDOFF_ID = re.compile(r"handoff ([0-9a-f-]{36})")  # in the words of a failure
+
+
+def without_attempt(name: str) -> str:
+    """Return the name of the timer of an answer without its attempt: each time that it is sent has a timer."""
+    return _ATTEMPT.sub("", name)
+
+
+def waits_of(outcome: Outcome) -> list[str]:
+    """Return the names of the timers of a step that waited for another pipeline, or for an agent outside."""
+    name = outcome.name
+    if outcome.kind is not StepKind.STAGE:
+        return []
+    if name.startswith(RECEIVE_AS):
+        return [f"a handoff to {name.removeprefix(RECEIVE_AS)}"]
+    if name.startswith(HAND_OFF) and name.endswith(OUTSIDE):
+        return [f"answer of {name.removeprefix(HAND_OFF)}"]
+    if not name.startswith((HAND_OFF, STREAM_TO)):
+        return []
+    ids = _handoff_ids(outcome.value) if outcome.failure is None else _HANDOFF_ID.findall(outcome.failure)
+    return [f"answer to handoff {id}" for id in ids]
+
+
+def _handoff_ids(value: Any) -> Iterator[str]:
+    """Yield the handoffs in an answer, or in the answers of a broadcast."""
+    for name, member in value.items() if isinstance(value, dict) else ():
+        if name in _HANDOFF_IDS and isinstance(member, str):
+            yield member
+        else:
+            yield from _handoff_ids(member)
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,13 @@ The SDK does not know the status of a paused run: `describe` and `list_workflows
 whole list. So this module reads the server's responses itself.
 """
 
+import asyncio
 import shlex
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TypeVar
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -29,8 +31,10 @@ from baton.wire.json_values import JsonFields
 
 PAUSED = "PAUSED"
 _STATUS = "WORKFLOW_EXECUTION_STATUS_"
+_MAX_CONCURRENT = 8
 
 ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ class Execution:
         """When it ended; None while it is open."""
         return _to_datetime(self.info.close_time) if self.info.HasField("close_time") else None
 
-    @property
+    @cached_property
     def search_attributes(self) -> TypedSearchAttributes:
         """Its search attributes."""
         return decode_typed_search_attributes(self.info.search_attributes)
@@ -122,15 +126,21 @@ async def list_executions(
     """Yield the runs that match a query, in the server's order."""
     token, remaining = b"", most
     while remaining > 0:
-        request = ListWorkflowExecutionsRequest(
-            namespace=client.namespace, query=query, page_size=min(remaining, page), next_page_token=token
-        )
-        answer = await client.workflow_service.list_workflow_executions(request, retry=True)
-        for info in answer.executions[:remaining]:
-            yield Execution(info)
-        remaining, token = remaining - len(answer.executions), answer.next_page_token
+        found, token = await list_some(client, query, min(remaining, page), token)
+        for execution in found[:remaining]:
+            yield execution
+        remaining -= len(found)
         if not token:
             return
+
+
+async def list_some(client: Client, query: str, most: int, token: bytes = b"") -> tuple[list[Execution], bytes]:
+    """Return runs that match a query from a place of the server's list, and the place after them; empty at its end."""
+    request = ListWorkflowExecutionsRequest(
+        namespace=client.namespace, query=query, page_size=most, next_page_token=token
+    )
+    answer = await client.workflow_service.list_workflow_executions(request, retry=True)
+    return [Execution(info) for info in answer.executions], answer.next_page_token
 
 
 async def first(items: AsyncIterator[ItemT], limit: int | None) -> AsyncIterator[ItemT]:
@@ -152,3 +162,18 @@ def unpause(workflow_id: str) -> str:
 
 def _to_datetime(time: Timestamp) -> datetime:
     return time.ToDatetime(tzinfo=UTC)
+
+
+async def map_concurrently(function: Callable[[ItemT], Awaitable[ResultT]], items: Iterable[ItemT]) -> list[ResultT]:
+    """Return a function's results for items, in their order, with a few calls to the server at a time.
+
+    Raises:
+        Exception: The first error of a call; the other calls are not cancelled.
+    """
+    turn = asyncio.Semaphore(_MAX_CONCURRENT)
+
+    async def call(item: ItemT) -> ResultT:
+        async with turn:
+            return await function(item)
+
+    return await asyncio.gather(*map(call, items))

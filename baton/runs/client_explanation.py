@@ -29,8 +29,8 @@ async def explain(
         run_id: Which of its runs; the newest by default.
 
     Raises:
-        HistoryError: There is no such stage, or it had neither a contract nor a prompt.
-        temporalio.service.RPCError: There is no such run, or the server is unreachable.
+        HistoryError: The stage does not exist, or it had neither a contract nor a prompt.
+        temporalio.service.RPCError: The run does not exist, or the server is unreachable.
     """
     run, reference = await read_run(client, workflow_id, run_id), stage
     if reference is None:
@@ -78,7 +78,7 @@ def explain_in(run: RunRecord, reference: str, steps: Set[int] | None = None) ->
     earlier_events = imported_events(run.start.session)
     earlier_events += [SessionEvent.from_json_object(event) for outcome in outcomes for event in outcome.events]
     left_out = [earlier.left_out for earlier in run.handed[: run.handed.index(sent) + 1]]
-    return explain_stage(
+    explanation = explain_stage(
         sent.contract or {},
         left_out,
         earlier_events,
@@ -88,6 +88,8 @@ def explain_in(run: RunRecord, reference: str, steps: Set[int] | None = None) ->
         tokens_read=run.tokens_read.get((sent.seq, sent.title), 0),
         prompt=run.prompts.get((sent.seq, sent.title), []),
     )
+    transcripts = [ref.hash for ref in run.transcripts.get((sent.seq, sent.title), ())]
+    return explanation.model_copy(update={"transcripts": transcripts})
 
 
 def _why_none(kind: StepKind) -> str:

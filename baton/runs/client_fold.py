@@ -1,6 +1,6 @@
 """The fold of a run's events: one handler for each type of event."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -12,18 +12,20 @@ from temporalio.api.history.v1 import HistoryEvent
 from baton.budget.billing import Bill, billed_before
 from baton.compression.rules import COMPRESS, Compressed
 from baton.core.baton import AnyBaton, Baton
-from baton.core.history import CompensationRecord, Outcome, Spend, StepKind, find_spend, find_top_up
+from baton.core.history import CompensationRecord, Outcome, Spend, StepKind, find_spend, find_top_up, find_transcript
+from baton.core.lab import find_lab_report
 from baton.core.messages import MissingPart, PipelineInput, PipelineResult, StageInput, StageReturn
 from baton.core.past import RollBacks
 from baton.core.patching import PublishedTerms
 from baton.core.questions import APPROVE, ASKED, DENY, Answer, OpenQuestions, Question, Settled
 from baton.core.state import PipelineState
+from baton.core.steering import SteeringNote
 from baton.core.streaming import Streamed, decode_parts
 from baton.errors import PatchError
 from baton.ledger.records import RECORD
+from baton.runs.client_attempts import StageAttempt
 from baton.runs.client_events import (
     APPROVAL_TIMER,
-    CHILD_ID,
     SLEEP_TIMER,
     DecodedEvent,
     Timer,
@@ -32,21 +34,24 @@ from baton.runs.client_events import (
     find_signal,
     handoff_step,
     innermost_message,
-    is_answer,
     is_failure_of_code,
     is_refusal,
     lacks_part,
     open_questions,
+    parse_child_id,
     parse_details,
     parse_record,
     parse_stage_input,
     parse_step_number,
     parse_text,
     time_of,
+    update_name,
+    waits_of,
+    without_attempt,
 )
 from baton.runs.client_news import Changes, Reading
 from baton.runs.client_record import Note, PauseChange, Reset, RunRecord, RunStatus, Step, StepStatus, StepStream
-from baton.wire.names import ANSWER, HANDOFF_CHUNK, MEMO_QUESTIONS, MEMO_TERMS, ROLLED_BACK, WAIT_FOR_WORKER
+from baton.wire.names import ANSWER, HANDOFF_CHUNK, MEMO_QUESTIONS, MEMO_TERMS, ROLLED_BACK, STEER, WAIT_FOR_WORKER
 
 
 class Fold:
@@ -76,7 +81,6 @@ class Fold:
         self._told_notes = 0
         self._told_pauses = 0
         self._cut: set[int] = set()
-        self._stage_inputs: dict[int, StageInput] = {}
         self._handoff_tasks: dict[int, int] = {}
         self._findings: dict[tuple[int, int], list[str]] = {}
         self._batons: list[Baton] = []
@@ -92,12 +96,12 @@ class Fold:
         self._missing: dict[int, MissingPart] = {}
         self._awaited: set[tuple[int, str | None]] = set()  # lost artifacts, by step
         self._questions: dict[str, Question] = {}  # the newest about each handoff, and all approvals
-        self._answers: set[int] = set()  # the events that accepted one
+        self._updates: dict[int, str] = {}  # the names of accepted updates, by the event
         self._signals: list[tuple[int, Answer]] = []  # with answers
         self._topped_up: set[str] = set()  # the questions that updates answered
         self._timers: dict[int, Timer] = {}
+        self._waits: dict[str, datetime] = {}  # for other pipelines, since when
         self._streams: dict[int, StepStream] = {}
-        self._tries: dict[int, int] = {}
         self._ended_streams: list[StepStream] = []
         self._has_terms = False
         self._begin(PublishedTerms())
@@ -137,10 +141,7 @@ class Fold:
     def copy(self) -> "Fold":
         """Return a fold that can process events without a change of this one."""
         fold = copy(self)
-        _copy_containers(fold)
-        fold.run = copy(self.run)
-        _copy_containers(fold.run)
-        fold.run.state = self.run.state.copy()
+        vars(fold).update({name: value.copy() for name, value in vars(self).items() if isinstance(value, _CONTAINERS)})
         return fold
 
     def finish(self) -> RunRecord:
@@ -193,13 +194,13 @@ class Fold:
         stage: str,
         spend: Spend,
         *,
-        models: Mapping[str, Spend] | None = None,
+        returned: StageReturn | None = None,
         elsewhere: bool = False,
     ) -> None:
         if not spend:
             return
         self.run.billed += spend
-        self.run.bills.append(Bill(seq, stage, spend, event.event_id, time_of(event), models or {}, elsewhere))
+        self.run.bills.append(Bill(seq, stage, spend, event.event_id, time_of(event), elsewhere, returned))
 
     def _mark_due(self, at: datetime) -> None:
         """Mark the arrived returns as due, at the time of the workflow's task."""
@@ -236,7 +237,10 @@ class Fold:
         began_in = self._handoff_tasks.get(outcome.seq) if outcome.kind is StepKind.APPROVAL else None
         step = self._steps.get(outcome.seq) or Step(outcome.seq, outcome.name, outcome.kind, reset_event=began_in)
         step = replace(step, name=outcome.name, kind=outcome.kind, status=status)
+        waited = [since for name in waits_of(outcome) if (since := self._waits.pop(name, None))]
         if (failure := outcome.failure) is not None:
+            if waited:
+                step = replace(step, began=min(waited), ended=self._clock)
             if step.kind is StepKind.STAGE and step.failure and failure.endswith(f": {step.failure}"):
                 failure = step.failure  # the attempt has the same failure, without the stage's name
             self._put(replace(step, status=StepStatus.FAILED, failure=failure))
@@ -246,7 +250,7 @@ class Fold:
             ended = max((entry.timestamp for entry in outcome.entries), default=None)
         if outcome.kind is StepKind.APPROVAL and isinstance(outcome.value, dict):
             approved = {APPROVE: True, DENY: False}.get(str(outcome.value.get("choice")))
-        self._put(replace(step, ended=ended, began=step.began or ended, approved=approved))
+        self._put(replace(step, ended=ended, began=step.began or min(waited, default=ended), approved=approved))
 
     def _task_started(self, event: HistoryEvent, _: bytes | None) -> None:
         self._clock = time_of(event)
@@ -291,7 +295,7 @@ class Fold:
 
     def _stage_scheduled(self, event: HistoryEvent, sent: StageInput) -> None:
         attributes = event.activity_task_scheduled_event_attributes
-        self._stage_inputs[event.event_id] = sent
+        self.run.attempts[event.event_id] = StageAttempt(sent, time_of(event))
         self._findings[sent.seq, sent.attempt] = sent.findings
         self.run.sent[attributes.activity_id] = sent
         if sent.stream:
@@ -313,20 +317,19 @@ class Fold:
 
     def _activity_started(self, event: HistoryEvent, _: bytes | None) -> None:
         attributes = event.activity_task_started_event_attributes
-        if attributes.attempt > 1 and (sent := self._stage_inputs.get(attributes.scheduled_event_id)):
-            self._tries[attributes.scheduled_event_id] = attributes.attempt
-            step = self._steps[sent.seq]
-            reason = failure_reason(attributes.last_failure)
+        if attempt := self.run.attempts.get(attributes.scheduled_event_id):
+            self.run.attempts[attributes.scheduled_event_id] = attempt.begin(time_of(event), attributes.attempt)
+        if attempt and attributes.attempt > 1:
+            step, reason = self._steps[attempt.sent.seq], failure_reason(attributes.last_failure)
             self._put(replace(step, retries=step.retries + attributes.attempt - 1, retried=reason))
 
     def _activity_completed(self, event: HistoryEvent, text: bytes | None) -> None:
         scheduled = event.activity_task_completed_event_attributes.scheduled_event_id
-        self._missing.pop(scheduled, None)
-        if scheduled in self._stage_inputs:
-            result = parse_record(StageReturn, text)
-            self._end_stream(event, scheduled, result)
+        result = parse_record(StageReturn, text) if scheduled in self.run.attempts else None
+        self._end_attempt(event, scheduled, result)
+        if scheduled in self.run.attempts:
             if result is not None:
-                self._bill(event, result.seq, result.stage, result.spend, models=result.models)
+                self._bill(event, result.seq, result.stage, result.spend, returned=result)
                 self._findings.setdefault((result.seq, result.attempt), [])
                 self._stage_returned(event, result)
         elif scheduled in self._compressions:
@@ -339,46 +342,46 @@ class Fold:
 
     def _activity_failed(self, event: HistoryEvent, text: bytes | None) -> None:
         attributes = getattr(event, event.WhichOneof("attributes") or "")
-        scheduled = attributes.scheduled_event_id
-        self._missing.pop(scheduled, None)
-        sent = self._stage_inputs.get(scheduled)
-        if sent is None:
-            return
+        scheduled, failure = attributes.scheduled_event_id, innermost_message(attributes.failure) or "timed out"
         refusal = parse_record(StageReturn, text) if is_refusal(event) else None
-        self._end_stream(event, scheduled, refusal)
+        details = parse_details(text)
+        spend = find_spend(details)
+        self._end_attempt(event, scheduled, refusal, failure, *details)
         if refusal is not None:
             self._stage_returned(event, refusal)
+        if refusal is not None or scheduled not in self.run.attempts:
             return
-        self._bill(event, sent.seq, sent.stage, find_spend(parse_details(text)))
+        sent = self.run.attempts[scheduled].sent
+        self.run.note_transcript(sent, find_transcript(details))
+        self._bill(event, sent.seq, sent.stage, spend)
         if not lacks_part(event, sent.seq, self._awaited):
-            step, failure = self._steps[sent.seq], innermost_message(attributes.failure) or "timed out"
-            step = replace(step, ended=time_of(event))  # if an item of a map fails, the others continue
+            step = replace(self._steps[sent.seq], ended=time_of(event))  # if an item fails, the others continue
             self._put(step if sent.item else replace(step, status=StepStatus.FAILED, failure=failure))
 
     def _activity_canceled(self, event: HistoryEvent, _: bytes | None) -> None:
-        scheduled = event.activity_task_canceled_event_attributes.scheduled_event_id
-        self._missing.pop(scheduled, None)
-        self._end_stream(event, scheduled, None)
+        self._end_attempt(event, event.activity_task_canceled_event_attributes.scheduled_event_id, None, "canceled")
 
-    def _end_stream(self, event: HistoryEvent, scheduled: int, answer: StageReturn | None) -> None:
+    def _end_attempt(
+        self, event: HistoryEvent, scheduled: int, answer: StageReturn | None, failure: str = "", *details: object
+    ) -> None:
+        self._missing.pop(scheduled, None)
+        if scheduled in self.run.attempts:
+            told = find_spend(details), find_lab_report(details)
+            self.run.attempts[scheduled] = self.run.attempts[scheduled].end(time_of(event), answer, failure, *told)
         if stream := self._streams.get(scheduled):
-            content = None if answer is None else Streamed(self._tries.get(scheduled, 1), decode_parts(answer.streamed))
+            tries = self.run.attempts[scheduled].tries
+            content = None if answer is None else Streamed(tries, decode_parts(answer.streamed))
             self._streams[scheduled] = replace(stream, event=event.event_id, at=time_of(event), content=content)
             self._ended_streams.append(self._streams[scheduled])
 
     def _stage_returned(self, event: HistoryEvent, result: StageReturn) -> None:
         """Record a stage's return; it takes effect in the workflow's next task."""
+        self.run.note_transcript(result, result.journal)
         if result.anchor is not None:
             self.run.anchors.append(result.anchor)
         step = self._steps[result.seq]
-        self._put(
-            replace(
-                step,
-                ended=time_of(event),
-                attempts=max(step.attempts, result.attempt),
-                tokens_read=step.tokens_read + result.tokens_read,
-            )
-        )
+        attempts, tokens = max(step.attempts, result.attempt), step.tokens_read + result.tokens_read
+        self._put(replace(step, ended=time_of(event), attempts=attempts, tokens_read=tokens))
         if result.tokens_read:
             self.run.tokens_read[result.seq, result.title] = result.tokens_read
             self.run.prompts[result.seq, result.title] = result.prompt
@@ -417,8 +420,7 @@ class Fold:
                 if settled.via != "update":
                     self._top_up(find_signal(settled, self._signals) or event.event_id, settled.micro_usd)
             return
-        outcome = parse_record(Outcome, text)
-        if outcome is None:
+        if (outcome := parse_record(Outcome, text)) is None:
             if compensation := parse_record(CompensationRecord, text):
                 self.run.undone_since = min(
                     compensation.undone_since, self.run.undone_since or compensation.undone_since
@@ -446,6 +448,7 @@ class Fold:
         until = since + attributes.start_to_fire_timeout.ToTimedelta()
         task = attributes.workflow_task_completed_event_id
         self._timers[event.event_id] = Timer(name, since, until)
+        self._waits.setdefault(without_attempt(name), since)
         for kind, pattern in ((StepKind.APPROVAL, APPROVAL_TIMER), (StepKind.SLEEP, SLEEP_TIMER)):
             if match := pattern.fullmatch(name):
                 self._put(Step(int(match[1]), match[2], kind, began=since, until=until, reset_event=task))
@@ -458,9 +461,9 @@ class Fold:
 
     def _child_initiated(self, event: HistoryEvent, _: bytes | None) -> None:
         attributes = event.start_child_workflow_execution_initiated_event_attributes
-        if match := CHILD_ID.match(attributes.workflow_id):
-            seq, task = int(match[2]), attributes.workflow_task_completed_event_id
-            self._put(Step(seq, match[1], StepKind.CHILD, began=time_of(event), reset_event=task))
+        if started_by := parse_child_id(attributes.workflow_id):
+            (name, seq), task = started_by, attributes.workflow_task_completed_event_id
+            self._put(Step(seq, name, StepKind.CHILD, began=time_of(event), reset_event=task))
             self._children[event.event_id] = seq
 
     def _child_started(self, event: HistoryEvent, _: bytes | None) -> None:
@@ -499,13 +502,15 @@ class Fold:
             self._signals.append((event.event_id, answer))
 
     def _update_accepted(self, event: HistoryEvent, _: bytes | None) -> None:
-        if is_answer(event):
-            self._answers.add(event.event_id)
+        self._updates[event.event_id] = update_name(event)
 
     def _update_completed(self, event: HistoryEvent, text: bytes | None) -> None:
         """Record how a question was answered; what follows from it comes in a later workflow task."""
         accepted = event.workflow_execution_update_completed_event_attributes.accepted_event_id
-        if accepted in self._answers and (reply := parse_record(Settled, text)) and not reply.missing:
+        name = self._updates.get(accepted)
+        if name == STEER and (note := parse_record(SteeringNote, text)):
+            self.run.steering.append(note)
+        if name == ANSWER and (reply := parse_record(Settled, text)) and not reply.missing:
             self.run.settled[reply.question] = reply
             if reply.via == "update" and reply.question not in self._topped_up:  # not the reply to a repeated one
                 self._topped_up.add(reply.question)
@@ -552,14 +557,8 @@ class Fold:
                 self._cut.add(step.seq)
 
 
-def _copy_containers(owner: object) -> None:
-    """Replace the lists, dictionaries and sets of an object by copies."""
-    for name, value in vars(owner).items():
-        if isinstance(value, list | dict | set):
-            setattr(owner, name, value.copy())
-
-
 _UNUSABLE = "(unusable input)"
+_CONTAINERS = (list, dict, set, RunRecord)
 
 _HANDLERS: dict[str, Callable[[Fold, HistoryEvent, bytes | None], None]] = {
     f"{name}_event_attributes": handler

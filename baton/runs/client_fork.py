@@ -68,10 +68,10 @@ class Fork(Operation[ForkPreview, WorkflowHandle[Any, Any]]):
     Earlier steps are not executed again: the pipeline's code gets their recorded outcomes. The old run is unchanged.
     Workers with safeguards take such a past only under a seal, so the client needs the deployment's keys.
 
-    `preview` and `commit` raise `HistoryError` if there is no such step, and `PatchError` if the patch does not fit the
-    baton or breaks a rule of the pipeline, as the old run's history has them. `commit` also raises `PipelineError` if
-    the name in ``by`` has control characters (nothing was started), or the code does not fit the recorded outcomes or
-    refuses the patch (the new run is suspended, or has failed).
+    `preview` and `commit` raise `HistoryError` if the step does not exist, and `PatchError` if the patch does not fit
+    the baton or breaks a rule of the pipeline, as the old run's history has them. `commit` also raises `PipelineError`
+    if the name in ``by`` has control characters (nothing was started), or the code does not fit the recorded outcomes
+    or refuses the patch (the new run is suspended, or has failed).
 
     Attributes:
         client: A connected client.
@@ -125,7 +125,7 @@ class Fork(Operation[ForkPreview, WorkflowHandle[Any, Any]]):
     def _changes(self, shown: Mapping[str, Any], preview: ForkPreview) -> list[str]:
         if shown["run"] != preview.run.run_id:
             note = f" ({preview.run.notes[-1].text})" if preview.run.resets else ""
-            return [f"the run goes on as another one{note}"]
+            return [f"the run continues as another run{note}"]
         if shown["at"] != preview.step.seq:
             return [f"{self.at!r} is step {preview.step.seq} now"]
         return ["another outcome before the step would be reused"]

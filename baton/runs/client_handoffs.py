@@ -1,13 +1,13 @@
 """Reads a run's handoffs from its event history, with no worker: the messages, and those that wait for a person."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from temporalio.client import Client
 
-from baton.runs.client_events import decode
+from baton.runs.client_events import DecodedEvent, decode
 from baton.runs.client_executions import history
 from baton.runs.client_reader import RunReader
 from baton.runs.client_record import RunRecord
@@ -43,9 +43,20 @@ async def read_handoffs(client: Client, workflow_id: str, run_id: str | None = N
     reader = RunReader(workflow_id, run_id)
     reader.feed(decoded)
     run = reader.record
-    sent = (_parse_message(item.text) for item in decoded if item.event.WhichOneof("attributes") in _SENDING)
-    messages = {str(message["handoffId"]): message for message in sent if message is not None}
-    return RunHandoffs(run, messages)
+    return RunHandoffs(run, {handoff_id: message for handoff_id, message, _ in _sent(decoded)})
+
+
+async def read_handoff_bytes(client: Client, workflow_id: str, run_id: str | None = None) -> dict[str, bytes]:
+    """Return the last message of each handoff of a run, by the handoff's id, byte for byte as its seal covers it."""
+    _, events = await history(client, workflow_id, run_id)
+    return {handoff_id: raw for handoff_id, _, raw in _sent(await decode(events, client.data_converter))}
+
+
+def _sent(decoded: Iterable[DecodedEvent]) -> Iterator[tuple[str, Message, bytes]]:
+    """Yield the id, the message and the bytes of each handoff that was sent, in order."""
+    for item in decoded:
+        if item.event.WhichOneof("attributes") in _SENDING and (message := _parse_message(item.text)) is not None:
+            yield str(message["handoffId"]), message, item.text or b""
 
 
 def without_envelope(message: Mapping[str, Any]) -> Message:

@@ -1,18 +1,18 @@
 """Reads the heads of audit chains that the histories of runs hold: anchors outside the ledger."""
 
-import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from temporalio.client import Client
 
 from baton.errors import BatonError, HistoryError, UnreadableRunError
 from baton.ledger.chain import ChainHead
+from baton.runs.client_executions import map_concurrently
 from baton.runs.client_list import ListedRun, RunFilter, list_runs
 from baton.runs.client_reader import read_run
 
 _MAX_RUNS = 100_000
-_MAX_CONCURRENT = 8  # histories
 
 
 @dataclass(frozen=True)
@@ -45,26 +45,22 @@ async def read_heads(client: Client, ledger: str, task_id: str | None = None) ->
         temporalio.service.RPCError: The server does not answer.
     """
     runs = [run async for run in list_runs(client, RunFilter(task=task_id, children=True), limit=_MAX_RUNS)]
-    turn = asyncio.Semaphore(_MAX_CONCURRENT)
-    results = await asyncio.gather(*(_read_heads_of(client, run, ledger, turn) for run in runs))
+    results = await map_concurrently(partial(_read_heads_of, client, ledger), runs)
     heads = tuple(head for found in results if isinstance(found, list) for head in found)
     pairs = zip(runs, results, strict=True)
     unread = tuple((run.workflow_id, found) for run, found in pairs if isinstance(found, BatonError))
     return RecordedHeads(heads, len(runs), unread, len(runs) == _MAX_RUNS)
 
 
-async def _read_heads_of(
-    client: Client, run: ListedRun, ledger: str, turn: asyncio.Semaphore
-) -> list[ChainHead] | BatonError:
-    async with turn:
-        try:
-            record = await read_run(client, run.workflow_id, run.run_id)
-            task_id = record.task_id or run.task_id
-            return parse_anchors(ledger, task_id, record.anchors) if task_id is not None else []
-        except BatonError as error:
-            if isinstance(error, UnreadableRunError) or not isinstance(error, HistoryError):
-                return error  # malformed, encrypted with other keys, or with malformed anchors
-            return []  # not a pipeline, or already deleted
+async def _read_heads_of(client: Client, ledger: str, run: ListedRun) -> list[ChainHead] | BatonError:
+    try:
+        record = await read_run(client, run.workflow_id, run.run_id)
+        task_id = record.task_id or run.task_id
+        return parse_anchors(ledger, task_id, record.anchors) if task_id is not None else []
+    except BatonError as error:
+        if isinstance(error, UnreadableRunError) or not isinstance(error, HistoryError):
+            return error  # malformed, encrypted with other keys, or with malformed anchors
+        return []  # not a pipeline, or already deleted
 
 
 def parse_anchors(ledger: str, task_id: str, anchors: Iterable[str]) -> list[ChainHead]:

@@ -3,14 +3,16 @@
 The server's index says which runs ask until when, each run's memo what it asks: neither needs a worker or a query.
 """
 
-import asyncio
+import contextlib
 import itertools
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueResponse
 from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError
@@ -19,9 +21,19 @@ from baton.core.history import StepKind
 from baton.core.messages import PipelineStatus
 from baton.core.pending import PendingHandoff
 from baton.core.questions import OpenQuestions, Question
+from baton.core.verdict import Code, Disposition
 from baton.errors import BatonError, HistoryError
-from baton.runs.client_executions import Execution, describe, first, list_executions
-from baton.runs.client_list import label_of, lacks_attributes
+from baton.runs.client_executions import Execution, describe, first, list_executions, map_concurrently
+from baton.runs.client_list import (
+    ListedRun,
+    RunFilter,
+    RunPage,
+    equal,
+    label_of,
+    lacks_attributes,
+    list_page,
+    to_listed_run,
+)
 from baton.runs.client_reader import read_run
 from baton.runs.client_record import StepStatus
 from baton.runs.client_waiting import describe_queue, indexed_build, is_served, pinned_build
@@ -37,6 +49,10 @@ from baton.wire.names import (
 
 PAGE = 100
 """How many runs a page of the inbox has unless the caller says otherwise."""
+DEPTH = 1_000
+"""Among how many runs a filter looks that the server has no index for, unless the caller says otherwise."""
+SOON = timedelta(hours=1)
+"""How near a deadline is that a person should see first."""
 
 _SOME_TIME_AGO = NOT_WAITING + timedelta(days=1)  # any time between those that do not wait and those that do
 _RUNNING_WITH_STATUS = f"{ATTRIBUTE_STATUS} = '%s' AND ExecutionStatus = 'Running'"
@@ -52,12 +68,49 @@ OUTSIDE_RUNS = f"{_WAITING} AND {ATTRIBUTE_UNTIL} <= '{_SOME_TIME_AGO.isoformat(
 """The open runs that wait for an agent outside, likewise."""
 
 _UNTIL = SearchAttributeKey.for_datetime(ATTRIBUTE_UNTIL)
-_MAX_CONCURRENT = 8
 _FIRST_WINDOW = timedelta(minutes=1)
 _WINDOW_FACTOR = 4
 _PAGE_FACTOR = 4
 _SECOND = timedelta(seconds=1)
+_MAX_BOUNDS = 100
+_bounds: WeakKeyDictionary[Client, dict[tuple[int, str], datetime]] = WeakKeyDictionary()
 _LAST = datetime(2201, 1, 1, tzinfo=UTC)  # no deadline is later (`Visibility.show_waiting`)
+
+
+class QuestionKind(StrEnum):
+    """What a question to people is about."""
+
+    APPROVAL = "approval"
+    DEAD_LETTER = "dead-letter"
+    """A rejected handoff that is not sent again, for example for a safety finding."""
+    NEEDS_INPUT = "needs-input"
+    """A handoff that lacks something which its sender does not know."""
+    BUDGET = "budget-exhausted"
+    """A handoff that the budget does not pay for."""
+    ESCALATION = "escalation"
+    """A handoff to an agent that failed, or out of attempts."""
+    UNREADABLE = "unreadable"
+    """It cannot be read here."""
+
+    @property
+    def words(self) -> str:
+        """The kind in words."""
+        return self.value.replace("-", " ")
+
+
+_NEEDS_INPUT = (Code.SCHEMA_INVALID, Code.INCOMPLETE_CONTEXT)
+_KINDS = {Disposition.DEAD_LETTER: QuestionKind.DEAD_LETTER, Disposition.TOP_UP: QuestionKind.BUDGET}
+
+
+def kind_of(question: Question | None) -> QuestionKind:
+    """Return what a question is about."""
+    if question is None:
+        return QuestionKind.UNREADABLE
+    if question.handoff is None:
+        return QuestionKind.APPROVAL
+    if question.handoff.reason in _NEEDS_INPUT:
+        return QuestionKind.NEEDS_INPUT
+    return _KINDS.get(question.handoff.fate, QuestionKind.ESCALATION)
 
 
 @dataclass(frozen=True)
@@ -98,6 +151,11 @@ class WaitingQuestion:
         return self.question if self.question and self.question.handoff is None else None
 
     @property
+    def kind(self) -> QuestionKind:
+        """What it is about."""
+        return kind_of(self.question)
+
+    @property
     def deadline(self) -> datetime | None:
         """Its deadline, or if it cannot be read the nearest of its run."""
         return self.question.until if self.question else self.until
@@ -106,7 +164,7 @@ class WaitingQuestion:
         """Return it as JSON, with the possible decisions."""
         question = self.question
         return {
-            "kind": "unreadable" if question is None else "handoff" if question.handoff else "approval",
+            "kind": self.kind.value,
             "workflow_id": self.workflow_id,
             "run_id": self.run_id,
             "pipeline": self.pipeline,
@@ -121,20 +179,57 @@ class WaitingQuestion:
 
 
 @dataclass(frozen=True)
+class InboxFilter:
+    """A filter for questions; None matches any.
+
+    Attributes:
+        pipeline: The pipeline, that is the workflow's type.
+        kind: What they are about.
+        who: A person who may decide and has not: anybody may, they are named, or a group is, since only the workers
+            know who is in it.
+        title: The approval's title, or the handoff's sender and receiver.
+    """
+
+    pipeline: str | None = None
+    kind: QuestionKind | None = None
+    who: str | None = None
+    title: str | None = None
+
+    @property
+    def reads(self) -> bool:
+        """Whether questions have to be read to know which fit: the server indexes pipelines and deadlines only."""
+        return (self.kind, self.who, self.title) != (None, None, None)
+
+    def fits(self, entry: WaitingQuestion) -> bool:
+        """Return whether a question is one of them."""
+        question = entry.question
+        return (
+            self.pipeline in (None, entry.pipeline)
+            and self.kind in (None, entry.kind)
+            and self.title in (None, question and question.title)
+            and (self.who is None or (question is not None and question.is_for(self.who)))
+        )
+
+
+@dataclass(frozen=True)
 class InboxPage(JsonFields):
     """A page of the inbox.
 
     Attributes:
-        entries: The questions of the page's runs, the nearest deadline first.
-        total: How many open runs ask people something.
+        entries: The questions of the page's runs that fit, the nearest deadline first.
+        total: How many open runs ask people something that fits.
         skipped: How many runs with nearer deadlines are on the pages before.
         runs: How many runs are on this page.
+        soon: How many of them all have a deadline within the hour (`SOON`), or one that has passed.
+        unsearched: How many runs with later deadlines were not looked at, for a filter that has to read questions.
     """
 
     entries: list[WaitingQuestion]
     total: int
     skipped: int
     runs: int
+    soon: int = 0
+    unsearched: int = 0
 
     @property
     def remaining(self) -> int:
@@ -166,7 +261,7 @@ async def inbox(
     Raises:
         BatonError: The namespace lacks Baton's search attributes, and no run was named.
         HistoryError: The workflow is not a pipeline, or its payloads cannot be read.
-        temporalio.service.RPCError: There is no such run, or the server cannot be asked.
+        temporalio.service.RPCError: The run does not exist, or the server cannot be asked.
 
     Example:
         ```python
@@ -193,7 +288,7 @@ async def open_approvals(
     Raises:
         BatonError: The namespace lacks Baton's search attributes, and no run was named.
         HistoryError: The workflow is not a pipeline, or its payloads cannot be read.
-        temporalio.service.RPCError: There is no such run, or the server cannot be asked.
+        temporalio.service.RPCError: The run does not exist, or the server cannot be asked.
 
     Example:
         ```python
@@ -207,21 +302,59 @@ async def open_approvals(
         yield OpenApproval(**vars(entry))
 
 
-async def inbox_page(client: Client, *, limit: int = PAGE, skip: int = 0) -> InboxPage:
+async def inbox_page(
+    client: Client, wanted: InboxFilter | None = None, *, limit: int = PAGE, skip: int = 0, depth: int = DEPTH
+) -> InboxPage:
     """Return a page of the inbox over all runs, and how many runs ask something in all.
 
     Args:
         client: A connected client.
+        wanted: Which questions; all by default.
         limit: How many runs the page has at most.
         skip: How many runs with nearer deadlines to leave out, for a later page.
+        depth: Among how many runs, the nearest deadlines first, to look for what the server does not index.
 
     Raises:
         BatonError: The namespace lacks Baton's search attributes.
         temporalio.service.RPCError: The server cannot be asked.
     """
-    total, runs = await _list_nearest(client, skip + limit)
-    entries = await _read_questions(client, runs[skip:])
-    return InboxPage(sorted(entries, key=_by_deadline), total, skip, len(runs[skip:]))
+    wanted = wanted or InboxFilter()
+    terms = _terms(wanted)
+    total, runs = await _list_nearest(client, depth if wanted.reads else skip + limit, terms)
+    bound = (datetime.now(UTC) + SOON).replace(microsecond=0)
+    if not wanted.reads:
+        soon = await _count(client, terms, bound)
+        entries = await _read_questions(client, runs[skip:])
+        return InboxPage(sorted(entries, key=_by_deadline), total, skip, len(runs[skip:]), soon)
+    fitting = sorted(filter(wanted.fits, await _read_questions(client, runs)), key=_by_deadline)
+    found = [*dict.fromkeys(entry.run_id for entry in fitting)]
+    listed = {*found[skip : skip + limit]}
+    entries = [entry for entry in fitting if entry.run_id in listed]
+    soon = len({entry.run_id for entry in fitting if entry.deadline and entry.deadline <= bound})
+    return InboxPage(entries, len(found), skip, len(listed), soon, total - len(runs))
+
+
+async def urgent_page(client: Client, run_filter: RunFilter, *, limit: int) -> RunPage:
+    """Return the most urgent runs of a filter: the nearest deadline first, then those without one, the oldest first.
+
+    Its `next` is that of `list_page`, which also says what it raises.
+
+    Args:
+        client: A connected client.
+        run_filter: What the runs have in common.
+        limit: How many at most.
+    """
+    page = await list_page(client, run_filter, limit=limit)
+    runs = {run.run_id: run for run in page.runs}
+    if page.next is not None:
+        with contextlib.suppress(BatonError):  # without the search attributes no deadline is known
+            _, nearest = await _list_nearest(client, limit, f" AND {run_filter.query()}")
+            runs = {run.run_id: to_listed_run(run) for run in nearest} | runs
+
+    def order(run: ListedRun) -> tuple[datetime, datetime]:
+        return run.until or _LAST, run.began
+
+    return replace(page, runs=sorted(runs.values(), key=order)[:limit])
 
 
 async def _read_all(client: Client, wanted: int) -> AsyncIterator[WaitingQuestion]:
@@ -262,25 +395,32 @@ async def _read_run(client: Client, workflow_id: str, run_id: str | None) -> Asy
         yield replace(entry, has_worker=has_worker)
 
 
-async def _count(client: Client, until: datetime | None = None) -> int:
-    return (await client.count_workflows(_query(until=until))).count
+async def _count(client: Client, terms: str, until: datetime | None = None) -> int:
+    return (await client.count_workflows(_query(terms, until))).count
 
 
-def _query(*, after: datetime = _SOME_TIME_AGO, until: datetime | None = None) -> str:
-    """Return the query for open runs that ask people something, with a deadline in that time."""
+def _terms(wanted: InboxFilter) -> str:
+    """Return what of a filter the server has an index for, as further terms of a query."""
+    terms = f" AND {equal('WorkflowType', wanted.pipeline)}" if wanted.pipeline else ""
+    is_of_handoff = wanted.kind not in (None, QuestionKind.APPROVAL, QuestionKind.UNREADABLE)
+    return f"{terms} AND {equal(ATTRIBUTE_STATUS, PipelineStatus.PENDING_HANDOFF.value)}" if is_of_handoff else terms
+
+
+def _query(terms: str, until: datetime | None) -> str:
+    """Return the query for open runs that ask people something, with a deadline until then."""
     bound = "" if until is None else f" AND {ATTRIBUTE_UNTIL} <= '{until.isoformat()}'"
-    return f"{ATTRIBUTE_UNTIL} > '{after.isoformat()}'{bound} AND ExecutionStatus = 'Running'"
+    return f"{ATTRIBUTE_UNTIL} > '{_SOME_TIME_AGO.isoformat()}'{bound} AND ExecutionStatus = 'Running'{terms}"
 
 
-async def _list_nearest(client: Client, most: int) -> tuple[int, list[Execution]]:
+async def _list_nearest(client: Client, most: int, terms: str = "") -> tuple[int, list[Execution]]:
     """Return how many runs ask something, and those with the nearest deadlines in order.
 
     The server filters and counts, but does not sort.
     """
     try:
-        total = await _count(client)
-        until = None if total <= most else await _find_bound(client, most)
-        runs = [run async for run in list_executions(client, _query(until=until))]
+        total = await _count(client, terms)
+        until = None if total <= most else await _find_bound(client, most, terms)
+        runs = [run async for run in list_executions(client, _query(terms, until))]
     except RPCError as error:
         if lacks_attributes(error):
             raise BatonError(
@@ -291,18 +431,31 @@ async def _list_nearest(client: Client, most: int) -> tuple[int, list[Execution]
     return total, sorted(runs, key=lambda run: (_deadline_of(run) or NOT_WAITING, run.id))[:most]
 
 
-async def _find_bound(client: Client, most: int) -> datetime:
-    """Return a time until which there are ``most`` deadlines, and hardly more, except for equal ones."""
+async def _find_bound(client: Client, most: int, terms: str) -> datetime:
+    """Return a time until which there are ``most`` deadlines, and hardly more, except for equal ones.
+
+    Who looks again soon, as a page that follows does, finds the same one: it is tried first.
+    """
+    known = _bounds.setdefault(client, {})
+    latest = known.get((most, terms))
+    if latest is None or not most <= await _count(client, terms, latest) < 2 * most:
+        if len(known) > _MAX_BOUNDS:
+            known.clear()
+        latest = known[most, terms] = await _search_bound(client, most, terms)
+    return latest
+
+
+async def _search_bound(client: Client, most: int, terms: str) -> datetime:
     # In whole seconds, as the attribute is: SQLite compares times as texts, and '….5Z' is more than '….51Z' there.
     now, window = datetime.now(UTC).replace(microsecond=0), _FIRST_WINDOW
     after, before = _SOME_TIME_AGO, 0
     until = now + window
-    while (counted := await _count(client, until)) < most and until < _LAST:
+    while (counted := await _count(client, terms, until)) < most and until < _LAST:
         after, before, window = until, counted, window * _WINDOW_FACTOR
         until = min(now + window, _LAST)
     while counted - before > most and until - after > _SECOND:
         middle = after + (until - after) // _SECOND // 2 * _SECOND
-        if (within := await _count(client, middle)) < most:
+        if (within := await _count(client, terms, middle)) < most:
             after, before = middle, within
         else:
             until, counted = middle, within
@@ -311,22 +464,16 @@ async def _find_bound(client: Client, most: int) -> datetime:
 
 async def _read_questions(client: Client, runs: list[Execution]) -> list[WaitingQuestion]:
     """Return the questions in the memos of runs, and whether a worker polls for each."""
-    turn = asyncio.Semaphore(_MAX_CONCURRENT)
     names = sorted({run.task_queue for run in runs})
 
-    async def describe_one(task_queue: str) -> DescribeTaskQueueResponse:
-        async with turn:
-            return await describe_queue(client, task_queue)
-
     async def read(run: Execution) -> list[WaitingQuestion]:
-        async with turn:
-            try:
-                return [_entry(run, question) for question in await _questions_of(client, run)]
-            except HistoryError as error:
-                return [_entry(run, None, trouble=str(error))]
+        try:
+            return [_entry(run, question) for question in await _questions_of(client, run)]
+        except HistoryError as error:
+            return [_entry(run, None, trouble=str(error))]
 
-    queues = dict(zip(names, await asyncio.gather(*map(describe_one, names)), strict=True))
-    entries = itertools.chain.from_iterable(await asyncio.gather(*map(read, runs)))
+    queues = dict(zip(names, await map_concurrently(partial(describe_queue, client), names), strict=True))
+    entries = itertools.chain.from_iterable(await map_concurrently(read, runs))
     served = {run.run_id: is_served(queues[run.task_queue], indexed_build(run)) for run in runs}
     return [replace(entry, has_worker=served[entry.run_id]) for entry in entries]
 

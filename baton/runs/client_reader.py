@@ -34,7 +34,7 @@ async def find_task_id(client: Client, workflow_id: str, run_id: str | None = No
         run_id: The run; the newest by default.
 
     Raises:
-        temporalio.service.RPCError: There is no such run.
+        temporalio.service.RPCError: The run does not exist.
     """
     task_id = label_of(await describe(client, workflow_id, run_id), ATTRIBUTE_TASK)
     if task_id is not None:
@@ -59,7 +59,7 @@ async def read_run(client: Client, workflow_id: str, run_id: str | None = None) 
     Raises:
         HistoryError: The workflow is not a pipeline.
         UnreadableRunError: It is, but the run's records are malformed.
-        temporalio.service.RPCError: There is no such workflow, or the server is unreachable.
+        temporalio.service.RPCError: The workflow does not exist, or the server is unreachable.
     """
     run_id, events = await history(client, workflow_id, run_id)
     run = await rebuild(workflow_id, run_id, events, client.data_converter)

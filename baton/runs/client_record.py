@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 from temporalio.client import Client
@@ -18,14 +18,18 @@ from baton.core.messages import PipelineInput, PipelineResult, PromptPart, Stage
 from baton.core.patching import PatchRules, patch_effect
 from baton.core.questions import Question, Settled
 from baton.core.state import PipelineState
+from baton.core.steering import SteeringNote
 from baton.core.streaming import Streamed
 from baton.errors import HistoryError
 from baton.personal.records import merge_payloads
-from baton.runs.client_events import HandoffDeadline, Timer, pending_handoffs
+from baton.runs.client_events import HandoffDeadline, Timer, parse_child_id, pending_handoffs
 from baton.runs.client_executions import describe
 from baton.wire.json_values import JsonFields, as_json
 from baton.wire.store_clock import now_utc
 from baton.wire.text import elapsed
+
+if TYPE_CHECKING:  # it imports this module
+    from baton.runs.client_attempts import StageAttempt
 
 StreamPositions = Mapping[str, tuple[int, int]]
 """By activity: the last attempt that was read, and the position in its stream."""
@@ -84,6 +88,7 @@ def brief_question(asked: Question) -> dict[str, Any]:
     return {"id": asked.id, "title": asked.title, "who": who, "needs": asked.needs, "until": until}
 
 
+_CONTAINERS = (list, dict, set)
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -97,6 +102,11 @@ class RunStatus(StrEnum):
     TERMINATED = "TERMINATED"
     TIMED_OUT = "TIMED_OUT"
     CONTINUED_AS_NEW = "CONTINUED_AS_NEW"
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether somebody ended the run: it was cancelled or terminated."""
+        return self in (RunStatus.CANCELED, RunStatus.TERMINATED)
 
 
 class StepStatus(StrEnum):
@@ -179,6 +189,14 @@ class PauseChange(JsonFields):
 
 
 @dataclass(frozen=True)
+class TranscriptRef(JsonFields):
+    """The artifact with the transcript of an attempt of a stage, by its hash."""
+
+    attempt: int
+    hash: str
+
+
+@dataclass(frozen=True)
 class Reset:
     """A roll-back, or another reset, as the server records it."""
 
@@ -226,15 +244,18 @@ class RunRecord:
         anchors: Heads of the task's audit chain, in the order in which activities returned them: stored here,
             outside the ledger, they show whether it was cut or rewritten (`ChainHead.from_anchor`).
         sent: The inputs of its stages by activity, in order.
+        attempts: The attempts of its stages by the event that scheduled them, in order.
         accepted: The returns that the pipeline accepted, in order, each with the order of its outcome.
         tokens_read: Tokens of the stages' prompts, by step number and the name of the step, branch or item.
         prompts: The parts of these prompts, likewise.
+        transcripts: The transcripts of these stages, likewise, one for each attempt that left one.
         billed: The total cost: refused attempts, branches of a failed fan-out, stages that raised, compressed
             conversations and spend that a roll-back abandoned included.
         bills: The charges of this run, one for each event that has one.
         top_ups: Top-ups of its budget, in this run and in children that ended: the event, and millionths of a dollar.
         settled: How questions were answered, by question: those about handoffs, and of approvals those by update,
             also before the outcome is recorded.
+        steering: The notes that people sent to agents at work, in order; see `was_shown`.
         chunks: The sealed chunks of streamed handoffs that it received by signal, in order.
         streams: The output of its stages that stream.
         rules: The rules for patches that its code published.
@@ -273,20 +294,46 @@ class RunRecord:
     skew: timedelta = timedelta(0)
     anchors: list[str] = field(default_factory=list)
     sent: dict[str, StageInput] = field(default_factory=dict)
+    attempts: "dict[int, StageAttempt]" = field(default_factory=dict)
     accepted: list[tuple[int, StageReturn]] = field(default_factory=list)
     tokens_read: dict[tuple[int, str], int] = field(default_factory=dict)
     prompts: dict[tuple[int, str], list[PromptPart]] = field(default_factory=dict)
+    transcripts: dict[tuple[int, str], tuple[TranscriptRef, ...]] = field(default_factory=dict)
     billed: Spend = field(default_factory=Spend)
     bills: list[Bill] = field(default_factory=list)
     top_ups: list[tuple[int, int]] = field(default_factory=list)
+    steering: list[SteeringNote] = field(default_factory=list)
     chunks: list[bytes] = field(default_factory=list)
     streams: list[StepStream] = field(default_factory=list)
     rules: PatchRules = field(default_factory=PatchRules)
+
+    def copy(self) -> "RunRecord":
+        """Return a record with containers of its own, so that a change of one does not change the other."""
+        own: dict[str, Any] = {name: value.copy() for name, value in vars(self).items() if type(value) in _CONTAINERS}
+        return replace(self, **own, state=self.state.copy())
+
+    def note_transcript(self, attempt: StageInput | StageReturn, digest: str | None) -> None:
+        """Note the transcript of an attempt of a stage, if it left one."""
+        if digest is not None:
+            key = attempt.seq, attempt.title
+            self.transcripts[key] = (*self.transcripts.get(key, ()), TranscriptRef(attempt.attempt, digest))
 
     @property
     def inputs(self) -> list[StageInput]:
         """The inputs of its stages, in order."""
         return [*self.sent.values()]
+
+    @property
+    def at_work(self) -> list[StageInput]:
+        """The newest inputs of the stages of steps in progress, in order; branches that have ended included."""
+        working = {step.seq for step in self.steps if step.status is StepStatus.RUNNING}
+        return [*{(sent.seq, sent.title): sent for sent in self.inputs if sent.seq in working}.values()]
+
+    def was_shown(self, note: SteeringNote) -> bool | None:
+        """Return whether a note in `steering` was shown to its agent; None while its step is at work."""
+        if any(shown.id == note.id for entry in self.state.entries for shown in entry.steered):
+            return True
+        return None if any(sent.seq == note.seq for sent in self.at_work) else False
 
     @property
     def baton(self) -> Baton:
@@ -333,13 +380,19 @@ class RunRecord:
             return None
         return ceiling - budget.before.micro_usd - self.billed.micro_usd
 
+    @property
+    def children_by_step(self) -> dict[int, list[tuple[str, str, int]]]:
+        """Its `children` by the number of the step that started them."""
+        by_step: dict[int, list[tuple[str, str, int]]] = {}
+        for child in self.children:
+            if started_by := parse_child_id(child[0]):
+                by_step.setdefault(started_by[1], []).append(child)
+        return by_step
+
     def ended_child(self, step: Step) -> int | None:
         """Return the event of the end of a step's child, or None if the history has none."""
-        ends = [
-            self.ended_children.get(initiated)
-            for child, _, initiated in self.children
-            if f".step{step.seq}." in child and initiated >= (step.reset_event or 0)
-        ]
+        own = [initiated for _, _, initiated in self.children_by_step.get(step.seq, ())]
+        ends = [self.ended_children.get(initiated) for initiated in own if initiated >= (step.reset_event or 0)]
         return next((end for end in ends if end is not None), None)
 
     def billed_by(self, event: int) -> Spend:
@@ -435,7 +488,7 @@ class RunRecord:
             The step.
 
         Raises:
-            HistoryError: There is no such step; the message lists the steps.
+            HistoryError: The step does not exist; the message lists the steps.
         """
         name, _, nth = reference.rpartition(":")
         if reference.isdecimal():
@@ -461,7 +514,7 @@ class RunRecord:
         """Return the title and the baton of a point: `start`, `now`, or right after a step (a reference for `step`).
 
         Raises:
-            HistoryError: There is no such step, or it has not ended.
+            HistoryError: The step does not exist, or it has not ended.
         """
         if name == START:
             return "before the first step", self.state.initial
@@ -534,5 +587,5 @@ START, NOW = "start", "now"
 _PLAIN = (
     *("workflow_id", "run_id", "pipeline", "status", "began", "first_began", "reset", "ended", "failure", "suspended"),
     "missing",
-    *("timers", "notes", "pauses", "undone_since", "billed"),
+    *("timers", "notes", "pauses", "undone_since", "billed", "steering"),
 )

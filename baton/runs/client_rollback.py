@@ -20,6 +20,7 @@ from baton.core.operations import Fact, Operation, Preview
 from baton.core.past import RollBacks, RolledBack
 from baton.errors import HistoryError
 from baton.runs.client_executions import describe, history, list_executions
+from baton.runs.client_list import equal
 from baton.runs.client_reader import read_run
 from baton.runs.client_record import Reset, RunRecord, RunStatus, Step
 from baton.wire.json_values import JsonFields
@@ -109,8 +110,8 @@ async def find_point(client: Client, workflow_id: str, to: str, run_id: str | No
         The point.
 
     Raises:
-        HistoryError: There is no such step, or it ran in the workflow that this one was forked from.
-        temporalio.service.RPCError: There is no such run.
+        HistoryError: The step does not exist, or it ran in the workflow that this one was forked from.
+        temporalio.service.RPCError: The run does not exist.
     """
     run = await read_run(client, workflow_id, run_id)
     step = run.step(to)
@@ -168,7 +169,7 @@ class RollBack(Operation[RollbackPreview, RolledBackRun]):
     started after that point are terminated, and the new run records who rolled back and why. Effects of stages outside
     are not undone, and their spend stays charged.
 
-    `preview` and `commit` raise `HistoryError` if there is no such step, or it ran in the workflow that this one was
+    `preview` and `commit` raise `HistoryError` if the step does not exist, or it ran in the workflow that this one was
     forked from, and `temporalio.service.RPCError` if the server refuses.
 
     Attributes:
@@ -224,7 +225,7 @@ class RollBack(Operation[RollbackPreview, RolledBackRun]):
         point, newest = preview.point, preview.point.newest
         if shown["run"] != newest.run_id:
             note = f" ({newest.notes[-1].text})" if newest.resets else ""
-            return [f"the run goes on as another one{note}"]
+            return [f"the run continues as another run{note}"]
         changes = []
         if shown["status"] != newest.status.value:
             changes.append(f"the run is {newest.status.value} now")
@@ -246,9 +247,8 @@ async def roll_back(
 
 def _consequences(point: RollbackPoint) -> list[Fact]:
     spent = point.spent
-    tokens = spent.prompt_tokens + spent.completion_tokens
     costs = [format_usd(spent.micro_usd)] if spent.micro_usd else []
-    costs += [quantity(tokens, "token")] if tokens else []
+    costs += [quantity(spent.tokens, "token")] if spent.tokens else []
     return [
         Fact(f"{quantity(len(point.again), 'step')} will run again."),
         *([Fact(f"{' and '.join(costs)} spent on that stays charged.")] if costs else []),
@@ -389,8 +389,7 @@ async def _settle(client: Client, run: RunRecord, reset: Reset) -> RolledBack:
 async def _list_between(client: Client, base: RunRecord, run_id: str) -> list[RunRecord]:
     """Return the runs between a run and its reset; the server does not link them."""
     base_start, run_start = [(await describe(client, base.workflow_id, id)).start_time for id in (base.run_id, run_id)]
-    quoted_id = base.workflow_id.replace("'", "''")
-    query = f"WorkflowId = '{quoted_id}' AND ExecutionStatus != 'ContinuedAsNew'"
+    query = f"{equal('WorkflowId', base.workflow_id)} AND ExecutionStatus != 'ContinuedAsNew'"
     executions = [execution async for execution in list_executions(client, query, most=_MAX_BETWEEN)]
     ids = [execution.run_id for execution in executions if base_start < execution.start_time < run_start]
     return [await read_run(client, base.workflow_id, id) for id in ids]
@@ -410,7 +409,7 @@ async def _find_newest(client: Client, base: RunRecord, run_id: str) -> RunRecor
 
 
 def _spend_order(spend: Spend) -> tuple[int, int]:
-    return spend.micro_usd, spend.prompt_tokens + spend.completion_tokens
+    return spend.micro_usd, spend.tokens
 
 
 async def _await_end(client: Client, workflow_id: str, run_id: str) -> str:

@@ -28,6 +28,8 @@ from baton.core.messages import (
 )
 from baton.core.pending import PendingHandoff
 from baton.core.questions import Answer, Choice, Question, Settled, Vote
+from baton.core.requester import Requester
+from baton.core.steering import NoteRequest, SteeringNote
 from baton.core.verdict import Finding, Verdict
 from baton.handoff.records import handoff_schema
 from baton.report.records import HandoffReport
@@ -51,6 +53,9 @@ SCHEMAS: Mapping[str, type[Record]] = {
     "answer": Answer,
     "settled": Settled,
     "overview": Overview,
+    "note-request": NoteRequest,
+    "steering-note": SteeringNote,
+    "requester": Requester,
     "waiting": Waiting,
     "exhibit": Exhibit,
     "vote": Vote,

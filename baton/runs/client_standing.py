@@ -45,6 +45,7 @@ class Standing:
         needs_you: Whether it needs a person to continue.
         repair: The step to roll back to.
         asked: What people are asked.
+        failure: Why an ended run failed or was stopped, if that is known.
     """
 
     status: str
@@ -56,6 +57,7 @@ class Standing:
     needs_you: bool = False
     repair: int | None = None
     asked: Question | None = field(default=None, compare=False)
+    failure: str = ""
 
     def to_json_object(self) -> dict[str, Any]:
         """Return it as JSON, with its question in short."""
@@ -313,6 +315,7 @@ def _at_work(run: RunRecord, pending: Pending, time_format: TimeFormat) -> Stand
 
 def _describe_end(run: RunRecord) -> Standing:
     spent = f", {format_usd(run.billed.micro_usd)} spent" if run.billed.micro_usd else ""
+    failure = run.failure if run.failure and run.failure.upper() != run.status.value else ""
     facts = f"{quantity(len(run.steps), 'step')} in {format_duration(run.took)}{spent}"
     match run.status:
         case RunStatus.COMPLETED:
@@ -326,11 +329,12 @@ def _describe_end(run: RunRecord) -> Standing:
                 f"Failed: {run.failure}. {facts}.{undone}",
                 commands=_repair_commands(run),
                 repair=failed_step(run),
+                failure=failure,
             )
         case _:
             how = run.status.value.replace("_", " ").capitalize()
-            why = f": {run.failure}" if run.failure and run.failure.upper() != run.status.value else ""
-            return Standing(run.status.value, f"{how}{why}. {facts}.")
+            why = f": {failure}" if failure else ""
+            return Standing(run.status.value, f"{how}{why}. {facts}.", failure=failure)
 
 
 def failed_step(run: RunRecord) -> int | None:

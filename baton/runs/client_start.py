@@ -67,6 +67,7 @@ class Start(Operation[StartPreview, WorkflowHandle[Any, Any]]):
         facts = [
             Fact(f"A run of {self.pipeline!r} starts, for the workers of {queue}."),
             *([Fact(f"It may spend {format_usd(budget.ceiling_micro_usd)}.")] if budget else []),
+            *([Fact(f"It works for {self.start.requester.id}.")] if self.start.requester else []),
             *([Fact("An ended run has the same id; it stays as it is.")] if earlier else []),
             *([] if has_worker else [Fact(f"No worker polls {queue}; the run begins once one does.")]),
         ]

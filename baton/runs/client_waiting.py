@@ -1,7 +1,6 @@
 """Finds out what a run waits for (stages, people, children), and which workers poll its task queue."""
 
 import asyncio
-import re
 import shlex
 from collections.abc import Awaitable
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from baton.core.history import StepKind
 from baton.core.questions import Question
 from baton.errors import PipelineError
 from baton.runs.client_clock import server_now
-from baton.runs.client_events import failure_reason
+from baton.runs.client_events import failure_reason, parse_child_id
 from baton.runs.client_executions import Execution, Pause, describe, unpause
 from baton.runs.client_list import label_of, status_of
 from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus
@@ -256,9 +255,8 @@ def _pending_stage(step: Step, name: str, activity: PendingActivityInfo) -> Pend
 
 
 async def _pending_child(client: Client, run: RunRecord, step: Step, description: Execution) -> Pending:
-    ending = re.compile(rf"\.step{step.seq}\.[0-9a-f]{{8}}$")  # as `run_child` names it
-    child_ids = [child.workflow_id for child in description.details.pending_children]
-    workflow_id = next((child_id for child_id in child_ids if ending.search(child_id)), None)
+    started = {parse_child_id(child.workflow_id): child.workflow_id for child in description.details.pending_children}
+    workflow_id = next((child_id for by, child_id in started.items() if by is not None and by[1] == step.seq), None)
     if workflow_id is None:
         return Pending(step.seq, step.name, step.kind, step.began)
     child = await describe(client, workflow_id)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from baton.core.patching import same_json, shorten_findings
 from baton.core.people import GROUP_PREFIX, name_refusal, normalize_name, reason_refusal
-from baton.core.questions import BY_DEADLINE, Answer, Question, Settled, Vote, agreeing, content_digest
+from baton.core.questions import BY_DEADLINE, MISFIT, Answer, Question, Settled, Vote, agreeing, content_digest
 from baton.errors import ApprovalDeniedError
 from baton.wire.json_values import Json, find_excess, find_unwritable, sha256
 from baton.wire.records import CompactRecord
@@ -374,7 +374,7 @@ def restored_fault(settled: Settled, now: Question, default: str, *, same_texts:
         return None if settled.choice == default else "the decision at the deadline is another one now"
     choice, votes = now.choice(settled.choice), _votes_of(settled)
     if choice is None:
-        return f"{settled.choice!r} is no choice any more"
+        return f"{settled.choice!r} is not a choice now"
     if now.proof and not all(vote.key and vote.signature for vote in votes):
         return "not every vote is signed"
     has_group = any(name.startswith(GROUP_PREFIX) for name in now.who)
@@ -484,7 +484,7 @@ def _wrong_data(entry: _Entry, question: Question, answer: Answer) -> str | None
     try:
         filled = None if form is None else parse_form(form, answer.data)
     except ValueError as error:
-        return f"the answer does not fit: {error}"
+        return f"{MISFIT}{error}"
     return entry.effect(answer.choice, filled)
 
 

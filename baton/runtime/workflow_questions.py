@@ -15,7 +15,7 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from baton.core.people import name_refusal
+from baton.core.people import name_refusal, resolve_requester
 from baton.core.questions import ASKED, Answer, Question, Settled, summarize_questions
 from baton.runtime.questions import (
     CHECK_ANSWER,
@@ -27,6 +27,7 @@ from baton.runtime.questions import (
     no_effect,
     restored_fault,
 )
+from baton.runtime.workflow_lab import LabVisit
 from baton.runtime.workflow_visibility import Visibility, untyped_handler, upsert_memo
 from baton.wire.names import ANSWER, MEMO_QUESTIONS, QUERY_QUESTIONS, QUERY_SHOWN
 from baton.wire.text import describe_faults
@@ -54,10 +55,17 @@ class Asking:
 class QuestionBoard:
     """The questions of a run, approvals and handoffs alike, and the handlers for people's answers."""
 
-    def __init__(self, digest_now: Callable[[], str], note: Callable[[str], None], visibility: Visibility) -> None:
+    def __init__(
+        self,
+        digest_now: Callable[[], str],
+        note: Callable[[str], None],
+        visibility: Visibility,
+        requester: str | None = None,
+    ) -> None:
         self._digest_now = digest_now
         self._note = note
         self._visibility = visibility
+        self._requester = requester
         self._questions = Questions()
         self._published: dict[str, Question] = {}
         self._checks = asyncio.Semaphore(_MAX_CHECKS)
@@ -84,11 +92,11 @@ class QuestionBoard:
         """Ask while the block runs: it waits for the answer, records it and puts it into effect.
 
         Raises:
-            ValueError: Another approval with this title or question about this handoff is open, or a part of the
-                question is too large.
+            ValueError: Another approval with this title or question about this handoff is open, a part of the
+                question is too large, or it names the requester of a run that has none.
         """
         id = f"{asking.question.seq}:{workflow.uuid4().hex[:16]}"
-        question = asking.question.model_copy(update={"id": id})
+        question = self._named(asking.question).model_copy(update={"id": id})
         self._questions.open(question, asking.forms, asking.effect)
         self._publish(id)
         try:
@@ -116,10 +124,20 @@ class QuestionBoard:
             await workflow.sleep(_MIN_TIMER, summary=f"step {question.seq}: {question.title} decided"[:200])
         return settled
 
+    def answer_in_lab(self, asking: Asking, lab: LabVisit) -> Settled:
+        """Return how people answered a question in the recorded run; nobody is asked."""
+        settled = lab.answer(self._named(asking.question), asking.default, self._digest_now())
+        self._questions.close(settled)
+        return settled
+
     def restore(self, settled: Settled, asking: Asking, *, same_texts: bool) -> str | None:
         """Keep the answer to a question of an earlier run; return why it does not answer what is asked now."""
         self._questions.close(settled)
-        return restored_fault(settled, asking.question, asking.default, same_texts=same_texts)
+        return restored_fault(settled, self._named(asking.question), asking.default, same_texts=same_texts)
+
+    def _named(self, question: Question) -> Question:
+        """Return a question whose deciders are named, also where it says that the requester decides."""
+        return question.model_copy(update={"who": resolve_requester(question.who, self._requester)})
 
     def _publish(self, id: str) -> None:
         """Publish an open question with its votes; one that is too large for the memo is also an activity's input.

@@ -24,6 +24,7 @@ from baton.core.state import PipelineState
 from baton.errors import StageFailedError
 from baton.runtime.questions import ApprovedStages
 from baton.runtime.workflow_input import RunInput
+from baton.runtime.workflow_lab import LabVisit
 from baton.runtime.workflow_questions import QuestionBoard
 from baton.runtime.workflow_visibility import Visibility, untyped_handler, upsert_memo
 from baton.telemetry.metrics import ROLLBACKS, Metrics
@@ -118,6 +119,7 @@ class Run:
         visibility: The run's search attributes and details in the Temporal UI.
         board: The questions to people.
         approved_stages: The stages that they approved.
+        lab: In the lab, what it is told there.
         notes: Notes for operators, oldest first.
         steps: How many steps the code has started.
         interventions: Roll-backs and forks that the ledger does not have yet.
@@ -142,8 +144,10 @@ class Run:
         self.defer_continue_as_new = 0
         self.visibility = Visibility()
         self.visibility.set_task(self.task_id)
-        self.board = QuestionBoard(lambda: self.state.baton.digest, self.note, self.visibility)
+        requester = None if self.start.requester is None else self.start.requester.id
+        self.board = QuestionBoard(lambda: self.state.baton.digest, self.note, self.visibility, requester)
         self.approved_stages = ApprovedStages()
+        self.lab = None if self.start.lab is None else LabVisit(self.start.lab, self.start.recorded_count)
         self.metrics.begin(ROLLBACKS)
         workflow.set_query_handler(QUERY_BATON, untyped_handler(self._on_baton))
         workflow.set_query_handler(QUERY_HISTORY, untyped_handler(self._on_history))
@@ -160,6 +164,11 @@ class Run:
     def is_idle(self) -> bool:
         """Whether the run may continue as new: no step in progress, no open question, no deferring block."""
         return not self.defer_continue_as_new and not self.under_way and not self.board.is_asking
+
+    def for_stages(self) -> dict[str, Any]:
+        """Return the members of a stage's input that are the same for all stages of the run."""
+        lab = None if self.lab is None else self.lab.terms(self.account.budget.own.micro_usd)
+        return {"tool_limits": self.start.tool_limits, "requester": self.start.requester, "lab": lab}
 
     def waiting(self) -> list[Waiting]:
         """Return the steps in progress, approvals included, in step order."""

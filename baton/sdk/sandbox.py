@@ -1,4 +1,4 @@
-"""The workflow sandbox: which modules are loaded anew for each run, and what is wrong with one that cannot be.
+"""The workflow sandbox: which modules are loaded again for each run, and what is wrong with one that cannot be.
 
 A pipeline's file, and the user's own modules that it imports, are executed for each run, with the clock, randomness
 and I/O forbidden to workflow code. Installed packages are passed through: many cannot be loaded twice.

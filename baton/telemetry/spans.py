@@ -1,11 +1,18 @@
-"""OpenTelemetry spans of pipeline starts, handoffs and stages, with the GenAI attribute names."""
+"""OpenTelemetry spans of runs, handoffs, stages and tools, by the GenAI conventions (semantic-conventions-genai 0.1).
 
+A run is the span `invoke_workflow`, which ends once the run is started: its handoffs and stages are below it, however
+long it takes. A handoff says who passes control to whom; a stage, who called it. What agents are asked and answer is in
+no span, unless `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` switches it on.
+"""
+
+import json
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from time import time_ns
+from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -14,15 +21,29 @@ from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
-from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, TraceFlags, TraceState
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    StatusCode,
+    TraceFlags,
+    Tracer,
+    TraceState,
+)
 
 from baton.core.messages import StageReturn
+from baton.core.transcript import Transcript
 from baton.core.verdict import HandoffStatus
 from baton.telemetry.trace import HandoffTrace, TraceContext, child_traceparent
 from baton.telemetry.verdicts import current_stage
 from baton.wire.money import Usage
 
 _SCOPE = "baton"
+_CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_CAPTURES_ON_SPANS = {"TRUE", "SPAN_ONLY", "SPAN_AND_EVENT"}
+_OPERATION, _AGENT, _CONVERSATION = "gen_ai.operation.name", "gen_ai.agent.name", "gen_ai.conversation.id"
 _MICRO = 1_000_000
 _log = logging.getLogger(__name__)
 
@@ -57,9 +78,10 @@ class ChosenIds(IdGenerator):
 class OpenTelemetryTracing:
     """Records the spans of a process and exports them."""
 
-    def __init__(self, provider: TracerProvider, ids: ChosenIds) -> None:
-        """Use a provider whose id generator is ``ids``."""
+    def __init__(self, provider: TracerProvider, ids: ChosenIds, *, captures_content: bool = False) -> None:
+        """Use a provider whose id generator is ``ids``; record what agents are asked only with ``captures_content``."""
         self.provider = provider
+        self._captures_content = captures_content
         self._ids = ids
         self._tracer = provider.get_tracer(_SCOPE)
 
@@ -69,18 +91,17 @@ class OpenTelemetryTracing:
         ids = ChosenIds()
         provider = TracerProvider(resource=Resource.create(_service_name(environment, service)), id_generator=ids)
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=_find_endpoint(environment))))
-        return cls(provider, ids)
+        captures = environment.get(_CAPTURE, "").upper() in _CAPTURES_ON_SPANS
+        return cls(provider, ids, captures_content=captures)
 
     @contextmanager
     def pipeline_start(self, pipeline: str, workflow_id: str, task_id: str | None, parent: str | None) -> Iterator[str]:
-        """Record the start of a pipeline for the block; yield the traceparent of the span."""
+        """Record the start of a run for the block; yield the traceparent of the span."""
         context = None
         if parent is not None and not trace.get_current_span().get_span_context().is_valid:
             context = _child_context(_to_span_context(TraceContext.parse(parent)))
-        attributes: dict[str, str | int] = {"baton.pipeline": pipeline, "temporalWorkflowID": workflow_id}
-        if task_id:
-            attributes["gen_ai.conversation.id"] = task_id
-        with self._current(f"pipeline start {pipeline}", context, SpanKind.PRODUCER, attributes) as span:
+        attributes = {**_workflow_attributes(pipeline, task_id), "temporalWorkflowID": workflow_id}
+        with self._current(f"invoke_workflow {pipeline}", context, SpanKind.INTERNAL, attributes) as span:
             yield _format_traceparent(span.get_span_context())
 
     @contextmanager
@@ -92,9 +113,11 @@ class OpenTelemetryTracing:
         is_new = attempt == 1 and (handoff.attempt == 1 or handoff.hands_back)
         arrival = self._handoff(handoff, started_at) if is_new else None
         attributes: dict[str, str | int] = {
-            "gen_ai.operation.name": "invoke_agent",
-            "gen_ai.agent.name": name,
-            "gen_ai.conversation.id": handoff.task_id,
+            _OPERATION: "invoke_agent",
+            _AGENT: name,
+            _CONVERSATION: handoff.task_id,
+            "gen_ai.caller.name": handoff.sender,
+            "gen_ai.caller.type": "workflow" if handoff.from_pipeline else "agent",
             "baton.handoff.id": handoff.handoff_id,
             "baton.sender": handoff.sender,
             "baton.attempt": handoff.attempt,
@@ -103,7 +126,7 @@ class OpenTelemetryTracing:
         }
         context = self._context(handoff, arrival)
         with self._current(f"invoke_agent {name}", context, SpanKind.CONSUMER, attributes, started_at) as span:
-            stage = OpenTelemetryStage(span, arrival)
+            stage = OpenTelemetryStage(span, arrival, self._tracer, name, captures_content=self._captures_content)
             token = current_stage.set(stage)
             try:
                 yield stage
@@ -156,7 +179,10 @@ class OpenTelemetryTracing:
                 _child_context(parent),
                 SpanKind.PRODUCER,
                 {
-                    "gen_ai.conversation.id": handoff.task_id,
+                    _AGENT: handoff.sender,
+                    _CONVERSATION: handoff.task_id,
+                    "gen_ai.transfer.mode": "pass_control",
+                    "gen_ai.transfer.target.name": handoff.receiver,
                     "baton.handoff.id": handoff.handoff_id,
                     "baton.sender": handoff.sender,
                     "baton.receiver": handoff.receiver,
@@ -169,13 +195,10 @@ class OpenTelemetryTracing:
         """Record the start of a pipeline whose starter has no tracing, as a parent of its spans."""
         with self._ids.chosen(start.span_id, start.trace_id):
             span = self._tracer.start_span(
-                f"pipeline start {handoff.sender}",
+                f"invoke_workflow {handoff.sender}",
                 Context(),
-                SpanKind.PRODUCER,
-                {
-                    "baton.pipeline": handoff.sender,
-                    "gen_ai.conversation.id": handoff.task_id,
-                },
+                SpanKind.INTERNAL,
+                _workflow_attributes(handoff.sender, handoff.task_id),
                 start_time=at,
             )
         span.end(at)
@@ -193,9 +216,40 @@ class OpenTelemetryTracing:
 class OpenTelemetryStage:
     """The span of a running stage."""
 
-    def __init__(self, span: Span, arrival: Span | None) -> None:
+    def __init__(
+        self, span: Span, arrival: Span | None, tracer: Tracer, name: str, *, captures_content: bool = False
+    ) -> None:
         self._span = span
         self._arrival = arrival
+        self._tracer = tracer
+        self._name = name
+        self._captures_content = captures_content
+
+    def tool(self, tool: str, call_id: str) -> "OpenTelemetryTool":
+        """Start the span of a tool's call, below the stage's."""
+        attributes = {
+            _OPERATION: "execute_tool",
+            "gen_ai.tool.name": tool,
+            "gen_ai.tool.type": "function",
+            "gen_ai.tool.call.id": call_id,
+            _AGENT: self._name,
+        }
+        context = trace.set_span_in_context(self._span, Context())
+        return OpenTelemetryTool(self._tracer.start_span(f"execute_tool {tool}", context, attributes=attributes))
+
+    def record_content(self, transcript: Transcript) -> None:
+        """Record what the stage's agents were asked and answered, if that is switched on."""
+        if not self._captures_content:
+            return
+        answer = [_message("assistant", transcript.answer) | {"finish_reason": "stop"}] if transcript.answer else []
+        said = {True: list[dict[str, Any]](), False: list[dict[str, Any]]()}
+        for message in transcript.messages:
+            said[message.role == "system"].append(_message(message.role, message.text))
+        rules = [part for message in said[True] for part in message["parts"]]
+        contents = {"system_instructions": rules, "input.messages": said[False], "output.messages": answer}
+        for name, content in contents.items():
+            if content:
+                self._span.set_attribute(f"gen_ai.{name}", json.dumps(content, ensure_ascii=False))
 
     def record_verdict(self, verdict: str) -> None:
         """Record the gate's verdict and end the span of the handoff; only the first verdict counts."""
@@ -234,6 +288,39 @@ class OpenTelemetryStage:
         if self._arrival is not None:
             self._arrival.end(at)
             self._arrival = None
+
+
+class OpenTelemetryTool:
+    """The span of a tool's call."""
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    def active(self) -> AbstractContextManager[Span]:
+        """Have what is recorded in the block below the span."""
+        return trace.use_span(self._span, record_exception=False, set_status_on_exception=False)
+
+    def record_target(self, agent: str) -> None:
+        """Record that the tool is another agent, which returns to the one that called it."""
+        self._span.set_attributes({"gen_ai.transfer.mode": "return_to_caller", "gen_ai.transfer.target.name": agent})
+
+    def end(self, error: str = "") -> None:
+        """End the span, as failed if an error is named, by its type."""
+        if error:
+            _fail(self._span, error)
+        self._span.end()
+
+
+def _message(role: str, text: str) -> dict[str, Any]:
+    """Return a message in the convention's form, which knows thoughts as a part of what an assistant says."""
+    is_thought = role == "thought"
+    part = {"type": "reasoning" if is_thought else "text", "content": text}
+    return {"role": "assistant" if is_thought else role, "parts": [part]}
+
+
+def _workflow_attributes(pipeline: str, task_id: str | None) -> dict[str, str | int]:
+    attributes: dict[str, str | int] = {_OPERATION: "invoke_workflow", _AGENT: pipeline, "baton.pipeline": pipeline}
+    return attributes | ({_CONVERSATION: task_id} if task_id else {})
 
 
 def _fail(span: Span, reason: str) -> None:

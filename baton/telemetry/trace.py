@@ -102,6 +102,7 @@ class HandoffTrace:
         is_first: Whether it begins its pipeline's task, as the first step, and is the only or first copy of a fan-out.
         hands_back: Whether it asks its receiver to correct an earlier handoff; it has its own id, and continues
             the count of attempts.
+        from_pipeline: Whether the pipeline itself hands on, and not an agent.
     """
 
     parent: TraceContext | None
@@ -116,6 +117,7 @@ class HandoffTrace:
     attempt: int
     is_first: bool = True
     hands_back: bool = False
+    from_pipeline: bool = False
 
     @classmethod
     def of(cls, outline: Outline) -> "HandoffTrace | None":
@@ -142,6 +144,7 @@ class HandoffTrace:
             and step.seq in (None, 1)
             and (not outline.receiver_list or outline.receiver_list[0] == receiver),
             hands_back=hands_back,
+            from_pipeline=parent_id is None or step.follows is not None,
         )
 
     @property

@@ -1,4 +1,4 @@
-"""What a gate answered, in metrics and traces."""
+"""What a gate answered, in metrics and traces, and the span of the stage that runs."""
 
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
@@ -27,10 +27,12 @@ def record_answer(metrics: Metrics, receipt: Receipt, outline: Outline, receiver
 
 
 if TYPE_CHECKING:
-    from baton.telemetry.spans import OpenTelemetryStage
+    from baton.telemetry.spans import OpenTelemetryStage, OpenTelemetryTool
 
 current_stage: "ContextVar[OpenTelemetryStage | None]" = ContextVar("baton_stage_span", default=None)
 """The span of the running stage; None without tracing."""
+current_tool: "ContextVar[OpenTelemetryTool | None]" = ContextVar("baton_tool_span", default=None)
+"""The span of the tool whose function runs; None without tracing."""
 
 
 def record_verdict(verdict: str) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from baton.testing.cassettes import normalised as normalised
     from baton.testing.handoff_attacks import copy_handoff as copy_handoff
     from baton.testing.handoff_attacks import play_again as play_again
+    from baton.testing.lab import assert_cohort as assert_cohort
     from baton.testing.ledger_attacks import opened_past_guards as opened_past_guards
     from baton.testing.replies import Replies as Replies
     from baton.testing.replies import RepliesError as RepliesError

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from pydantic import JsonValue
 
 from baton.agents.answers import AgentAnswer
+from baton.agents.lab import RunsInLab
 from baton.agents.port import (
     Agent,
     AgentWork,
@@ -317,6 +318,11 @@ class RecordedAgent:
         """Whether the real agent has an output type of its own."""
         return isinstance(self._agent, HasOwnOutput) and self._agent.own_output
 
+    @property
+    def lab_overrides(self) -> frozenset[str]:
+        """What the real agent takes: a candidate's answers are recorded like any."""
+        return self._agent.lab_overrides if isinstance(self._agent, RunsInLab) else frozenset()
+
     async def run(self, work: AgentWork) -> AgentAnswer:
         """Return the recorded answer for the agent's instructions, tools, prompt and answer schema.
 
@@ -348,7 +354,13 @@ def _render_prompt(work: AgentWork) -> str:
     """Return an agent's complete prompt."""
     tools = "\n".join(f"- {tool.name}: {tool.description}" for tool in work.tools)
     form = "" if work.schema is None else json.dumps(work.schema, indent=1, ensure_ascii=False)
-    parts = {"Instructions": work.instructions, "Tools": tools, "User turn": work.user_turn(), "Schema": form}
+    parts = {
+        "Model": work.overrides.model,
+        "Instructions": work.instructions,
+        "Tools": tools,
+        "User turn": work.user_turn(),
+        "Schema": form,
+    }
     return "\n".join(f"# {heading}\n{text}" for heading, text in parts.items() if text)
 
 

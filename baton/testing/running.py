@@ -33,7 +33,7 @@ from baton.devserver import DevServer, DevServerOptions, log_tail
 from baton.errors import BatonError
 from baton.handoff.store_gate import Freshness
 from baton.handoff.store_safeguards import Safeguards
-from baton.pipelines.activity_context import WorkerParts
+from baton.pipelines.activity_parts import WorkerParts
 from baton.pipelines.workflow_steps import workflow_type
 from baton.plugin import AT_ONCE, BatonPlugin
 from baton.testing.replies import Replies, Replying

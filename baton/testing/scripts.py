@@ -271,6 +271,8 @@ class ScriptedAgent(Scripted):
         {'current_state': ['Planned']}
     """
 
+    lab_overrides = frozenset({"model", "prompt"})  # its answers may look at `work.overrides`
+
     def __init__(self, name: str, *calls: Any) -> None:
         self.name = name
         self.script = Script(name, calls)

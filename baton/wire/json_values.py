@@ -358,3 +358,17 @@ def parse_digest(digest: str) -> bytes:
     """Return the 32 bytes of a `sha256:` digest, or no bytes if it is not one."""
     algorithm, _, digits = digest.partition(":")
     return bytes.fromhex(digits) if algorithm == "sha256" and len(digits) == 64 else b""
+
+
+def narrow_integers(value: Any) -> Any:
+    """Return JSON whose every number came as a float, as protobuf's do, with whole numbers as integers.
+
+    Example:
+        >>> narrow_integers({"pages": [3.0, 0.5]})
+        {'pages': [3, 0.5]}
+    """
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {name: narrow_integers(item) for name, item in value.items()}
+    return [narrow_integers(item) for item in value] if isinstance(value, list) else value

@@ -103,6 +103,9 @@ ByteCount = Annotated[int, Field(ge=0, le=2**53 - 1), BeforeValidator(_convert_i
 Place = Annotated[int, Field(ge=1), BeforeValidator(_convert_integral)]
 """A place in a list, from 1."""
 
+Urgency = Annotated[int, Field(ge=1, le=5), BeforeValidator(_convert_integral)]
+"""Which goes first, from 1 (first) to 5 (last)."""
+
 Minutes = Annotated[int, Field(ge=1, le=366 * 24 * 60), BeforeValidator(_convert_integral)]
 """A duration in whole minutes, from one minute to one year."""
 
@@ -245,6 +248,9 @@ Receivers = Annotated[
     list[Name], Field(min_length=1, json_schema_extra={"uniqueItems": True}), AfterValidator(_refuse_duplicates)
 ]
 """Names of receivers, at least one, without duplicates."""
+
+Positive = Place
+"""An integer from 1."""
 
 Count = ByteCount
 """An integer from 0 to 2**53 - 1, which every JSON reader holds exactly."""

@@ -6,7 +6,7 @@ to one ahead. Unknown members are kept.
 
 import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -102,3 +102,27 @@ def format_pointer(path: Path) -> str:
 def parse_pointer(pointer: str) -> list[str]:
     """Return the member names and list indexes of a JSON pointer."""
     return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
+
+
+MISSING = object()
+"""What `find_at` returns where there is nothing."""
+_INDEX = re.compile("0|[1-9][0-9]{0,8}")
+
+
+def find_at(value: Any, pointer: str) -> Any:
+    """Return what a JSON pointer names; `MISSING` if there is nothing.
+
+    Example:
+        >>> find_at({"items": [{"id": 7}]}, "/items/0/id"), find_at([], "/0") is MISSING
+        (7, True)
+    """
+    if pointer[:1] not in ("", "/"):
+        return MISSING
+    for name in parse_pointer(pointer):
+        if isinstance(value, Mapping) and name in value:
+            value = value[name]
+        elif isinstance(value, list) and _INDEX.fullmatch(name) and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            return MISSING
+    return value

@@ -384,6 +384,11 @@ def format_duration(duration: float | timedelta | None) -> str:
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
+def format_until(left: timedelta) -> str:
+    """Return how long a moment is away, such as `in 3 h` or `5 min ago`."""
+    return f"in {format_rough_duration(left)}" if left > timedelta() else f"{format_rough_duration(-left)} ago"
+
+
 def format_rough_duration(duration: timedelta) -> str:
     """Return a duration in one unit, such as `3 h`: days and hours from 2, minutes from 1."""
     for unit, size, minimum in (("d", 86_400, 2), ("h", 3_600, 2), ("min", 60, 1)):

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from temporalio.client import Client
 
-from baton.client import serve_outside
 from baton.outside.client_external import OutsideAgents
 from baton.plugin import BatonPlugin
 from tests.acceptance.handoff_errands import safeguards
+from tests.doors.clients.desks import served
 
 TOKENS = "BATON_TEST_TOKENS"
 """Environment variable: the tokens, by the agent's name."""
@@ -25,7 +25,7 @@ async def serve(address: str, folder: str, port: int) -> None:
     client = await Client.connect(address, plugins=[BatonPlugin(safeguards=guards)])
     async with guards.opened() as guarded:
         agents = OutsideAgents(client, guarded.gate)
-        async with serve_outside(agents, json.loads(os.environ[TOKENS]), port=port):
+        async with served(agents, json.loads(os.environ[TOKENS]), port=port):
             print("ready", flush=True)
             await asyncio.Event().wait()
 

@@ -24,7 +24,7 @@ from baton.wire.names import QUERY_QUESTIONS
 from tests.acceptance.operating import Operator
 from tests.handoff import handoff_pipelines, handoff_stages
 from tests.handoff.handoff_pipelines import Forgets, FourAgents, Spends
-from tests.handoff.inbox_pipelines import PIPELINES, Tainted, TaintedTwice, asks_aside
+from tests.handoff.inbox_pipelines import PIPELINES, Tainted, TaintedTwice, asks_aside, asks_what
 from tests.handoff.inbox_stages import STAGES
 from tests.support import Handle, failure, start, until
 
@@ -109,7 +109,7 @@ class TestList:
 
         assert one in by_name
         assert (one["kind"], one["question"]["handoff"]["reason"], one["has_worker"]) == (
-            "handoff",
+            "dead-letter",
             "SAFETY_VIOLATION",
             True,
         )
@@ -118,6 +118,16 @@ class TestList:
         assert header.split() == ["run", "step", "since", "deadline", "from", "→", "to,", "why"]
         [line] = [line for line in page.splitlines() if line.startswith(handle.id)]
         assert "analyse → score, SAFETY_VIOLATION" in line
+        await handle.terminate()
+
+    async def test_it_lists_what_is_asked_for(self, operator: Operator, worker: Worker) -> None:
+        """By kind, by pipeline, and what a person may decide."""
+        handle = await poisoned(worker)
+        for words in (["--kind", "dead-letter"], ["--pipeline", "FourAgents"], ["--mine", "--who", "ann"]):
+            assert (await listed(operator, handle, *words))["workflow_id"] == handle.id
+        for words in (["--kind", "approval"], ["--pipeline", "Four'Agents"]):
+            assert handle.id not in [entry["workflow_id"] for entry in await operator.json("inbox", *words)]
+        assert "is not one of" in await operator.refused("inbox", "--kind", "any", code=2)
         await handle.terminate()
 
     async def test_options_of_list_work_without_its_name(self, operator: Operator) -> None:
@@ -368,6 +378,22 @@ class TestDecide:
             await handle.result()
         assert len(await waiting(other_handle)) == 1
         await other_handle.terminate()
+
+    async def test_approvals_are_decided_at_once_too(self, operator: Operator, worker: Worker) -> None:
+        """Those of a title and a pipeline, each as it was shown; without a confirmation none is."""
+        handles = [await start(worker, asks_what) for _ in range(3)]
+        for handle in handles:
+            await until(handle, lambda now: bool(now.questions))
+            assert (await listed(operator, handle))["kind"] == "approval"
+        words = ("approve", "--all", "--title", "what", "--why", "all read")
+        await operator.refused(*words, "--pipeline", "Nobody", "--yes", "--set", "amount=7")
+        assert "--yes" in await operator.refused(*words, "--set", "amount=7", code=2)
+        assert "the answer lacks amount" in await operator.refused(*words, "--yes", code=2)
+        assert "--all" in await operator.refused("approve", handles[0].id, "--title", "what", "--why", "w", code=2)
+        decided = await operator.json(*words, "--pipeline", "asks_what", "--yes", "--set", "amount=7")
+
+        assert {(row["workflow_id"], row["outcome"]) for row in decided} >= {(one.id, "decided") for one in handles}
+        assert [(await handle.result()).output for handle in handles] == [{"amount": 7}] * 3
 
     async def test_of_many_one_whose_baton_changed_meanwhile_takes_the_people_it_needs(
         self, operator: Operator, worker: Worker

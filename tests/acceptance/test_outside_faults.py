@@ -4,14 +4,12 @@ import asyncio
 import json
 import os
 import random
-import urllib.error
-import urllib.request
 from asyncio.subprocess import Process
 from contextlib import AbstractAsyncContextManager, suppress
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+import httpx
 from temporalio.client import Client
 
 from baton.devserver import DevServer
@@ -25,59 +23,55 @@ from tests.exchange.exchange_pipelines import HandsOutside
 from tests.support import start
 from tests.support.processes import working
 
-TOKEN = "reviewer-token-0123456789"
-HOLDERS = ("ann", "bob", "eve")
-REFUSED, UNAVAILABLE = 409, 503
+REVISION = "2026-07-28"
+HOLDERS = ("reviewer/ann", "reviewer/bob", "reviewer/eve")
+AGENTS = {holder: f"{holder}-token-0123456789" for holder in HOLDERS}
 PIPELINES = 8
 
 
 def service(server: DevServer, folder: Path, port: int) -> AbstractAsyncContextManager[Process]:
     """Run the service for the block, and kill it at the end."""
     command = ("-m", "tests.acceptance.outside_service", server.address, str(folder), str(port))
-    environment = {**os.environ, TOKENS: json.dumps({"reviewer": TOKEN})}
+    environment = {**os.environ, TOKENS: json.dumps(AGENTS)}
     return working(*command, once="ready", environment=environment)
 
 
-async def call(url: str, body: Any = None) -> tuple[int, Any]:
-    """Repeat a call until it is answered, and return status and JSON."""
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data=data, headers={"authorization": f"Bearer {TOKEN}"})
-
-    def send() -> tuple[int, Any]:
-        try:
-            with urllib.request.urlopen(request, timeout=120) as response:
-                return response.status, json.loads(response.read())
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, json.loads(error.read())
-
-    while True:
-        with suppress(OSError, ValueError, HTTPException):  # it was killed before, or in the midst of its answer
-            status, answer = await asyncio.to_thread(send)
-            if status != UNAVAILABLE:
-                return status, answer
-        await asyncio.sleep(0.05)
+async def call(url: str, holder: str, tool: str, **arguments: Any) -> Any:
+    """Repeat a call until it is answered; an answer that the pipeline did not answer is none."""
+    meta = {"io.modelcontextprotocol/protocolVersion": REVISION, "io.modelcontextprotocol/clientCapabilities": {}}
+    params = {"name": tool, "arguments": arguments, "_meta": meta}
+    headers = {
+        **{"authorization": f"Bearer {AGENTS[holder]}", "accept": "application/json, text/event-stream"},
+        **{"mcp-protocol-version": REVISION, "mcp-method": "tools/call", "mcp-name": tool},
+    }
+    async with httpx.AsyncClient(headers=headers, timeout=60) as http:
+        while True:
+            with suppress(httpx.HTTPError, ValueError, KeyError):  # it was killed before, or in the midst of its answer
+                body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+                result = (await http.post(f"{url}/mcp", json=body)).json()["result"]
+                text = result["content"][0]["text"] if result["content"] else ""
+                if not result.get("isError"):
+                    return result["structuredContent"]
+                if "did not answer" not in text and "no worker answers" not in text:
+                    return text
+            await asyncio.sleep(0.05)
 
 
 async def work(url: str, holder: str, done: dict[str, list[str]], told: asyncio.Event) -> None:
     """Accept and return pending handoffs forever; the only allowed rejection is that another agent was faster."""
     while True:
-        _, rows = await call(f"{url}/handoffs")
+        rows = (await call(url, holder, "list_mine"))["result"]
         random.shuffle(rows)
         for row in rows:
-
-            async def act(verb: str, row: Any = row, **members: Any) -> tuple[int, Any]:
-                at = f"{url}/handoffs/{row['handoff_id']}/{verb}?workflow={row['workflow']}"
-                return await call(at, {"holder": holder, **members})
-
-            status, answer = await act("claim")
-            if status == REFUSED:
+            name = row["handoff_id"]
+            if isinstance(answer := await call(url, holder, "claim", handoff_id=name), str):
+                assert any(text in answer for text in ("has claimed", "is done", "waits for", "has ended")), answer
                 continue
-            assert status == 200, answer
-            status, answer = await act("accept")
-            assert (status, answer.get("verdict")) == (200, {"valid": True}), answer
-            status, answer = await act("patch", patch={"decision_log": [f"{holder} was here"]})
-            assert status == 200, answer
+            answer = await call(url, holder, "accept", handoff_id=name)
+            assert answer["accepted"] is True, answer
+            patch = {"decision_log": [f"{holder} was here"]}
+            answer = await call(url, holder, "propose_patch", handoff_id=name, patch=patch)
+            assert answer["done"] is True, answer
             done.setdefault(row["workflow"], []).append(holder)
             if len(done) == PIPELINES:
                 told.set()
@@ -95,7 +89,7 @@ async def test_the_service_is_killed_repeatedly(server: DevServer, tmp_path: Pat
         async with asyncio.TaskGroup() as agents:
             works = [agents.create_task(work(f"http://127.0.0.1:{port}", holder, done, told)) for holder in HOLDERS]
             results = asyncio.gather(*(handle.result() for handle in handles))
-            lifetime = 0.3
+            lifetime = 1.0
             while not results.done():
                 async with service(server, tmp_path, port):
                     await asyncio.wait([results], timeout=random.uniform(0.05, lifetime))

@@ -69,7 +69,7 @@ class TestAgentTool:
         assert [event.success for event in stage_context.session.events] == [None, False]
 
     async def test_a_guarded_one_is_recorded_with_the_handoff(self) -> None:
-        """Calls and results are session events under the handoff (S5-fields-a, S5-compiler-h)."""
+        """Calls and results are session events under the handoff (S5-fields-a, S5-compiler-h, S5-prob-h)."""
         stage_context = context()
         tool = AgentTool.of(lookup, name="crm.lookup").guarded(stage_context)
 

@@ -26,7 +26,8 @@ import {module}
         ("baton.agents.openai_agents", "agents", "openai-agents"),
         ("baton.agents.langgraph", "langchain_core", "langgraph"),
         ("baton.agents.chat_completions", "httpx2", "agents"),
-        ("baton.outside.client_http", "starlette", "codec"),
+        ("baton.doors.client_mcp_forms", "mcp", "mcp"),
+        ("baton.doors.client_ag_ui_events", "ag_ui", "ag-ui"),
         ("baton.codec.server", "starlette", "codec"),
     ],
 )

@@ -1,7 +1,6 @@
 """Output schemas inside the schema of an answer: what they refer to in themselves is found there."""
 
 import asyncio
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,6 @@ from baton import Baton, OutputSchema, OutputSchemas, StageContext, WorkerParts
 from baton.agents import agent_stage
 from baton.agents.answers import answer_schema, read_answer
 from baton.agents.pydantic_ai import PydanticAgent
-from baton.agents.schema_embedding import inline_refs
 from baton.errors import PatchError
 
 
@@ -110,26 +108,3 @@ def test_an_agent_of_pydantic_ai_answers_by_any_registered_schema(schema: dict[s
 
     assert asyncio.run(stage(replace(context, parts=parts))).output == good
     assert answers == []
-
-
-NAMES = [f"N{number}" for number in range(40)]
-DOUBLING: dict[str, Any] = {
-    name: {"type": "object", "properties": {key: {"$ref": f"#/$defs/{next_name}"} for key in "ab"}}
-    for name, next_name in zip(NAMES, [*NAMES[1:], "End"], strict=True)
-}
-ALL_OF_ALL = {"type": "object", "properties": {name: {"$ref": f"#/$defs/{name}"} for name in NAMES}}
-
-
-@pytest.mark.parametrize(
-    "definitions",
-    [
-        pytest.param({**DOUBLING, "End": {"type": "null"}}, id="two of the next at each step are 2**40 of the last"),
-        pytest.param(dict.fromkeys(NAMES, ALL_OF_ALL), id="each leads to all"),
-    ],
-)
-def test_a_schema_is_spelled_out_no_further_than_anybody_reads(definitions: dict[str, Any]) -> None:
-    """However often definitions lead to each other."""
-    text = json.dumps(inline_refs({"$ref": "#/$defs/N0", "$defs": definitions}))
-
-    assert len(text) < 1_000_000
-    assert "$ref" not in text

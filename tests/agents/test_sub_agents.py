@@ -36,7 +36,9 @@ from baton.wire.json_values import digest
 from tests.agents.agent_pipelines import Asks
 from tests.agents.material import BATON, context, contract, node_stage
 from tests.agents.test_langgraph import USAGE, crm_lookup, model
+from tests.collector import attributes, collecting
 from tests.support import start
+from tests.telemetry.test_tracing import recording, told
 
 PATCH = '{"baton_patch": {"decision_log": ["Offer 10 %, because they pay late"]}}'
 SENT: list[str] = []
@@ -300,7 +302,7 @@ class TestToolCallHistory:
         for name, stage in self.stages().items():
             given = context(contract(["lookup"]))
             await stage(given)
-            events, _ = await given.close_session()
+            events, _ = await given.session.close(given.parts.artifacts)
             [call] = [event for event in events if event.type is EventType.TOOL_CALL]
             assert call.ref == digest({"customer": "c-1"}), name
 
@@ -314,7 +316,7 @@ class TestToolCallHistory:
 
         await node_stage(look, uses=["crm_lookup"])(given)
         await given.tools.call("lookup", lookup, "c-1")
-        events, _ = await given.close_session()
+        events, _ = await given.session.close(given.parts.artifacts)
         calls = [event.ref for event in events if event.type is EventType.TOOL_CALL]
         assert calls == [digest({"customer": "c-1"})] * 2
 
@@ -354,3 +356,15 @@ async def test_history_and_the_next_handoff_say_who_did_what(
     assert {"role": "clerk: lookup", "content": "c-1 pays 20 USD"} in turns
     calls = [(call["tool"], call["inputHash"], call["outputTokens"] > 0) for call in last["toolCallHistory"]]
     assert ("lookup", digest({"customer": "c-1"}), True) in calls
+
+
+async def test_an_agent_as_a_tool_is_a_transfer_that_returns() -> None:
+    """Its tool's span names the agent, by the GenAI conventions."""
+    clerk = pydantic_agent("clerk", "They pay 20 USD.")
+    stage = agent_stage(pydantic_agent("lead", ASKED, PATCH), tools=[agent_tool(clerk, "Knows.")], name="offer")
+    with collecting() as collector:
+        with recording(collector) as tracing, tracing.stage("offer", told(), {}, 1):
+            await stage(context(contract(["clerk"]), stage="offer"))
+        found = attributes(collector.span("execute_tool clerk").attributes)
+
+    assert (found["gen_ai.transfer.mode"], found["gen_ai.transfer.target.name"]) == ("return_to_caller", "clerk")

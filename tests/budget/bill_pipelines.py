@@ -1,6 +1,8 @@
 """Pipelines with costs, for the tests of `baton bill`."""
 
-from baton import Baton, BatonPatch, Pipeline, Spend, StageContext, pipeline, stage
+from typing import Any
+
+from baton import Baton, BatonPatch, Pipeline, Retries, Spend, StageContext, pipeline, stage
 
 
 @stage(reserve_micro_usd=600_000)
@@ -29,3 +31,31 @@ async def bill_parent(p: Pipeline) -> None:
     """Cost much, and run a child."""
     await p.stage(bill_dear)
     await p.child(bill_child, goal="Cost a little")
+
+
+@stage(attempts=2)
+async def pay_twice(context: StageContext[Baton]) -> BatonPatch | dict[str, Any]:
+    """Pay in a tool and outside of it; the first answer is rejected."""
+
+    def search(what: str) -> str:
+        context.charge(Spend(micro_usd=300), "bill-search")
+        context.charge(Spend(micro_usd=20))
+        return what
+
+    await context.tools.call("bill_search", search, "price")
+    context.charge(Spend(micro_usd=4_000), "bill-search")
+    return BatonPatch() if context.attempt > 1 else {"goal": 5}
+
+
+@stage(retries=Retries(attempts=1))
+async def pay_and_fail(context: StageContext[Baton]) -> BatonPatch:
+    """Pay, and fail for good."""
+    context.charge(Spend(micro_usd=70_000), "bill-failing")
+    raise ValueError("no price")
+
+
+@pipeline
+async def bill_work(p: Pipeline) -> None:
+    """Pay for work that is accepted, rejected and lost."""
+    await p.stage(pay_twice)
+    await p.stage(pay_and_fail)

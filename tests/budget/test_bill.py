@@ -11,15 +11,23 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import Budget, MemoryArtifactStore, PipelineInput, WorkerParts
-from baton.client import GroupBy, read_charges, read_run, roll_back, sum_charges
+from baton import Budget, MemoryArtifactStore, PipelineInput, Requester, WorkerParts
+from baton.client import Charged, GroupBy, read_charges, read_run, roll_back, sum_charges
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
 from baton.plugin import BatonPlugin
-from baton.testing import run_pipeline
+from baton.testing import pipeline_worker, run_pipeline
 from tests.acceptance.operating import Operator
-from tests.budget.bill_pipelines import bill_cheap, bill_child, bill_dear, bill_parent
-from tests.support import sealing_worker, until_waiting
+from tests.budget.bill_pipelines import (
+    bill_cheap,
+    bill_child,
+    bill_dear,
+    bill_parent,
+    bill_work,
+    pay_and_fail,
+    pay_twice,
+)
+from tests.support import failure, sealing_worker, until_waiting
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +78,8 @@ class TestBill:
         }
         assert (await rows(baton, "stage"))["bill_dear"]["completion_tokens"] == 100
         assert not json.loads(await baton("bill", "--since", "2999-01-01", "--json"))["rows"]
+        of_an_hour = json.loads(await baton("bill", "--since", "1h", "--json"))["rows"]
+        assert {row["pipeline"]: row["micro_usd"] for row in of_an_hour}["bill_parent"] == 700_000
 
         charges = [charge async for charge in read_charges(worker.client)]
         assert [charge async for charge in read_charges(worker.client, limit=1)] == charges[:1]
@@ -83,6 +93,30 @@ class TestBill:
         export.write_text("a,b\n1,2\n")
         _, stderr = await baton.both("bill", "--reconcile", str(export), code=1)
         assert "has the columns a, b; expected one for the model" in stderr
+
+
+class TestWork:
+    """What a cost was for: a tool, a requester, work that was taken or not."""
+
+    async def test_every_cost_has_a_tool_a_requester_and_a_fate(self, own_server: DevServer) -> None:
+        """A rejected attempt, a stage that failed and the part that was rolled back are told apart."""
+        once = 2 * (300 + 20 + 4_000) + 70_000
+        client = await Client.connect(own_server.address, plugins=[BatonPlugin(safeguards="off")])
+        start = PipelineInput(goal="Cost", requester=Requester(id="ann"))
+        async with pipeline_worker(client, [bill_work], [pay_twice, pay_and_fail]) as worker:
+            handle = await client.start_workflow(bill_work, start, id="bill-work", task_queue=worker.task_queue)
+            await failure(handle)
+            again = await roll_back(client, handle.id, "pay_twice", by="ann", why="again")
+            await failure(client.get_workflow_handle(handle.id, run_id=again.run_id))
+
+        charges: list[Charged] = []
+        while sum(charge.spend.micro_usd for charge in charges) < 2 * once:  # the server's index lags behind
+            charges = [charge async for charge in read_charges(client)]
+        sums = {by: {name: spend.micro_usd for name, spend in sum_charges(charges, by).items()} for by in GroupBy}
+        assert sums[GroupBy.WORK] == {"rolled back": once, "failed": 70_000, "accepted": 4_320, "rejected": 4_320}
+        assert sums[GroupBy.TOOL] == {"(no tool)": 2 * (once - 640), "bill_search": 2 * 640}
+        assert sums[GroupBy.REQUESTER] == {"ann": 2 * once}
+        assert sums[GroupBy.MODEL] == {"(not named)": 140_080, "bill-search": 4 * 4_300}
 
 
 class TestBudget:

@@ -278,6 +278,7 @@ class TestUnreachable:
         ["cancel", "r", "--why", "w"],
         ["pause", "r", "--why", "w"],
         ["unpause", "r", "--why", "w"],
+        ["steer", "r", "use EUR"],
         ["artifact", "list", "r"],
         ["explain", "r"],
         ["export", "r", "somewhere.json"],

@@ -9,17 +9,20 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from securesystemslib.dsse import Envelope
+from securesystemslib.signer import SSlibKey  # type: ignore[attr-defined]
 
 from baton.cli.audit import trace_page
 from baton.cli.output import format_time
 from baton.client.faces import parse_anchors
 from baton.core.verdict import HandoffStatus
 from baton.errors import UnreadableRunError
-from baton.keys.store_keyring import Keyring
+from baton.keys.store_keyring import KeyFile, Keyring, write_file
 from baton.ledger.chain import Verdict
 from baton.ledger.entries import Trace, handoff_entry
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_evidence import AnchorFile
+from baton.wire.base64url import from_base64url
 from tests.cli.desk import Desk, entries
 from tests.ledger.material import KEYS, NOW, TASK, chain, completion_entry, message
 from tests.ledger.proving import verify
@@ -317,3 +320,34 @@ class TestHeadsOf:
         result = baton("verify", TASK, "--run", "contract-7")
 
         assert (result.exit_code, result.stdout) == (3, "")
+
+
+class TestAttestations:
+    def test_it_writes_what_others_verify(self, baton: Desk) -> None:
+        """`baton audit export --format in-toto`, signed with a key of `baton keys public`."""
+        write_file(baton.folder / ".baton" / "keys.toml", KeyFile(tuple(baton.keyring.all_keys())), replace=False)
+        result = baton("export", TASK, "--format", "in-toto")
+
+        assert result.exit_code == 0, result.output
+        [key] = json.loads(baton.keyring.public().to_json())["keys"]
+        public = from_base64url(key["x"]).hex()
+        trusted = SSlibKey(key["kid"], "ed25519", "ed25519", {"public": public})
+        envelopes = map(json.loads, (baton.folder / "evidence.jsonl").read_bytes().splitlines())
+        for number, envelope in enumerate(map(Envelope.from_dict, envelopes), 1):
+            envelope.verify([trusted], 1)
+            assert json.loads(envelope.payload)["predicate"]["header"]["sequence"] == number
+        assert number == 4
+
+    def test_changed_records_are_not_attested(self, baton: Desk) -> None:
+        """The key would sign a forger's words."""
+        write_file(baton.folder / ".baton" / "keys.toml", KeyFile(tuple(baton.keyring.all_keys())), replace=False)
+        baton.change("UPDATE handoff_audit SET recorded_at = '2020-01-01T00:00:00.000000Z' WHERE sequence = 2")
+
+        assert baton("export", TASK, "--format", "in-toto").exit_code == 1
+        assert not (baton.folder / "evidence.jsonl").exists()
+
+    def test_without_a_key_nothing_is_attested(self, baton: Desk) -> None:
+        """An unsigned envelope proves nothing."""
+        result = baton("export", TASK, "--format", "in-toto", *baton.keys())
+
+        assert (result.exit_code, "BATON_KEYS" in result.output) == (1, True)

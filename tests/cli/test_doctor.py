@@ -13,7 +13,7 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from baton import Baton, Pipeline, PipelineInput, WorkerParts, pipeline, stage
-from baton.cli.storage_checks import check_ledger_records
+from baton.cli.storage_checks import check_ledger_records, check_retention
 from baton.client.faces import ArtifactStore, CheckResult
 from baton.client.faces import CheckMark as Mark
 from baton.devserver import DevServer
@@ -30,6 +30,7 @@ from baton.runs.client_checks import (
     check_workers,
 )
 from baton.testing import pipeline_worker
+from baton.worker import Settings
 from tests.pipelines.line_pipelines import Lines
 from tests.pipelines.line_stages import STAGES
 from tests.pipelines.mishaps import Stumbles
@@ -60,6 +61,44 @@ async def seen(client: Client, queue: str) -> CheckResult:
 async def test_the_retention_of_the_namespace_is_shown(client: Client) -> None:
     """The development server keeps closed runs for one day."""
     assert (await check_namespace(client)).found == "'default' keeps closed runs for 1 day"
+
+
+async def test_a_retention_below_that_of_logs_is_a_warning(client: Client) -> None:
+    """It names both, and what else keeps the records."""
+    assert (await check_namespace(client, 1)).mark is Mark.OK
+    found = await check_namespace(client, 183)
+    assert (found.mark, "183" in found.found) == (Mark.WARN, True)
+
+
+@pytest.mark.parametrize(
+    ("variables", "mark"),
+    [
+        pytest.param({}, Mark.OK, id="no term"),
+        pytest.param({"BATON_LOG_DAYS": "183"}, Mark.OK, id="six months"),
+        pytest.param({"BATON_LOG_DAYS": "30"}, Mark.WARN, id="less"),
+        pytest.param({"BATON_LOG_DAYS": "183", "BATON_SAFEGUARDS": "off"}, Mark.WARN, id="without a ledger"),
+        pytest.param({"BATON_LOG_DAYS": "183", "BATON_TRANSCRIPT_DAYS": "0"}, Mark.WARN, id="without transcripts"),
+    ],
+)
+def test_what_the_eu_ai_act_asks_of_logs_is_checked(variables: dict[str, str], mark: Mark) -> None:
+    """Where somebody says that the deployment is subject to it."""
+    assert check_retention(Settings.of(variables)).mark is mark
+
+
+@pytest.mark.parametrize(
+    ("variables", "days"),
+    [
+        pytest.param({}, 30, id="no term"),
+        pytest.param({"BATON_LOG_DAYS": "183"}, 183, id="a term"),
+        pytest.param({"BATON_LOG_DAYS": "7"}, 30, id="a shorter one"),
+        pytest.param({"BATON_LOG_DAYS": "183", "BATON_TRANSCRIPT_DAYS": "400"}, 400, id="more by itself"),
+        pytest.param({"BATON_LOG_DAYS": "183", "BATON_TRANSCRIPT_DAYS": "0"}, None, id="none are made"),
+    ],
+)
+def test_transcripts_are_kept_as_long_as_logs(variables: dict[str, str], days: int | None) -> None:
+    """A worker that is told the term needs no second setting."""
+    kept = Settings.of(variables).transcripts
+    assert (None if kept is None else kept.days) == days
 
 
 async def test_a_polling_worker_is_ok(client: Client) -> None:

@@ -12,9 +12,8 @@ from typer.testing import CliRunner, Result
 
 from baton.cli.app import make_app
 from baton.cli.decide import render_outcome
-from baton.cli.inbox_pages import handoff_page, inbox_table, reason_label
+from baton.cli.inbox_pages import deadline_text, handoff_page, inbox_table, reason_label
 from baton.cli.options import GlobalOptions
-from baton.cli.output import format_time
 from baton.cli.session import Session
 from baton.client import PendingHandoff, Question, Settled, WaitingQuestion
 from baton.client.faces import select_questions, text_at
@@ -211,9 +210,30 @@ class TestPages:
         handoff = pending()
         [_, line] = shown(inbox_table([of_run(handoff)], NOW)).splitlines()
 
-        until = format_time(question(handoff).until, NOW)
         cells = [cell.strip() for cell in line.split("  ") if cell]
-        assert cells == ["run-1", "2", "3 h ago", until, "extract → score, SAFETY_VIOLATION"]
+        assert cells == ["run-1", "2", "3 h ago", "in 7 d", "extract → score, SAFETY_VIOLATION"]
+
+    @pytest.mark.parametrize(
+        ("left", "words", "is_red"),
+        [
+            pytest.param(timedelta(hours=3), "in 3 h", False, id="later"),
+            pytest.param(timedelta(minutes=59), "in 59 min", True, id="within the hour"),
+            pytest.param(timedelta(minutes=-5), "5 min ago", True, id="over"),
+        ],
+    )
+    def test_a_deadline_is_red_within_the_hour(self, left: timedelta, words: str, is_red: bool) -> None:
+        """And says how long there is, not when."""
+        text = deadline_text(NOW + left, NOW)
+        assert (text.plain, "red" in str(text.style)) == (words, is_red)
+
+    def test_a_page_says_what_it_costs(self) -> None:
+        """Nothing where nothing is known."""
+        handoff = pending()
+        costs = ["$0.10 so far", "lacks $0.20"]
+        assert "cost: $0.10 so far, lacks $0.20" in shown(
+            handoff_page(of_run(handoff), question(handoff), None, {}, costs)
+        )
+        assert "cost" not in shown(handoff_page(of_run(handoff), question(handoff), None, {}))
 
     def test_a_terminal_of_80_columns_has_every_name_whole(self) -> None:
         """A broken code or agent name is misread."""

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import re
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -10,13 +11,14 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 from typer.testing import CliRunner, Result
 
 from baton import (
     Baton,
     BatonPlugin,
     Pipeline,
+    PipelineError,
     PipelineInput,
     Spend,
     StageContext,
@@ -105,6 +107,11 @@ async def command(server: DevServer, *words: str) -> Result:
         ("run commanded --goal Pay --task-id 7e8f1c5e-ca0f-11f0-8de9-0242ac120002", "handoffs need a random UUID"),
         ("schedule delete nightly", "there is no schedule 'nightly'; `baton schedule list` shows the schedules"),
         ("schedule commanded --goal Pay --cron hourly", "--cron"),
+        ("list --sort colour", "'colour' is not an order; the orders are began, ended"),
+        ("list --columns colour", "'colour' is not a column; the columns are pipeline, status"),
+        ("list --since soon", "'soon' is not a date, a time or an age, such as 2026-11-27"),
+        ("list --min-spend much", "'much' is not an amount"),
+        ("list --after nowhere", "begin with the first page"),
         ("bill --reconcile export.csv --group-by stage", "a provider's export only has models and days"),
         ("replay commanded --module json", "there is no @workflow.defn class in json"),
         ("console --host 0.0.0.0", "other machines can reach '0.0.0.0'; give its public address"),
@@ -157,13 +164,88 @@ async def test_the_gate_only_reports_runs_that_ended(own_server: DevServer, stor
     assert (await command(own_server, "replay", "ended", *code)).exit_code == 1
 
 
-async def test_lists_say_when_they_are_empty_or_cut(own_server: DevServer, store: str) -> None:
-    """Instead of a table without rows, or without a word about the rest."""
+async def test_lists_say_when_they_are_empty(own_server: DevServer, store: str) -> None:
+    """Instead of a table without rows."""
     assert "no schedule; `baton schedule PIPELINE" in (await command(own_server, "schedule", "list")).stderr
     assert "no such run; --all looks" in (await command(own_server, "list", "--pipeline", "none")).stderr
-    cut = await command(own_server, "list", "--limit", "1")
-    assert "the first 1; --limit shows more" in cut.stderr
-    assert RUN in cut.stdout
+    assert "no such run" in (await command(own_server, "list", "--text", "unicorn")).stderr
+
+
+@pipeline
+async def fails(p: Pipeline) -> None:
+    """Ask nobody, and fail."""
+    raise PipelineError("the invoice is gone")
+
+
+async def test_a_list_has_parts_counts_and_pages(own_server: DevServer, store: str) -> None:
+    """What needs somebody, what failed, the others; so many of how many, and where the next page begins."""
+    client = await Client.connect(own_server.address, plugins=[BatonPlugin(safeguards="off")])
+    async with pipeline_worker(client, [ended, fails], []) as worker:
+        for number in range(3):
+            kept = PipelineInput(goal=f"Keep {number}")
+            await client.execute_workflow("ended", kept, id=f"kept-{number}", task_queue=worker.task_queue)
+        handle = await client.start_workflow(
+            "fails", PipelineInput(goal="Pay"), id="broken", task_queue=worker.task_queue
+        )
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+    while "kept-2" not in (result := await command(own_server, "list", "--artifacts", store)).stdout or (
+        "broken" not in result.stdout
+    ):
+        pass
+    needs, _, rest = result.stdout.partition("Failed and suspended (1)")
+    trouble, _, others = rest.partition("Others (")
+    assert needs.startswith("Needs you (1)")
+    assert re.search(rf"{RUN} .*WAITING .*a decision: legal of anybody, for \d+ \w+ +in (24|23) h", needs)
+    assert "the invoice is gone" in trouble
+    assert "kept-2" in others
+    assert "1 waiting" in result.stderr
+    assert "1 failed" in result.stderr
+
+    pages, after = list[str](), list[str]()
+    while True:
+        page = await command(own_server, "list", "--pipeline", "ended", "--limit", "2", "--json", *after)
+        pages += [run["workflow_id"] for run in json.loads(page.stdout)]
+        place = re.search(r"2 of (\d) runs; the next page: --after (\S+)", page.stderr)
+        if place is None:
+            break
+        after = ["--after", place[2]]
+        assert int(place[1]) >= 3
+    assert {"kept-0", "kept-1", "kept-2"} <= {*pages}
+    assert len(pages) == len({*pages})
+    one = await command(own_server, "list", "--limit", "1", "--json")
+    assert [run["workflow_id"] for run in json.loads(one.stdout)] == [RUN]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("--text invoice", True),
+        ("--text nothing", False),
+        ("--person ANN", True),
+        ("--person bob", False),
+        ("--min-spend 3", True),
+        ("--min-spend 3.01", False),
+        ("--since 1h --status waiting --status failed", True),
+        ("--before 1h", False),
+        ("--sort -spent", True),
+        ("--sort deadline", True),
+    ],
+)
+async def test_a_list_is_filtered_and_sorted(own_server: DevServer, store: str, words: str, found: bool) -> None:
+    """By time, text, person and spend; the order is that of what is asked."""
+    listed = json.loads((await command(own_server, "list", *words.split(), "--json", "--artifacts", store)).stdout)
+    assert (RUN in [run["workflow_id"] for run in listed]) is found
+    if "--sort" in words:
+        assert listed[0]["workflow_id"] == RUN
+
+
+async def test_columns_are_chosen(own_server: DevServer, store: str) -> None:
+    """In their order."""
+    columns = ["--status", "waiting", "--columns", "goal,task,run-id", "--artifacts", store]
+    heading, row, *_ = (await command(own_server, "list", *columns)).stdout.splitlines()
+    assert heading.split() == ["run", "goal", "task", "run", "id"]
+    assert row.split()[:4] == [RUN, "Pay", "the", "invoice"]
 
 
 async def test_a_bill_is_a_table_beside_the_providers(own_server: DevServer, store: str, tmp_path: Path) -> None:

@@ -125,13 +125,14 @@ class TestRemarks:
         """Permitted but possibly unintended changes are never silent."""
         change_entry = entry(
             kind=StepKind.MERGE,
-            warnings=["current_state: 1 bullet"],
+            warnings=["current_state: 1 bullet", "it holds a name in clear"],
             removed_constraints=["No new database"],
             conflicts=[Conflict(field="current_state", strategy="last", values={"test": ["a"], "review": ["b"]})],
         )
 
         assert [line.plain for line in change_lines(remarks(change_entry))] == [
-            "! current_state: 1 bullet",
+            "= current_state: 1 bullet",
+            "! it holds a name in clear",
             "! took away 1 constraint",
             "! test and review wrote current_state; merged by last",
         ]

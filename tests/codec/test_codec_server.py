@@ -255,6 +255,21 @@ class TestToken:
         assert answer.status == 200
 
 
+class TestSeveral:
+    async def test_one_server_decodes_what_another_encoded(self) -> None:
+        """They keep nothing of their own: a proxy may choose any of them, and a restart forgets nothing."""
+        keys = Keyring.generate()
+        async with (
+            serve_codec(codecs_for(keys), origins=[UI], token="t") as first,
+            serve_codec(codecs_for(keys), origins=[UI], token="t") as second,
+        ):
+            encoded = await _call(f"{first}/encode", _body(PLAIN), authorization="Bearer t")
+            decoded = await _call(f"{second}/decode", _body(*encoded.payloads), authorization="Bearer t")
+
+        assert encoded.payloads[0].metadata["encoding"] == ENCODING
+        assert decoded.payloads == [PLAIN]
+
+
 class TestServeCodec:
     async def test_the_port_is_free_after_the_context(self, port: int) -> None:
         """The program can start another server."""

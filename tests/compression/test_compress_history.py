@@ -18,7 +18,7 @@ from baton.compression.rules import (
 )
 from baton.core.turns import Turn
 from baton.pipelines.activity_compression import compress, compress_history
-from baton.pipelines.activity_context import worker_parts
+from baton.pipelines.activity_parts import worker_parts
 from baton.wire.money import Price
 from tests.compression.golden import history
 

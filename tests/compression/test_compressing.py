@@ -111,10 +111,11 @@ class TestPlan:
         assert len(planned(CompressInput(turns=talk(*[6] * 20), window=2_000, keep=keep)).verbatim) == keep
 
     def test_fewer_stay_where_five_have_no_room(self) -> None:
-        """Verbatim turns are given up first (C-19)."""
+        """Verbatim turns are given up first, and the summary tells how many are left (C-19, C-18)."""
         result = finished(CompressInput(turns=talk(6, 6, 30, 30, 30, 30, 6), window=1_300))
 
         assert [turn.role for turn in result.verbatim] == ["agent5", "agent6"]
+        assert result.summary.endswith("last 2 turns verbatim below]")
         assert result.warnings == []
 
     def test_the_last_turn_is_cut_and_says_so(self) -> None:

@@ -160,6 +160,53 @@ async def tick(context: StageContext[Baton]) -> BatonPatch:
     return BatonPatch(decision_log=[f"Round {len(context.baton.decision_log)}"])
 
 
+@stage(retries=Retries(attempts=1))
+async def count_letters(context: StageContext[Baton]) -> StageResult:
+    """Count the letters of an item; item 7 cannot be counted."""
+    item = int(str(context.inputs["item"]))
+    if item == 7:
+        raise ValueError("no such letter")
+    return StageResult(output=item, spend=Spend(micro_usd=1_000))
+
+
+def _part(number: int) -> Any:
+    async def part(context: StageContext[Baton]) -> BatonPatch:
+        if number == 7:
+            raise ValueError("no such part")
+        return BatonPatch()
+
+    part.__name__ = part.__qualname__ = f"part_{number}"
+    return stage(retries=Retries(attempts=1))(part)
+
+
+PARTS = [_part(number) for number in range(14)]
+
+
+@pipeline
+async def fans(p: Pipeline) -> object:
+    """More stages at once than a picture has lanes, of which one fails."""
+    await p.stage(tick)
+    await p.fan_out(*PARTS)
+    return None
+
+
+@pipeline
+async def maps(p: Pipeline) -> object:
+    """One stage for each of many items, of which one fails."""
+    await p.map(count_letters, list(range(1, int(str(p.params["items"])) + 1)), at_most=50)
+    return None
+
+
+@pipeline
+async def nested(p: Pipeline) -> object:
+    """A run inside a run inside a run."""
+    depth = int(str(p.params["depth"]))
+    if depth:
+        await p.child(nested, f"Level {depth}", params={"depth": depth - 1}, name="below")
+    await p.stage(tick)
+    return None
+
+
 @pipeline
 async def checks(p: Pipeline) -> object:
     """A part of the work that another pipeline does."""
@@ -188,8 +235,9 @@ async def release(p: Pipeline) -> object:
 
 @pipeline
 async def failing(p: Pipeline) -> object:
-    """A run that fails at its second step."""
-    await p.stage(tick)
+    """A run that fails at its second step, or after as many as the parameter says."""
+    for _ in range(int(str(p.params.get("steps", 1)))):
+        await p.stage(tick)
     await p.stage(breaks, params={"why": str(p.params.get("why", "the model is gone"))})
     return None
 
@@ -220,5 +268,17 @@ async def long(p: Pipeline) -> object:
     return None
 
 
-PIPELINES = [release, checks, failing, echoes, registers, long]
-STAGES: list[Callable[..., Any]] = [research, draft, collect, check, document, breaks, echo, register, tick]
+PIPELINES = [release, checks, failing, echoes, registers, long, maps, nested, fans]
+STAGES: list[Callable[..., Any]] = [
+    research,
+    draft,
+    collect,
+    check,
+    document,
+    breaks,
+    echo,
+    register,
+    tick,
+    count_letters,
+    *PARTS,
+]

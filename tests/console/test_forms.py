@@ -117,6 +117,21 @@ class TestFields:
         assert (fields["answer/amount"].text, fields["answer/address/street"].text) == ("7", "Oak")
         assert fields["answer/tags"].kind is FieldKind.JSON  # an entry of two lines would become two entries
 
+    def test_fields_hold_the_defaults_of_objects_and_lists(self) -> None:
+        """As `Question.form` has them where a factory makes them; a default that is cleared stays so."""
+        schema = {
+            "properties": {
+                "tags": {"type": "array", "items": {"type": "string"}, "default": ["urgent"]},
+                "to": {"properties": {"street": {"type": "string"}}, "default": {"street": "Elm"}},
+            }
+        }
+        form = SchemaForm(schema, "answer")
+        assert {field.name: field.text for field in form.fields()} == {
+            "answer/tags": "urgent",
+            "answer/to/street": "Elm",
+        }
+        assert form.parse({"answer/tags": "", "answer/to/street": "Oak"}).value == {"tags": [], "to": {"street": "Oak"}}
+
     def test_names_with_the_separator_stay_distinct(self) -> None:
         """A schema's names are untrusted."""
         schema = {"properties": {"a/b": {"type": "string"}, "a": {"properties": {"b": {"type": "string"}}}}}
@@ -212,6 +227,9 @@ class TestFormResult:
             pytest.param("amount", "", id="required and empty"),
             pytest.param("amount", "4.5", id="not a whole number"),
             pytest.param("amount", "true", id="true is not a number"),
+            pytest.param("amount", "0", id="not above the limit"),
+            pytest.param("amount", "101", id="above the limit"),
+            pytest.param("code", "four", id="too long"),
             pytest.param("ratio", "NaN", id="not a number of JSON"),
             pytest.param("ratio", "1e999", id="a number without end"),
             pytest.param("speed", '"warp"', id="not a choice"),
@@ -241,6 +259,24 @@ class TestFormResult:
         filled = form.parse({"answer/some": "[1]", "answer/flags": "true\nfalse", "answer/none": ""})
         assert filled.value == {"some": [1], "flags": [True, False], "none": []}
         assert [*form.parse({"answer/some": f"[{'0,' * 60_000}0]"}).faults] == ["answer/some"]
+
+    def test_what_the_model_refuses_is_told_at_its_field(self) -> None:
+        """A refusal names fields with points between them; what is about no field stays a refusal."""
+        form = SchemaForm(SCHEMA, "answer")
+        refusal = (
+            "the answer does not fit: amount: Value error, must be even; or zero; address.street: too short; "
+            "further.a.b: no; counts.1: Input should be 2; answer: Value error, too much in all"
+        )
+        assert form.faults_in(refusal) == (
+            {
+                "answer/amount": "must be even; or zero",
+                "answer/address/street": "too short",
+                "answer/further": "no",
+                "answer/counts": "Input should be 2",
+            },
+            "too much in all",
+        )
+        assert form.faults_in("the run is paused: amount: x") == ({}, "the run is paused: amount: x")
 
     def test_json_has_no_constants_of_other_languages(self) -> None:
         """Such as NaN, which Python accepts."""

@@ -3,7 +3,8 @@
 import re
 from html import unescape
 
-from temporalio.client import Client
+import pytest
+from temporalio.client import Client, WorkflowFailureError
 
 from baton import PipelineInput
 from baton.testing import pipeline_worker
@@ -13,8 +14,8 @@ from tests.support import events
 
 
 def _branch(page: str) -> str:
-    """Return the first step's row in the relay."""
-    return page.partition('id="step-1"')[2].partition("</tr>")[0]
+    """Return the first step's rows in the relay."""
+    return page.partition('id="step-1"')[2].partition("</tbody>")[0]
 
 
 async def test_a_handoff_is_a_branch_with_a_link_to_its_receiver(browser: Browser, client: Client) -> None:
@@ -26,7 +27,7 @@ async def test_a_handoff_is_a_branch_with_a_link_to_its_receiver(browser: Browse
     page = (await browser.get("/run?id=hands-on-1")).text
     saved = (await browser.get("/run/report?id=hands-on-1")).text
     step = (await browser.get("/run/step?id=hands-on-1&step=1")).text
-    link = re.search(r'href="(/run[?][^"]*)"><bdi>risk &amp; 7', _branch(page))
+    link = re.search(r'href="(/run[?][^"]*)">Open <bdi>risk &amp; 7', _branch(page))
 
     assert link is not None
     assert "<title>risk &amp; 7" in (await browser.get(unescape(link[1]))).text
@@ -35,6 +36,23 @@ async def test_a_handoff_is_a_branch_with_a_link_to_its_receiver(browser: Browse
     assert "accepted" in step.partition("Output")[2]
     assert "risk &amp; 7" in _branch(saved)
     assert "href" not in _branch(saved)
+    assert "Completed" in _branch(saved), "the receiver is inside the report"
+
+
+async def test_a_handoff_that_nobody_answers_takes_the_time_it_took(browser: Browser, client: Client) -> None:
+    """In the table of steps and in the picture, though its step failed without an answer."""
+    async with pipeline_worker(client, [HandsOff], []) as worker:
+        start = PipelineInput(goal="Hand on", params={"to": "nobody", "seconds": 1, "attempts": 1})
+        handle = await client.start_workflow(HandsOff.run, start, id="hands-on-3", task_queue=worker.task_queue)
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+    page = (await browser.get("/run?id=hands-on-3")).text
+    took = re.search(r'<td class="end">([0-9.]+) s</td>', _branch(page))
+
+    assert took is not None
+    assert float(took[1]) >= 1
+    assert "0 ms at work" in page
+    assert "Who carried the baton: risk. It fell with risk." in page
 
 
 async def test_an_unanswered_handoff_is_a_branch_too(browser: Browser, client: Client) -> None:

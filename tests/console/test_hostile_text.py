@@ -55,7 +55,7 @@ MARKDOWN = (
     pytest.param("<div>\n\n</div>\n\n<!-- hidden -->\n\n[hidden]: https://evil.example 'x'", id="what would not show"),
 )
 
-_VOID = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "rect"}
+_VOID = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "rect", "line", "path"}
 _OURS = {
     *(
         "html",
@@ -91,7 +91,7 @@ _OURS = {
         "blockquote",
         "hr",
     ),
-    *("img", "br", "textarea", "fieldset", "legend"),
+    *("img", "br", "textarea", "fieldset", "legend", "figure", "figcaption", "line", "path"),
 }
 
 
@@ -142,7 +142,7 @@ class _Page(HTMLParser):
             self.open.pop()
 
 
-def _assert_harmless(text: str, *, scripts: int = 1) -> _Page:
+def _assert_harmless(text: str, *, scripts: int = 2) -> _Page:
     """Assert that a page has nothing of its agents' making but text."""
     page = _Page(text)
     assert page.wrong == []
@@ -192,7 +192,7 @@ async def test_no_page_executes_or_breaks_on_hostile_text(
     [asked] = (await read_run(plain.client, id)).approvals
     answer = await browser.get(approval_path(id, asked.id))
     assert answer.status_code == 200
-    _assert_harmless(answer.text, scripts=2)
+    _assert_harmless(answer.text, scripts=3)
     [exhibit, *_] = re.findall(r'href="(/approval/exhibit[^"]*)"', answer.text)
     response = await browser.get(unescape(exhibit))
     assert response.headers["content-disposition"].startswith("attachment; filename*=UTF-8''")

@@ -12,9 +12,9 @@ import pytest
 from temporalio.worker import Worker
 
 from baton import BatonError, Safeguards
-from baton.client import Ledger, LedgerOptions, RunRecord, Vault, read_run
+from baton.client import Ledger, LedgerOptions, Role, RunRecord, Vault, read_run
 from baton.console.app import console_app
-from baton.console.security import Access, Links, Role
+from baton.console.security import Access, Links
 from baton.console.sources import Evidence, Sources
 from baton.keys.store_keyring import DEVELOPMENT_FILE
 from tests.console.conftest import Browser, started, token_in

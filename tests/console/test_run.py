@@ -15,8 +15,8 @@ from baton.console.pages_run import has_ended, run_mark
 from baton.console.rendering import Change, changes
 from baton.console.report import report
 from baton.console.sources import Sources
-from tests.console.conftest import Browser, started
-from tests.console.console_pipelines import NOTES, checks, failing, long, release
+from tests.console.conftest import Browser, parameters, started
+from tests.console.console_pipelines import NOTES, checks, failing, fans, long, maps, nested, release
 from tests.support import Handle, answer_to, events, until_waiting
 
 
@@ -50,22 +50,34 @@ class TestRun:
 
     async def test_it_shows_the_status_and_the_next_command(self, browser: Browser, waiting: Handle) -> None:
         """For whom it waits, until when, and the command that decides."""
-        text = _text(await _page(browser, "/run", id=waiting.id))
+        page = await _page(browser, "/run", id=waiting.id)
+        text = _text(page)
 
         assert "Waits for the decision 'release manager', by ann, group:release, until " in text
+        assert re.search(r'class="standing">.*?<time datetime="[^"]*">.*?class="until" datetime=', page)
         assert f"baton approve {waiting.id} 'release manager' --who '…' --why '…'" in text
+
+    async def test_the_fact_comes_first_and_the_command_second(self, browser: Browser, waiting: Handle) -> None:
+        """Whoever opens the page reads what is so; the command is folded below it."""
+        page = await _page(browser, "/run", id=waiting.id)
+        folded = page.partition('<details id="commands">')[2].partition("</details>")[0]
+
+        assert "baton approve" in folded
+        assert page.index('class="standing"') < page.index('aria-label="This run"') < page.index('id="commands"')
 
     async def test_the_relay_has_every_step_with_attempts_spend_and_children(
         self, browser: Browser, waiting: Handle, record: RunRecord
     ) -> None:
-        """Each step is a bar in time, a child is a branch with a link."""
+        """Each step is a bar in time, a wait a bar of another kind, a child is a branch with a link."""
         page = await _page(browser, "/run", id=waiting.id)
         text = _text(page)
         child = record.children[0][0]
+        bars = dict(re.findall(r'<tr id="step-(\d+)">.*?<rect class="(work|wait) ', page, re.DOTALL))
 
         assert [int(seq) for seq in re.findall(r'id="step-(\d+)"', page)] == [step.seq for step in record.steps]
-        assert len(re.findall(r"<rect class=\"(?:work|wait) ", page)) == len(record.steps)
+        assert bars == {str(step.seq): "wait" if step.name == "release manager" else "work" for step in record.steps}
         assert "2 attempts" in text
+        assert "warning" not in text, "what is only on record is nothing that somebody should look at"
         assert "$0.04 4,800 tokens" in text
         assert f"↳ {child}" in text
         assert "check" in _text(await _page(browser, "/run", id=child))
@@ -91,6 +103,60 @@ class TestRun:
         assert 'id="step-1"' in first.text
         assert 'id="step-101"' not in first.text
 
+    async def test_each_branch_has_a_bar_a_status_a_duration_and_its_cost(
+        self, browser: Browser, worker: Worker
+    ) -> None:
+        """Fifty items are counted by status and listed one by one; the failed one says why."""
+        handle = await started(worker, maps, "run-maps", "Count", items=50)
+        await handle.result()
+        page = await _page(browser, "/run", id=handle.id)
+        rows = re.findall(r'<tr class="leg">.*?</tr>', page, re.DOTALL)
+        [failed] = [row for row in rows if "count_letters 7<" in row]
+
+        assert "50 at once: 1 failed , 49 done" in _text(page)
+        assert len(rows) == 50
+        assert all("<rect " in row and re.search(r"\d (ms|s)", _text(row)) for row in rows)
+        assert "no such letter" in failed
+        assert "$0.001" in _text(rows[0])
+        assert "1 warning" in _text(page), "a failed item is something to look at"
+
+    async def test_a_step_is_found_by_number_or_name_and_failed_steps_alone(
+        self, browser: Browser, worker: Worker
+    ) -> None:
+        """In a run of several pages, the address leads to the page of the step."""
+        handle = await started(worker, failing, "run-find", "Fail", steps=130)
+        await _ended(handle)
+        found = await browser.get(f"/run?id={handle.id}&at=3")
+        by_name = await browser.get(f"/run?id={handle.id}&at=breaks")
+        failed = await _page(browser, "/run", id=handle.id, only="failed")
+
+        assert 'id="step-3"' in found.text
+        assert str(found.url).endswith("#step-3")
+        assert str(by_name.url).endswith("#step-131")
+        assert re.findall(r'id="step-(\d+)"', failed) == ["131"]
+        assert "only=failed" in found.text
+        assert (await browser.get(f"/run?id={handle.id}&at=999")).status_code == 409
+
+    async def test_runs_inside_it_open_in_place(
+        self, browser: Browser, client: Client, worker: Worker, sources: Sources
+    ) -> None:
+        """Each level is fetched when it is opened, and is a link without scripts; the report has them all."""
+        handle = await started(worker, nested, "run-nested", "Nest", depth=2)
+        await handle.result()
+        page = await _page(browser, "/run", id=handle.id)
+        [below] = re.findall(r'data-part="([^"]+)"', page)
+        part = (await browser.get(html.unescape(below))).text
+        [deepest] = re.findall(r'data-part="([^"]+)"', part)
+        child, grandchild = (urlsplit(html.unescape(path)).query for path in (below, deepest))
+
+        assert f'href="/run?{html.escape(child)}"' in page
+        assert "<html" not in part
+        assert {"Completed", "below", "tick"} <= {*re.findall(r"\w+", _text(part))}
+        assert parameters(f"?{grandchild}")["id"].startswith(parameters(f"?{child}")["id"])
+        written = await report(sources, handle.id)
+        assert "data-part" not in written
+        assert all(f"<bdi>{parameters(f'?{query}')['id']}</bdi>" in written for query in (child, grandchild))
+
     async def test_it_links_to_the_temporal_ui_and_back(self, browser: Browser, record: RunRecord) -> None:
         """Back by the same path at the console's host."""
         page = await _page(browser, "/run", id=record.workflow_id)
@@ -106,6 +172,56 @@ class TestRun:
         for path in ("/run?id=no-such", f"/run/artifact?id={waiting.id}&artifact=none", "/run", "/nowhere"):
             assert (await browser.get(path)).status_code == 404
         assert (await browser.get(f"/run/step?id={waiting.id}&step=99")).status_code == 409
+
+
+class TestPicture:
+    """The relay in one picture: who carried the baton, when, what it cost, where it waited and fell."""
+
+    async def test_each_carrier_has_a_lane_with_times_cost_falls_and_waits(
+        self, browser: Browser, waiting: Handle, sources: Sources
+    ) -> None:
+        """Agents, both branches, the child and the person; in words for who does not see it, and in the report."""
+        page = await _page(browser, "/run", id=waiting.id)
+
+        for text in (page, await report(sources, waiting.id)):
+            figure, *inside = re.findall(r'<figure class="track">.*?</figure>', text, re.DOTALL)
+            lanes = [_text(lane) for lane in re.findall(r"<li>.*?</li>", figure, re.DOTALL)]
+            [label] = re.findall(r'<svg height="\d+" role="img" aria-label="([^"]+)"', figure)
+            names = ["research", "draft", "collect", "check", "document", "checks", "release manager"]
+
+            assert [name for name in names if any(lane.startswith(name) for lane in lanes)] == names
+            assert len(lanes) == len(names)
+            assert lanes[1].endswith("$0.04 ✕ fell")
+            assert lanes[-1].startswith("release manager person")
+            assert lanes[-1].endswith("waits")
+            assert "It fell with draft. It waits with release manager." in label
+            assert all(name in label for name in names)
+            assert len(inside) == (text is not page), "the report has the child's as well"
+
+    async def test_many_at_once_leave_room_for_those_before_and_what_fell(
+        self, browser: Browser, worker: Worker
+    ) -> None:
+        """The rest share a lane; the table names the first."""
+        handle = await started(worker, fans, "run-fans", "Work at once")
+        await _ended(handle)
+        page = await _page(browser, "/run", id=handle.id)
+        [figure] = re.findall(r'<figure class="track">.*?</figure>', page, re.DOTALL)
+        lanes = [_text(lane) for lane in re.findall(r"<li>.*?</li>", figure, re.DOTALL)]
+
+        assert lanes[0].startswith("tick ")
+        assert next(lane for lane in lanes if lane.startswith("part_7 ")).endswith("fell")
+        assert lanes[-1].startswith("6 others ")
+        assert "part_0 and 13 others" in page
+
+    async def test_it_stays_small_however_long_the_run_is(self, browser: Browser, worker: Worker) -> None:
+        """Bars that touch are one."""
+        handle = await started(worker, long, "run-picture", "Take steps", steps=150)
+        await handle.result()
+        page = await _page(browser, "/run", id=handle.id)
+        [figure] = re.findall(r'<figure class="track">.*?</figure>', page, re.DOTALL)
+
+        assert len(figure) < 60_000
+        assert figure.count("<li>") == 1
 
 
 async def _ended(handle: Handle) -> None:
@@ -133,6 +249,17 @@ class TestStep:
         assert "plain English" in text
         assert "Handoff from research to draft" in text
         assert "accepted handoff record" in text
+
+    async def test_attempts_and_requests_have_their_times(self, browser: Browser, waiting: Handle) -> None:
+        """How long each attempt waited for a worker and worked, how it ended, and when it called what."""
+        drafted = await _page(browser, "/run/step", id=waiting.id, step=2)
+        researched = _text(await _page(browser, "/run/step", id=waiting.id, step=1))
+        [table] = re.findall(r'aria-label="attempts of draft">.*?</table>', drafted, re.DOTALL)
+        first, second = (_text(row) for row in re.findall(r"<tr><th .*?</tr>", table, re.DOTALL)[1:])
+
+        assert re.fullmatch(r"1 .* UTC \d+ ms \d+ ms 1 \$0\.02 refused", first)
+        assert re.fullmatch(r"2 .* UTC \d+ ms \d+ ms 1 \$0\.02 accepted", second)
+        assert re.search(r"\+ ?\d+ ms tool call read_log", researched)
 
     async def test_tool_calls_are_shown_with_their_results(self, browser: Browser, waiting: Handle) -> None:
         """As recorded in the session."""

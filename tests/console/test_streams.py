@@ -11,9 +11,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from baton.client import Role
 from baton.codec.server import serving
 from baton.console.rendering import stream_changes
-from baton.console.security import Access, Guard, Links, Role, enter, page
+from baton.console.security import Access, Guard, Links, enter, page
 
 
 async def _events(request: Request) -> Response:

@@ -6,6 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from baton import MemoryArtifactStore
+from baton.contract.activity import SessionLog
+from baton.contract.activity_transcript import Keeping
 from baton.contract.draft import ContractRequest
 from baton.contract.records import ContractVerdict, EventType, OutputSchemaRef, SessionEvent
 from baton.contract.registry import OutputSchema, OutputSchemas
@@ -149,3 +152,16 @@ def requests(draw: st.DrawFn) -> ContractRequest:
         forbidden=draw(tool_sets),
         max_tokens=draw(st.none() | st.integers(0, 400)),
     )
+
+
+async def end_session(how: str) -> None:
+    """Have a stage's agent asked and answer, and end its session, whose transcript is `kept`, `sealed`, or not kept."""
+
+    async def seal(text: str) -> Any:
+        return None
+
+    log = SessionLog("score", "1", "h-1")
+    log.transcript.give([("system", "Be brief"), ("user", "Score it"), ("thought", "Hm")])
+    log.transcript.answered("High")
+    keeping = {"kept": Keeping(), "sealed": Keeping(seal=seal)}.get(how, Keeping(time=None))
+    await log.close(MemoryArtifactStore(), keeping)

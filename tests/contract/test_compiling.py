@@ -164,9 +164,10 @@ class TestEverySession:
 
     @given(events=sessions())
     def test_it_makes_a_record_that_reads_back(self, events: list[SessionEvent]) -> None:
-        """What it writes is the typed payload that receivers read (S5-contract-a, S5-check-a)."""
+        """What it writes is the typed payload that receivers read (S5-contract-a, S5-check-a, S5-check-k)."""
         contract = compile_contract(events, request()).contract
 
+        assert contract.schema_version == "1.0"
         assert HandoffContract.from_json(json.dumps(contract.to_json_object())) == contract
 
 
@@ -342,6 +343,7 @@ class TestProcessors:
 
         assert told(compiled) == {"a": "confidential:money", "b": "fact"}
         assert compiled.contract.excluded_context == ["confidential:money"]
+        assert compiled.report.processors == [processor.name for processor in mine]
         assert validate_contract(compiled.contract, now=NOW, report=compiled.report, events=events)
 
     def test_a_team_replaces_one(self) -> None:

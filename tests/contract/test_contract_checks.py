@@ -82,7 +82,7 @@ class TestOneFault:
 
     @pytest.mark.parametrize("name", ["facts", "excludedContext", "allowedTools", "forbiddenTools", "createdAt"])
     def test_lists_and_time_have_no_defaults(self, name: str) -> None:
-        """Explicit allow and deny lists, and explicit exclusions (S5-fields-k, S5-fields-j, S5-fields-n)."""
+        """Explicit lists of tools, and explicit exclusions (S5-fields-k, S5-fields-j, S5-fields-n, S5-check-a)."""
         assert (Check.SHAPE, f"/{name}") in errors(example(**{name: ...}))
 
     @pytest.mark.parametrize("name", ["source", "timestamp", "method"])

@@ -96,6 +96,7 @@ class TestEvidence:
         [
             pytest.param(event("llm_response", "They are happy."), id="a model"),
             pytest.param(result("They are happy.", success=None), id="a tool that did not say"),
+            pytest.param(result("They are happy.", by_model=True), id="a tool that asked a model"),
         ],
     )
     def test_confidence_that_was_raised(self, said: SessionEvent) -> None:

@@ -83,7 +83,7 @@ async def searched(
     for name, content in (*prompts.items(), *((f"span/{at}", str(span)) for at, span in enumerate(collector.spans))):
         surfaces.add(name, content)
     await assert_replays(run.handle, LEAK_PIPELINES, plugin=plugin)
-    journals = tuple(name for name, content in surfaces.pieces.items() if content.startswith(b'{"stage": "confide"'))
+    journals = tuple(name for name, content in surfaces.pieces.items() if content.startswith(b'{"stage":"confide"'))
     return Searched(run, surfaces, journals, await senders_events(run))
 
 

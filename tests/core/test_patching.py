@@ -157,11 +157,11 @@ class TestRefused:
 
     def test_a_baton_above_the_size_limit_is_rejected(self) -> None:
         """The finding names artifacts; a baton of exactly the limit is allowed (S1-prob-c, S1-size-b)."""
-        room = MAX_BYTES - len(Baton(goal="g", work_scope=[""]).model_dump_json())
-        largest = apply_patch(Baton(goal="g"), {"work_scope": ["x" * room]})
+        room = MAX_BYTES - len(Baton(goal="ü", work_scope=[""]).model_dump_json().encode())
+        largest = apply_patch(Baton(goal="ü"), {"work_scope": ["x" * room]})
 
-        assert len(largest.model_dump_json()) == MAX_BYTES
-        assert "write large content to an artifact" in findings(Baton(goal="g"), {"work_scope": ["x" * (room + 1)]})[0]
+        assert len(largest.model_dump_json().encode()) == MAX_BYTES
+        assert "write large content to an artifact" in findings(Baton(goal="ü"), {"work_scope": ["x" * (room + 1)]})[0]
 
     @given(batons, raw_patches)
     def test_a_patch_does_not_change_the_old_baton(self, baton: Baton, patch: dict[str, Any]) -> None:

@@ -56,7 +56,7 @@ class TestPage:
         assert render(GOLDEN) == PAGE
 
     def test_sections_have_the_published_order(self) -> None:
-        """Labels and order of the other four sections follow the original (S1-render-g)."""
+        """Labels and order of the other four sections follow the original (S1-render-g); all show (S1-fields-f)."""
         baton = Baton(
             **{name: ["x"] for name in Baton.FIELDS if name not in ("goal", "artifacts")},
             goal="g",

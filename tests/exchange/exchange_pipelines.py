@@ -273,7 +273,7 @@ class Ponders:
 
 @workflow.defn
 class Broadcasts(Ponders):
-    """Hands on to several; parameters: `to` (ids by agent), `starts` (some agents), `quorum`, `enough`, `seconds`."""
+    """Hands on to several; parameters: `to`, `starts`, `constraints`, `quorum`, `enough`, `seconds`."""
 
     @workflow.init
     def __init__(self, start: PipelineInput) -> None:
@@ -292,6 +292,7 @@ class Broadcasts(Ponders):
             ],
             "Score the risk",
             within=_within(params, RECORDED),
+            constraints=params.get("constraints", ()),
             quorum=params.get("quorum"),
             timeout_suffices=params.get("enough", False),
         )

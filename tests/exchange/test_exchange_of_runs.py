@@ -11,9 +11,10 @@ from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from baton import PipelineResult, PipelineStatus
+from baton import PipelineInput, PipelineResult, PipelineStatus, Requester
 from baton.client import read_run
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
+from baton.exchange.records import ReceivedHandoff
 from baton.handoff.store_safeguards import Safeguards
 from baton.handoff.store_signing import seal
 from baton.ledger.store import Ledger
@@ -191,9 +192,10 @@ class TestHandOffToAll:
         return {agent: await start(exchange, Accepts.run, id=fresh(agent), agent=agent) for agent in agents}
 
     async def test_each_gets_its_own_copy_and_all_have_accepted(self, exchange: Worker, safeguards: Safeguards) -> None:
-        """Every copy is whole, lists all receivers and has a record of its own (S3-14.2-a to -d)."""
+        """Every copy is whole, names all and has its own record (S3-14.2-a, S3-14.2-b, S3-14.2-c, S3-14.2-d)."""
         there = await self.receivers(exchange, "risk", "tax", "style")
-        sender = await start(exchange, Broadcasts.run, to={agent: handle.id for agent, handle in there.items()})
+        to = {agent: handle.id for agent, handle in there.items()}
+        sender = await start(exchange, Broadcasts.run, to=to, constraints=["depth:full"])
         broadcast = await output(sender)
         ids = [await output(handle) for handle in there.values()]
 
@@ -205,6 +207,7 @@ class TestHandOffToAll:
         assert [message["receiverList"] for message in messages] == [["risk", "tax", "style"]] * 3
         assert {message["toAgent"]["agentType"] for message in messages} == set(there)
         assert all(message["currentState"] == messages[0]["currentState"] for message in messages)
+        assert [message["constraints"] for message in messages] == [["depth:full"]] * 3
         await assert_replays(sender, [Broadcasts], plugin=BatonPlugin(safeguards=safeguards))
 
     async def test_a_quorum_is_enough(self, exchange: Worker) -> None:
@@ -359,6 +362,36 @@ class TestFaults:
 
         assert [received["reply_to"] == "x" * 1_001 for received in await output(receiver)] == [False, True]
 
+    @pytest.mark.parametrize(
+        "requester",
+        [
+            pytest.param({"id": ""}, id="without a name"),
+            pytest.param("ann", id="a text"),
+            pytest.param({"id": "ann", "claims": {"all": "x" * 5_000}}, id="too large"),
+        ],
+    )
+    async def test_a_malformed_requester_is_not_admitted(
+        self, exchange: Worker, safeguards: Safeguards, requester: Any
+    ) -> None:
+        """A peer with keys sends it; the receiver, whose code would fail on it, gets the next one (F7)."""
+        receiver = await start(exchange, Receives.run, id=fresh("risk"), rounds=2)
+        await start(exchange, HandsOff.run, to=receiver.id)
+        payload = await sealed_signal(receiver)
+        plain = (await exchange.client.data_converter.payload_codec.decode([payload]))[0]  # type: ignore[union-attr]
+        message = json.loads(plain.data)
+        message |= {"handoffId": str(uuid.uuid4()), "step": {**message["step"], "requester": requester}}
+        sealed = Payload(metadata=plain.metadata, data=seal(message, safeguards.keyring))
+        await signal_again(exchange.client, receiver, sealed, "r1")
+
+        now = await until(receiver, lambda now: bool(now.notes))
+        assert message["handoffId"] in now.notes[-1]
+        await start(exchange, HandsOff.run, to=receiver.id)
+        received = await output(receiver)
+        assert message["handoffId"] not in [handoff["handoff_id"] for handoff in received]
+        async with Ledger(safeguards.ledger) as ledger:
+            headers = (await ledger.trace(message["taskId"])).headers
+        assert [header.reason for header in headers if header.event_id == message["handoffId"]] == ["SCHEMA_INVALID"]
+
     async def test_anything_but_a_sealed_handoff_is_noted(self, exchange: Worker) -> None:
         """No argument, a plain handoff, text, two arguments, an unsealed answer: the pipeline continues (F7)."""
         receiver = await start(exchange, Receives.run, id=fresh("risk"))
@@ -408,3 +441,17 @@ class TestFaults:
             await approve(sealing, sender, "go on")
             assert await output(sender) == []
             await receiver.terminate()
+
+
+async def test_the_pipeline_that_is_handed_a_task_knows_who_it_is_for(exchange: Worker) -> None:
+    """In the signed handoff, both ways, and in the run that the handoff starts."""
+    other, ann = f"risk-{uuid.uuid4()}", Requester(id="ann", claims={"tenant": "acme"})
+    given = PipelineInput(goal="Score", params={"to": other}, requester=ann)
+    id, queue = f"legal-{uuid.uuid4()}", exchange.task_queue
+    sender = await exchange.client.start_workflow(ThereAndBack.run, given, id=id, task_queue=queue)
+    result = await sender.result()
+
+    assert (await read_run(exchange.client, other)).start.requester == ann
+    assert isinstance(result.output, list)
+    back = ReceivedHandoff.model_validate_json(json.dumps(result.output[1]))
+    assert back.requester == ann

@@ -1,28 +1,18 @@
-"""`baton outside serve`, as a process: agents outside reach it with their tokens."""
+"""`baton serve`, as a process: agents outside reach it with their tokens."""
 
 import asyncio
-import json
 import os
 import sys
-import urllib.error
-import urllib.request
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
+import httpx
+from mcp.types import CallToolResult
+
 from baton.devserver import DevServer
+from tests.doors.clients.desks import desk_at
 
 TOKEN = "0123456789abcdef-reviewer"
-
-
-def listed(url: str, token: str) -> tuple[int, object]:
-    """Return the status and the body of a list."""
-    request = urllib.request.Request(f"{url}/handoffs", headers={"Authorization": f"Bearer {token}"})
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, json.load(error)
 
 
 async def test_the_service_is_a_command(own_server: DevServer, tmp_path: Path) -> None:
@@ -38,15 +28,20 @@ async def test_the_service_is_a_command(own_server: DevServer, tmp_path: Path) -
         "BATON_KEYS": str(keys),
         "BATON_LEDGER": str(tmp_path / "ledger.db"),
     }
-    command = (sys.executable, "-m", "baton", "outside", "serve", str(tokens), "--port", "0")
+    command = (sys.executable, "-m", "baton", "serve", "--agents", "--tokens", str(tokens), "--port", "0")
     serving = await asyncio.create_subprocess_exec(*command, stderr=PIPE, stdout=PIPE, env=environment, cwd=tmp_path)
     try:
         assert serving.stderr is not None
-        while b"serving 1 agents at" not in (line := await serving.stderr.readline()):
+        while b"serving agents outside at" not in (line := await serving.stderr.readline()):
             assert line, "it ended"
         url = line.decode().split()[-1]
-        assert await asyncio.to_thread(listed, url, TOKEN) == (200, [])
-        assert (await asyncio.to_thread(listed, url, "another-token-of-16"))[0] == 401
+        async with desk_at(url, TOKEN) as client:
+            listed = await client.call_tool("list_mine", {})
+        assert isinstance(listed, CallToolResult)
+        assert listed.structured_content == {"result": []}
+        async with httpx.AsyncClient() as http:
+            stranger = await http.post(f"{url}/mcp", headers={"authorization": "Bearer another-token-of-16"}, json={})
+        assert stranger.status_code == 401
     finally:
         serving.terminate()
     assert await serving.wait() == 0

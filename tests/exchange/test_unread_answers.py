@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import PipelineStatus
-from baton.client import HandoffTools, WaitingQuestion, handoff_server, inbox, serve_outside
+from baton.client import HandoffTools, WaitingQuestion, handoff_server, inbox
 from baton.devserver import DevServer
 from baton.errors import HistoryError
 from baton.exchange.activity import EXCHANGE_ACTIVITIES
@@ -19,10 +19,8 @@ from baton.handoff.store_safeguards import Safeguards
 from baton.outside.client_external import OutsideAgents
 from baton.plugin import BatonPlugin
 from baton.testing import local_server, pipeline_worker
-from tests.agents.coding_agents.calling import RefusedError
-from tests.agents.coding_agents.calling import call as call_tool
+from tests.agents.coding_agents.calling import RefusedError, call
 from tests.exchange.exchange_pipelines import HandsOutside, Receives
-from tests.exchange.test_outside_service import TOKENS, call
 from tests.handoff.handoff_stages import analyse, score
 from tests.handoff.newer_pipelines import InboxOfLater, OutsideOfLater
 from tests.support import Handle, start, until
@@ -77,14 +75,13 @@ class TestOutside:
                     1,
                 )
 
-                async with serve_outside(agents, TOKENS) as url:
-                    status, answer = await call(f"{url}/handoffs/x/patch?workflow={unreadable.id}", {"patch": {}})
-                assert (status, "try again" in answer["error"]) == (503, True)
                 await readable.terminate()
                 await indexed(client, [readable], PipelineStatus.WAITING, running=False)
                 async with McpClient(handoff_server(HandoffTools(agents, "reviewer", "ann"))) as model:
                     with pytest.raises(RefusedError, match=r"cannot be read: .*urgent"):
-                        await call_tool(model, "list_mine")
+                        await call(model, "list_mine")
+                    with pytest.raises(RefusedError, match=r"cannot be read: .*urgent"):
+                        await call(model, "claim", handoff_id=f"x@{unreadable.id}")
                 assert [ref async for ref in agents.list_open("reviewer")] == []
 
     async def test_a_run_whose_code_fails_still_has_its_handoff(self, client: Client, agents: OutsideAgents) -> None:
@@ -97,13 +94,13 @@ class TestOutside:
             await agents.claim(found, "reviewer")
             await agents.accept(found, "reviewer")
 
+        name, patch = f"{found.handoff.handoff_id}@{handle.id}", {"decision_log": ["Fine"]}
         async with (
             pipeline_worker(client, [Receives], EXCHANGE_ACTIVITIES, task_queue=queue),
-            serve_outside(agents, TOKENS) as url,
+            McpClient(handoff_server(HandoffTools(agents, "reviewer", "reviewer"))) as model,
         ):
-            where = f"{url}/handoffs/{found.handoff.handoff_id}/patch?workflow={handle.id}"
-            status, answer = await call(where, {"patch": {"decision_log": ["Fine"]}})
-            assert (status, "try again" in answer["error"]) == (503, True)
+            with pytest.raises(RefusedError, match=r"did not answer .* try again"):
+                await call(model, "propose_patch", handoff_id=name, patch=patch)
             assert (await agents.query_open("reviewer")).unanswered > 0
         async with pipeline_worker(client, [HandsOutside], EXCHANGE_ACTIVITIES, task_queue=queue):
             await agents.return_patch(found, "reviewer", {"decision_log": ["Fine"]})

@@ -4,6 +4,7 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+from pydantic import BaseModel
 from temporalio import workflow
 
 from baton import HandoffTerms, Pipeline, PipelineInput, PipelineResult, pipeline
@@ -70,4 +71,16 @@ async def asks_aside(p: Pipeline) -> object:
     return [settled.choice, settled.who]
 
 
-PIPELINES: list[Any] = [Tainted, TaintedTwice, ForgetsInABranch, asks_aside]
+class Amount(BaseModel):
+    """What an approver fills in."""
+
+    amount: int
+
+
+@pipeline
+async def asks_what(p: Pipeline) -> object:
+    """Ask for an amount."""
+    return (await p.approve("what", within=timedelta(minutes=2), answer=Amount)).data
+
+
+PIPELINES: list[Any] = [Tainted, TaintedTwice, ForgetsInABranch, asks_aside, asks_what]

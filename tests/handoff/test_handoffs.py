@@ -238,12 +238,11 @@ class TestFourAgents:
     async def test_each_link_names_the_one_before(self, worker: Worker, safeguards: Safeguards) -> None:
         """What each agent did follows from the handoffs: parents, traces and finished work.
 
-        S3-2-h, S3-3.3-d, S3-6.2-c, S3-6.2-e.
+        S3-2-h, S3-3.3-d, S3-6.2-c, S3-6.2-e, S3-6.2-f.
         """
         run = await run_pipeline(worker, FourAgents.run, PipelineInput(goal="Review the contract"))
-        bodies = [
-            record.body for record in (await trace(safeguards, run.result.task_id)).records if "toAgent" in record.body
-        ]
+        recorded = [record.body for record in (await trace(safeguards, run.result.task_id)).records]
+        bodies = [body for body in recorded if "toAgent" in body]
 
         assert bodies[0]["parentHandoffId"] is None
         assert [body["parentHandoffId"] for body in bodies[1:]] == [body["handoffId"] for body in bodies[:-1]]
@@ -254,6 +253,8 @@ class TestFourAgents:
         assert bodies[2]["constraints"] == ["scoringFramework:iso31000"]
         first = next(body for body in bodies if "Liability is uncapped" in body["currentState"]["decision_log"])
         assert first["fromAgent"]["agentId"] == "analyse", "who is to be asked, if that was wrong"
+        concluded = [body["baton_patch"] for body in recorded if "baton_patch" in body]
+        assert concluded == [entry.patch for entry, _ in run.record.history], "the last one's too"
 
     async def test_any_workflow_id_that_a_service_may_choose_is_put_on_record(
         self, worker: Worker, safeguards: Safeguards

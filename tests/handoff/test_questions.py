@@ -30,7 +30,7 @@ from baton.client import (
     standing,
     waits,
 )
-from baton.client.faces import CheckMark, inbox_page
+from baton.client.faces import CheckMark, InboxFilter, QuestionKind, inbox_page
 from baton.core.questions import OpenQuestions, approval_choices, handoff_choices, handoff_title, summarize_questions
 from baton.core.verdict import Code, Disposition, Finding
 from baton.devserver import DevServer, DevServerOptions
@@ -379,6 +379,27 @@ class TestPages:
         assert {entry.workflow_id for entry in entries} == {f"asks-{number:02}" for number in range(36)}
         assert {page.total for page in pages} == {36}
         assert (pages[0].remaining, pages[-1].remaining) == (max(0, 36 - limit), 0)
+
+    async def test_a_filter_selects_what_the_server_does_not_index_too(self, crowd: Client) -> None:
+        """Pipeline, kind, title, and what a person may decide; the count is of what fits."""
+        wanted = [
+            InboxFilter(pipeline="Asks"),
+            InboxFilter(kind=QuestionKind.APPROVAL),
+            InboxFilter(title="lead"),
+            InboxFilter(who="ann"),
+        ]
+        other = [
+            InboxFilter(pipeline="As'ks"),
+            InboxFilter(kind=QuestionKind.BUDGET),
+            InboxFilter(title="leads"),
+            InboxFilter("Asks", QuestionKind.UNREADABLE),
+        ]
+        pages = [await inbox_page(crowd, each, limit=7, skip=7) for each in wanted]
+        assert {(page.total, len(page.entries), page.remaining, page.soon) for page in pages} == {(36, 7, 22, 16)}
+        assert len({tuple(entry.workflow_id for entry in page.entries) for page in pages}) == 1
+        assert [(await inbox_page(crowd, each)).total for each in other] == [0] * 4
+        searched = await inbox_page(crowd, InboxFilter(title="lead"), depth=10)
+        assert (searched.total, searched.unsearched) == (10, 26)
 
     @pytest.mark.parametrize("page", [3, 100])
     async def test_a_list_of_all_has_the_same_order(

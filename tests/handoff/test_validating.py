@@ -52,6 +52,13 @@ def verdict(message: Any, receiver: ReceiverRequirements = RECEIVER, **options: 
 
 
 class TestSchema:
+    """Each of the document's members is required, and has its type and form.
+
+    S3-5.2-b, S3-5.2-c, S3-5.2-d, S3-5.2-e, S3-5.2-f, S3-5.2-g, S3-5.2-h, S3-5.2-i, S3-5.2-j, S3-5.2-k, S3-5.2-l,
+    S3-5.2-m, S3-5.2-n, S3-5.2-o, S3-5.2-p, S3-5.2-q, S3-5.2-r, S3-5.2-s, S3-5.2-t, S3-5.2-u, S3-5.2-v, S3-5.2-w,
+    S3-5.2-x.
+    """
+
     def test_the_documents_example_is_accepted(self) -> None:
         """Its placeholders filled, it passes the whole validation (S3-5.2-z, S3-7.1.4-a)."""
         assert verdict(EXAMPLE) == Verdict(valid=True)
@@ -77,11 +84,7 @@ class TestSchema:
         ] == []
 
     def test_a_member_of_a_wrong_form_is_schema_invalid(self) -> None:
-        """Each of the document's members has a form beside its type, and that very member is named.
-
-        S3-5.2-b, S3-5.2-c, S3-5.2-d, S3-5.2-e, S3-5.2-f, S3-5.2-g, S3-5.2-h, S3-5.2-i, S3-5.2-j, S3-5.2-k, S3-5.2-l,
-        S3-5.2-m, S3-5.2-o, S3-5.2-p, S3-5.2-q, S3-5.2-s, S3-5.2-t, S3-5.2-w, S3-5.2-x.
-        """
+        """Beside its type, and that very member is named."""
         for path, values in WRONG_FORMS.items():
             for value in values:
                 answer = verdict(changed(path, value))

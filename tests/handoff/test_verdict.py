@@ -138,5 +138,5 @@ class TestFate:
         assert disposition_of(Code.SCHEMA_INVALID, attempt=4, limit=5) is Disposition.BACK_TO_SENDER
 
     def test_only_what_runs_or_goes_back_leaves_the_checkpoint_alone(self) -> None:
-        """The metric of roll-backs has every other fate as a reason from the start (S3-8.1-f)."""
+        """The metric of roll-backs has every other fate as a reason from the start (S3-8.1-f, C-21)."""
         assert {fate for fate in Disposition if not fate.rolls_back} == {Disposition.RUN, Disposition.BACK_TO_SENDER}

@@ -2,8 +2,11 @@
 
 import asyncio
 from pathlib import Path
+from uuid import uuid4
 
+import pytest
 from temporalio.client import Client
+from temporalio.worker import Worker
 
 from baton.client import StepStatus, read_run
 from baton.devserver import DevServer
@@ -12,7 +15,7 @@ from baton.keys.store_keyring import Keyring
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
-from tests.pipelines.line_pipelines import Stumbles, Waits
+from tests.pipelines.line_pipelines import Returns, Stumbles, Waits
 from tests.pipelines.line_stages import STAGES
 from tests.support import Handle, start
 
@@ -44,6 +47,34 @@ async def test_a_stage_waits_for_the_ledger(server: DevServer, tmp_path: Path) -
     ]
     assert stages == [("first", 1), ("second", result.output)]
     await assert_replays(handle, [Waits], plugin=BatonPlugin())
+
+
+@pytest.mark.parametrize("is_back", [pytest.param(True, id="it is back"), pytest.param(False, id="the worker stops")])
+async def test_a_result_waits_for_its_record(
+    server: DevServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, is_back: bool
+) -> None:
+    """What was paid for is recorded once the ledger is back; a worker that stops returns it without (S3-11-f)."""
+    (tmp_path / "ledger").mkdir()
+    safeguards = Safeguards(Keyring.generate(), tmp_path / "ledger" / "ledger.db")
+    client = await Client.connect(server.address, plugins=[BatonPlugin(safeguards=safeguards)])
+    async with Worker(client, task_queue=f"returns-{uuid4()}", workflows=[Returns], activities=STAGES) as worker:
+        handle = await start(worker, Returns.run, folder=str(tmp_path))
+        while "what patient returned waits for the ledger" not in caplog.text:  # noqa: ASYNC110 - a log gives no event
+            await asyncio.sleep(0.05)
+        if is_back:
+            (tmp_path / "away").rename(tmp_path / "ledger")
+            await handle.result()
+    if not is_back:
+        (tmp_path / "away").rename(tmp_path / "ledger")
+        async with pipeline_worker(client, [Returns], STAGES, task_queue=worker.task_queue):
+            await handle.result()
+
+    steps = (await read_run(client, handle.id)).steps
+    assert [(step.name, step.status, step.retries) for step in steps] == [("patient", StepStatus.DONE, 0)]
+    async with Ledger(safeguards.ledger, LedgerOptions(create=False)) as ledger:
+        task_id = (await read_run(client, handle.id)).task_id or ""
+        statuses = [record.fields.status for record in (await ledger.trace(task_id)).records]
+    assert ("RETURNED" in statuses) is is_back
 
 
 async def wait_for_outage(client: Client, handle: Handle) -> None:

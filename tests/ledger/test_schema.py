@@ -11,7 +11,7 @@ import pytest
 from baton.ledger.records import LedgerError, LedgerSchemaError
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_database import Database
-from baton.ledger.store_schema import TABLES, VERSION, VERSION_TABLE, migrate, open_database, revision
+from baton.ledger.store_schema import TABLES, VERSION_TABLE, VERSIONS, migrate, open_database, revision
 from tests.ledger.material import entry
 from tests.support.processes import started
 
@@ -39,7 +39,7 @@ class TestMigrate:
         await migrate(database)
 
         assert [name for name in (*TABLES, VERSION_TABLE) if f"CREATE TABLE {name} " not in dump(path)] == []
-        assert await revision(database) == VERSION
+        assert await revision(database) == VERSIONS["sqlite"]
 
     async def test_migrating_again_changes_nothing(self, ledger: Ledger, path: Path, database: Database) -> None:
         """It is idempotent, also with records."""

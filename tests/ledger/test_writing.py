@@ -196,6 +196,15 @@ class TestCrash:
                     missing = await torn.verify(TASK, verifier=KEYS, anchors=heads)
                     assert bool(missing) is (report.records == 20)
 
+    async def test_a_commit_waits_for_the_disk(self, path: Path) -> None:
+        """What an append recorded survives a power cut too, as this setting of SQLite promises (S3-6.2-a)."""
+        database = SqliteDatabase(path)
+
+        [[level]] = await database.write(lambda connection: connection.rows("PRAGMA synchronous"))
+        await database.close()
+
+        assert level == 2  # FULL
+
 
 class TestUnavailable:
     async def test_a_briefly_locked_file_is_waited_for(self, ledger: Ledger, path: Path) -> None:

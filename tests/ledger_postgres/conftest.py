@@ -1,15 +1,11 @@
 """A real Postgres server for the ledger, with its three roles, on a socket in a temporary folder."""
 
-import os
-import pwd
 import shutil
-import subprocess
 import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -18,6 +14,8 @@ from baton.client.faces import LocalArtifactStore
 from baton.ledger.proof import Checkpoint
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_schema import migrate, open_database
+from benchmarks.postgres import Server as Server
+from benchmarks.postgres import programs
 from tests.ledger.material import KEY
 
 WRITER, KEEPER = "baton_writer", "baton_keeper"
@@ -30,66 +28,6 @@ class Urls:
     owner: str
     writer: str
     keeper: str
-
-
-class Server:
-    """A Postgres server in a folder, reached through a socket there.
-
-    Args:
-        folder: The folder.
-        programs: Where `initdb` and `pg_ctl` are; they refuse to run as root, and then run as nobody.
-    """
-
-    def __init__(self, folder: Path, programs: Path) -> None:
-        self.folder, self.programs = folder, programs
-        self._nobody = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
-        if self._nobody is not None:
-            os.chown(folder, self._nobody.pw_uid, self._nobody.pw_gid)
-
-    def make(self) -> None:
-        self._run("initdb", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--no-sync", "-D", self.data)
-
-    def start(self) -> None:
-        options = f"-k {self.folder} -c listen_addresses='' -c shared_buffers=32MB"
-        self._run("pg_ctl", "start", "-w", "-D", self.data, "-l", str(self.folder / "log"), "-o", options)
-
-    def stop(self, mode: str = "fast") -> None:
-        """Stop the server: `fast` cleanly, `immediate` like a crash."""
-        self._run("pg_ctl", "stop", "-w", "-m", mode, "-D", self.data)
-
-    def output(self, program: str, *arguments: str) -> str:
-        """Run a client program and return what it prints."""
-        return subprocess.run([self.programs / program, *arguments], check=True, capture_output=True, text=True).stdout
-
-    @property
-    def data(self) -> str:
-        return str(self.folder / "data")
-
-    def url(self, database: str, role: str = "postgres") -> str:
-        return f"postgresql://{role}@/{database}?host={quote(str(self.folder))}"
-
-    def _run(self, program: str, *arguments: str) -> None:
-        result = subprocess.run(
-            [str(self.programs / program), *arguments],
-            check=False,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,  # a pipe would be inherited by the server, and never end
-            stderr=subprocess.PIPE if program == "initdb" else subprocess.DEVNULL,
-            cwd=self.folder,
-            user=self._nobody and self._nobody.pw_uid,
-            group=self._nobody and self._nobody.pw_gid,
-            extra_groups=self._nobody and [],
-        )
-        assert result.returncode == 0, f"{program}: {(result.stderr or b'').decode()}"
-
-
-def programs() -> Path | None:
-    """Return the folder of the newest Postgres programs, or None."""
-    packaged = [folder for folder in Path("/usr/lib/postgresql").glob("*/bin") if (folder / "pg_ctl").exists()]
-    if packaged:
-        return max(packaged, key=lambda folder: int(folder.parent.name))
-    on_path = shutil.which("pg_ctl")
-    return Path(on_path).parent if on_path else None
 
 
 @pytest.fixture(scope="session")

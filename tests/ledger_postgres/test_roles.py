@@ -12,7 +12,7 @@ from baton.ledger.records import (
     LedgerSchemaError,
 )
 from baton.ledger.store import Ledger, LedgerOptions
-from baton.ledger.store_schema import TABLES, VERSION, VERSION_TABLE, migrate, open_database, revision
+from baton.ledger.store_schema import TABLES, VERSION_TABLE, VERSIONS, migrate, open_database, revision
 from tests.ledger.material import KEYS, TASK, entry
 from tests.ledger.proving import named
 from tests.ledger_postgres.conftest import KEEPER, WRITER, Server, Urls, checkpoint, execute
@@ -29,7 +29,7 @@ ATTEMPTS = [
     pytest.param("UPDATE handoff_audit_checkpoint SET digest = ''", id="update a checkpoint"),
     pytest.param(
         "INSERT INTO handoff_audit_content SELECT position, codec, '' FROM handoff_audit_content "
-        "ON CONFLICT (position) DO UPDATE SET bytes = ''",
+        "ON CONFLICT (position, month) DO UPDATE SET bytes = ''",
         id="upsert the content",
     ),
 ]
@@ -181,7 +181,7 @@ class TestMigrate:
 
         await asyncio.gather(*(migrate(database) for database in databases))
 
-        assert {await revision(database) for database in databases} == {VERSION}
+        assert {await revision(database) for database in databases} == {VERSIONS["postgresql"]}
         await asyncio.gather(*(database.close() for database in databases))
 
     async def test_an_administrator_can_run_the_file(self, server: Server, urls: Urls) -> None:

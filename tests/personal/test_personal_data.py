@@ -17,7 +17,7 @@ from baton.keys.store_keyring import Keyring
 from baton.ledger.store import Ledger, LedgerOptions
 from baton.personal.records import SEALED_ONLY
 from baton.personal.store import Vault, VaultOptions
-from baton.pipelines.activity_context import worker_parts
+from baton.pipelines.activity_parts import worker_parts
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker, run_pipeline
 from tests.handoff.handoff_pipelines import PIPELINES, Nosy, Personal, PersonalBranches, PersonalParent

@@ -12,7 +12,7 @@ from baton import ContinueAfter, Pipeline, PipelineInput, PipelineResult
 from baton.errors import StageFailedError
 
 with workflow.unsafe.imports_passed_through():
-    from tests.pipelines.line_stages import alpha, beta, charges, costs, first, gamma, once, second, stumbles
+    from tests.pipelines.line_stages import alpha, beta, charges, costs, first, gamma, once, patient, second, stumbles
     from tests.pipelines.stages import tidy
 
 
@@ -29,6 +29,20 @@ class Waits:
         await self.pipeline.stage(first)
         result = await self.pipeline.stage(second)
         return self.pipeline.result(result.output)
+
+
+@workflow.defn
+class Returns:
+    """A stage that removes the ledger and can wait for it."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.stage(patient)
+        return self.pipeline.result()
 
 
 @workflow.defn

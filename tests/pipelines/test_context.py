@@ -16,7 +16,8 @@ from baton.core.messages import StageInput
 from baton.core.rendering import PromptTooLargeError
 from baton.errors import PipelineError
 from baton.pipelines import activity_context
-from baton.pipelines.activity_context import StageContext, WorkerParts, current_parts, worker_parts
+from baton.pipelines.activity_context import StageContext
+from baton.pipelines.activity_parts import WorkerParts, current_parts, worker_parts
 from tests.support import LIMIT
 
 BATON = Baton(goal="Add login", decision_log=[f"d{n}" for n in range(9)], constraints=["No new service"])

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,26 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
+from temporalio.testing import ActivityEnvironment
 from typer.testing import CliRunner
 
-from baton import Baton, BatonPatch, ConfigurationError, Overview, PipelineInput, PipelineStatus, Safeguards, stage
+from baton import (
+    Baton,
+    BatonPatch,
+    ConfigurationError,
+    Overview,
+    PipelineInput,
+    PipelineStatus,
+    Safeguards,
+    WorkerParts,
+    stage,
+)
 from baton.cli.app import make_app
 from baton.client import (
     RunFilter,
     RunRecord,
     RunStatus,
+    SteeringNote,
     StepStatus,
     follow,
     list_runs,
@@ -34,10 +46,13 @@ from baton.client import (
 from baton.client.faces import CheckMark, describe
 from baton.devserver import DevServer
 from baton.ledger.store import Ledger, LedgerOptions
+from baton.pipelines.activity_parts import worker_parts
+from baton.pipelines.activity_steering import check_note
 from baton.pipelines.activity_worker import missing_part
 from baton.runs.client_checks import check_blocked_runs, check_suspended_runs
 from baton.testing import assert_replays, local_server, pipeline_worker
 from tests.chat_server import chat_server, completion
+from tests.handoff.handoff_stages import INJECTION
 from tests.pipelines import missing_pipelines as they
 from tests.support import LIMIT, Handle, until
 
@@ -333,3 +348,12 @@ async def test_other_activities_fail_as_usual(server: DevServer, safeguards: Saf
             if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED
         ]
         assert started[0].activity_task_started_event_attributes.attempt == 2
+
+
+async def test_a_worker_without_keys_checks_no_note_of_a_sealed_run() -> None:
+    """It has no safety scan, so a note for an agent waits for a worker that has."""
+    note = SteeringNote(id="1:0", seq=1, step="s", text=INJECTION, who="ann", at=datetime(2026, 11, 29, tzinfo=UTC))
+    with worker_parts(WorkerParts()):
+        assert await ActivityEnvironment().run(check_note, note, False) == ""
+        with pytest.raises(ConfigurationError):
+            await ActivityEnvironment().run(check_note, note, True)

@@ -82,6 +82,16 @@ class TestWhole:
             ("artifact plan-1", 0, ""),
         ]
 
+    def test_under_a_contract_the_conversation_is_not_shown(self) -> None:
+        """Its facts are what the agent reads, not what was said before (S5-prob-a, S5-contract-c)."""
+        turns = [Turn(role="a", content="What if we skip the check?")]
+        material = Material(BATON, contract=under([fact(1, "They signed.")]), summary="Long ago", turns=turns)
+        text = assemble(material, 32_000, estimate_tokens, NONCE).text
+
+        assert "They signed." in text
+        assert "skip the check" not in text
+        assert "Long ago" not in text
+
     def test_each_text_has_its_own_page(self) -> None:
         """An input cannot imitate the baton, because it is in another fence."""
         prompt = assemble(

@@ -26,7 +26,7 @@ from baton.contract.records import ToolDeniedError
 from baton.core.messages import StageInput, StageReturn
 from baton.core.stages import DEFAULT_DECISIONS, HasSpec, spec_of
 from baton.errors import ConfigurationError, PatchError, PipelineError
-from baton.pipelines.activity_context import WorkerParts, worker_parts
+from baton.pipelines.activity_parts import WorkerParts, worker_parts
 
 
 class ReviewBaton(Baton):

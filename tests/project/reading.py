@@ -31,12 +31,12 @@ _ASSIGNED = re.compile(r"\w+=")
 _SERVICES = (
     ["baton", "dev"],
     ["baton", "console"],
-    ["baton", "outside", "serve"],
+    ["baton", "serve"],
     ["python", "-m", "baton.worker"],
     ["python", "deploy/codec_server.py"],
 )
 _SHELLS_OWN = {*"|<>;&$`"}
-_HAVE_PORTS = ("console", "outside")
+_HAVE_PORTS = ("console", "serve")
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,8 @@ class Reader:
         """Run a `baton` command within this process, which has loaded it: a process of its own takes a second."""
         absent: dict[str, str | None] = {name: None for name in os.environ if name not in self.variables}
         with contextlib.chdir(self.folder):
-            ended = CliRunner().invoke(make_app(), words, env={**absent, **self.variables}, prog_name="baton")
+            wide = {"COLUMNS": "120"} if words[0] == "lab" else {}  # its tables have a column for each candidate
+            ended = CliRunner().invoke(make_app(), words, env={**absent, **self.variables, **wide}, prog_name="baton")
         assert ended.exit_code == 0, f"baton {words}\n{ended.output}\n{ended.exception!r}"
         return ended.stdout
 
@@ -194,7 +195,7 @@ class Reader:
     async def serve(self, line: str) -> None:
         """Start what serves until it is stopped, in place of the one before, and wait until it says that it does.
 
-        `baton dev` is a worker alone, on the reader's server; and ports are free ones.
+        `baton dev` is a worker alone, on the reader's server; and ports that the page does not name are free ones.
         """
         await self._end([line])
         words = shlex.split(line, comments=True)
@@ -203,7 +204,7 @@ class Reader:
         if plain[:2] == ["baton", "dev"]:
             name = plain[2]
             plain = ["python", "-m", *(["baton.worker", name] if name.endswith(".py") else [worker_module(name)])]
-        elif plain[1] in _HAVE_PORTS:
+        elif plain[1] in _HAVE_PORTS and "--port" not in plain:
             plain += ["--port", "0"]
         process = await asyncio.create_subprocess_exec(
             *(sys.executable if word == "python" else word for word in plain),

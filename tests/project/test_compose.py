@@ -302,7 +302,7 @@ class TestKeys:
 
     def test_worker_and_codec_server_read_the_keys_that_the_job_made(self) -> None:
         """They name the same file, cannot write it, wait for it, and refuse keys of a developer's machine."""
-        job, worker, *readers = (SERVICES[name] for name in ("keys", "worker", "codec", "console"))
+        job, worker, *readers = (SERVICES[name] for name in ("keys", "worker", "codec", "console", "serve"))
 
         assert job["volumes"] == [VOLUME_OF_KEYS]
         assert worker["depends_on"]["keys"] == {"condition": "service_completed_successfully"}
@@ -316,7 +316,7 @@ class TestKeys:
         """The keys are in a volume of their own, so that a backup of the artifacts does not hold them."""
         holders = {name for name, service in SERVICES.items() if "keys" in str(service.get("volumes", []))}
 
-        assert holders == {"keys", "worker", "codec", "console"}
+        assert holders == {"keys", "worker", "codec", "console", "serve"}
 
 
 class TestTelemetry:

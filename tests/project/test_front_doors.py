@@ -26,7 +26,10 @@ EXPORTS = {name: getattr(CLIENT, name) for name in CLIENT.__all__}
 FIRST_PAGES = ("README.md", "docs/*.md", "examples/*.py", "baton/new/templates/*/**/*.jinja", "workflows/*.py")
 
 # Settings that a program writes, a text of its own (`str(cursor)`), and two that act for agents outside.
-NOT_READ = {"Connection", "RunFilter", "LedgerOptions", "VaultOptions", "Cursor", "HandoffTools", "OutsideAgents"}
+NOT_READ = {
+    *("Connection", "RunFilter", "LedgerOptions", "VaultOptions", "Cursor", "HandoffTools", "OutsideAgents"),
+    *("Access", "Caller", "Offer", "Orders", "ServiceParts"),
+}
 
 
 def imported(text: str, module: str) -> Iterator[str]:

@@ -98,7 +98,8 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
 @each_page
 def test_every_command_is_one_that_baton_takes(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names, options and the number of arguments are right; where a command is only named, what it needs may lack."""
-    for needed in ("fix.json", "public.json", "heads.jsonl", "auditors.json", "evidence.zst", "notes.py", "FILE"):
+    names = ("fix.json", "public.json", "heads.jsonl", "auditors.json", "evidence.zst", "notes.py", "FILE")
+    for needed in (*names, "acme.jwks", "order.baton.json", "receipt.json"):
         (tmp_path / needed).write_text("{}")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
@@ -170,7 +171,15 @@ def keywords(text: str) -> list[tuple[str, str]]:
 ELSEWHERE = {
     *("timedelta", "Worker", "InstrumentationSettings", "AsyncOpenAI", "ChatOpenAI", "httpx.AsyncClient", "ToolAnswer"),
     "TemporalDurability",
-    *("no_remote_activities", "exclude", "forbids", "failure_error_function", "activities", "defer_model_check"),
+    *(
+        "no_remote_activities",
+        "exclude",
+        "forbids",
+        "failure_error_function",
+        "activities",
+        "defer_model_check",
+        "steer",
+    ),
 }
 """Callables and parameters that are not in a public module."""
 
@@ -194,7 +203,7 @@ def test_every_keyword_argument_is_one_of_a_signature(page: Path) -> None:
 @each_page
 def test_every_import_is_from_a_front_door(page: Path) -> None:
     """Pages import from the five public modules only."""
-    doors = {"baton", "baton.agents", "baton.client", "baton.protocol", "baton.testing"}
+    doors = {"baton", "baton.agents", "baton.client", "baton.lab", "baton.protocol", "baton.testing"}
     matches = set(re.findall(r"(?m)^(?:from|import) (baton[\w.]*)", read(page)))
 
     assert matches - doors == set()

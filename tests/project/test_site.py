@@ -159,7 +159,7 @@ def test_each_page_is_there_as_markdown_and_llms_txt_lists_it(site: Path, pages:
 
 def test_the_reference_has_every_exported_name(site: Path) -> None:
     """What can be imported from a front door is described on its page."""
-    for door in ("baton", "baton.agents", "baton.client", "baton.protocol", "baton.testing"):
+    for door in ("baton", "baton.agents", "baton.client", "baton.lab", "baton.protocol", "baton.testing"):
         module = __import__(door, fromlist=["__all__"])
         text = (site / "reference" / f"{door.removeprefix('baton.')}.html").read_text(encoding="utf-8")
 

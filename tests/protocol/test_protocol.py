@@ -193,12 +193,15 @@ class TestHandoff:
         assert [finding.at for finding in verdict.findings] == ["/audience", "/namespace"]
 
     def test_the_contract_in_it_is_validated_too(self) -> None:
-        """A receiver never works under an expired one (S5-fields-m, C-36)."""
+        """A receiver never works under an expired one, nor under one with a fault (S5-fields-m, C-36, X-7)."""
         message = {**FULL, "step": {"contract": CONTRACT}}
 
         assert validate_handoff(message, RECEIVER, at=AT + timedelta(days=15, hours=-12)).valid is False
         expired = validate_handoff(message, RECEIVER, at=NOW + timedelta(hours=1))
         assert any(finding.at.startswith("/step/contract") for finding in expired.findings)
+        message["step"] = {"contract": {**CONTRACT, "forbiddenTools": CONTRACT["allowedTools"]}}
+        places = {finding.at for finding in validate_handoff(message, RECEIVER, at=NOW).findings}
+        assert "/step/contract/allowedTools/0" in places
 
     @pytest.mark.parametrize("name", sorted(EXAMPLE))
     @pytest.mark.parametrize("keys", [SHARED, PAIRS], ids=["hmac-sha256", "ed25519"])

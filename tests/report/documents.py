@@ -52,9 +52,10 @@ _ASCII = st.characters(max_codepoint=127)
 
 
 def _whole(node: dict[str, Any]) -> bool:
-    """Return whether a pattern, other than a digest's, speaks of the whole text."""
-    pattern = node.get("pattern", "")
-    return bool(pattern.startswith(("^00-", "^[0-9a-f]{16}", "^[0-9a-f]{8}-")) and pattern.endswith("$"))
+    """Return whether a pattern, other than a bare digest's, speaks of the whole text."""
+    pattern: str = node.get("pattern", "")
+    whole = ("^00-", "^sha256:", "^[0-9a-f]{16}", "^[0-9a-f]{8}-", "^[ -~]")
+    return pattern.startswith(whole) and pattern.endswith("$")
 
 
 def documents(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
@@ -78,7 +79,8 @@ def documents(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
 
     def integers(node: dict[str, Any]) -> st.SearchStrategy[Any]:
         whole = st.integers(node.get("minimum", -(2**60)), node.get("maximum", 2**60))
-        return st.one_of(whole, whole.map(lambda number: float(number % 1_000 + max(0, node.get("minimum", 0)))))
+        least = max(0, node.get("minimum", 0))
+        return st.one_of(whole, st.integers(least, min(node.get("maximum", 1_000), least + 1_000)).map(float))
 
     def strings(node: dict[str, Any]) -> st.SearchStrategy[Any]:
         if node.get("format") == "date-time":

@@ -41,6 +41,7 @@ class TestLintReport:
             pytest.param({"confidence": 49}, "confidence", id="completed with little confidence"),
             pytest.param({"status": "blocked"}, "blockers", id="blocked by nothing"),
             pytest.param({"handoff_confidence": 84}, "handoffConfidence", id="two confidences"),
+            pytest.param({"handoff_confidence": 86}, "handoffConfidence", id="two confidences, the second higher"),
             pytest.param({"summary": "One sentence."}, "summary", id="one sentence"),
             pytest.param({"summary": "A is. B is. C is. D is."}, "summary", id="four sentences"),
         ],

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import uuid
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -18,7 +19,8 @@ from baton.client import read_run, roll_back
 from baton.runs.client_waiting import Build, Unchosen, has_pollers, no_worker_error, waits
 from tests.pipelines.pipelines import Gated
 from tests.pipelines.stages import STAGES
-from tests.support import GOAL, LIMIT, until_waiting
+from tests.runs.moving_pipelines import moves, stays
+from tests.support import GOAL, LIMIT, approve, until_waiting
 
 
 def versioned_worker(client: Client, name: str, build: str, behavior: VersioningBehavior) -> Worker:
@@ -28,7 +30,7 @@ def versioned_worker(client: Client, name: str, build: str, behavior: Versioning
         use_worker_versioning=True,
         default_versioning_behavior=behavior,
     )
-    return Worker(client, task_queue=name, workflows=[Gated], activities=STAGES, deployment_config=config)
+    return Worker(client, task_queue=name, workflows=[Gated, moves, stays], activities=STAGES, deployment_config=config)
 
 
 async def make_current(client: Client, name: str, build: str) -> None:
@@ -115,6 +117,24 @@ async def test_a_run_of_a_lost_build_begins_again_on_the_current_one(client: Cli
     assert stays is not None
     assert moved is not None
     assert (stays.build, moved.build, moved.has_worker) == (Build(name, "one"), Build(name, "two"), True)
+
+
+@pytest.mark.parametrize(("pipeline", "ends_on"), [(moves, "two"), (stays, "one")], ids=["moves", "stays"])
+async def test_a_pinned_run_moves_to_a_new_build_where_it_says_so(client: Client, pipeline: Any, ends_on: str) -> None:
+    """It continues as new before its next step; any other continues on its own build."""
+    name = f"builds-{uuid.uuid4()}"
+    async with versioned_worker(client, name, "one", VersioningBehavior.PINNED):
+        await make_current(client, name, "one")
+        start = PipelineInput(goal=GOAL)
+        handle = await client.start_workflow(pipeline, start, id=name, task_queue=name, execution_timeout=LIMIT)
+        await until_waiting(handle, "release manager")
+        async with versioned_worker(client, name, "two", VersioningBehavior.PINNED):
+            await make_current(client, name, "two")
+            await approve(client, client.get_workflow_handle(name))
+            result = await handle.result()
+
+    assert result.output == ends_on
+    assert (await read_run(client, name)).start.continued >= 1
 
 
 def test_the_error_names_the_build() -> None:

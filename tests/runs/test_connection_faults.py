@@ -2,7 +2,7 @@
 
 import pytest
 
-from baton.runs.client_connection import connection_fault
+from baton.runs.client_connection import server_error
 
 TRANSPORT = "Failed client connect: Server connection error: tonic::transport::Error(Transport, {})"
 CALL = "Failed client connect: `get_system_info` call error after connection: Status {{ code: {}, message: {} }}"
@@ -10,11 +10,11 @@ CALL = "Failed client connect: `get_system_info` call error after connection: St
 
 def describe_fault(core_message: str, *, address: str = "cluster:7233") -> str:
     """Return the message for an error of the SDK's core."""
-    return connection_fault(RuntimeError(core_message), {"target_host": address, "namespace": "baton"})
+    return str(server_error(RuntimeError(core_message), address, "baton"))
 
 
 class TestConnectionFault:
-    """`connection_fault`, with error texts of the SDK 1.35. `test_tls.py` tests real TLS errors."""
+    """`server_error`, with error texts of the SDK 1.35. `test_tls.py` tests real TLS errors."""
 
     @pytest.mark.parametrize(
         ("core_message", "meaning", "remedy"),

@@ -223,7 +223,7 @@ class TestRollBack:
         first = await operation.commit(shown.mark, by="carol", why="quicker")
         await until_waiting(client.get_workflow_handle(handle.id), "manager")
 
-        with pytest.raises(OutdatedError, match=r"the run goes on as another one .*by carol: quicker"):
+        with pytest.raises(OutdatedError, match=r"the run continues as another run .*by carol: quicker"):
             await operation.commit(shown.mark, by="bob", why="wrong plan")
 
         assert await newest_run(handle, client) == first.run_id
@@ -279,7 +279,7 @@ class TestFork:
         await RollBack(client, handle.id, "plan").commit(by="carol", why="wrong plan")
         await until_waiting(client.get_workflow_handle(handle.id), "manager")
 
-        with pytest.raises(OutdatedError, match=r"nothing was forked: the run goes on as another one .*by carol"):
+        with pytest.raises(OutdatedError, match=r"nothing was forked: the run continues as another run .*by carol"):
             await operation.commit(shown.mark, by="bob", why="another manager")
 
         with pytest.raises(RPCError, match="not found"):
@@ -323,7 +323,7 @@ class TestCancel:
         shown = await operation.preview()
         await RollBack(client, handle.id, "plan").commit(by="carol", why="wrong plan")
 
-        with pytest.raises(OutdatedError, match=r"nothing was canceled: the run goes on as another one .*by carol"):
+        with pytest.raises(OutdatedError, match=r"nothing was canceled: the run continues as another run .*by carol"):
             await operation.commit(shown.mark, by="bob", why="not needed")
 
         newest = client.get_workflow_handle(handle.id)

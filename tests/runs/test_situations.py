@@ -26,18 +26,18 @@ from baton import BatonPlugin, Budget, Keyring, PipelineError, PipelineInput, Sa
 from baton.cli.app import make_app
 from baton.cli.decide import LiveView
 from baton.cli.watch import Page
-from baton.client import Followed, OutsideAgents, Pause, decide, follow, fork, inbox, roll_back
+from baton.client import Followed, OutsideAgents, Pause, Role, decide, follow, fork, inbox, roll_back
 from baton.console.app import console_app
-from baton.console.security import Access, Links, Role
+from baton.console.security import Access, Links
 from baton.console.sources import Sources
 from baton.devserver import DevServerOptions
-from baton.outside.client_http import outside_app
 from baton.runs import client_waiting
 from baton.testing import local_server, pipeline_worker
+from tests.agents.coding_agents.calling import RefusedError, call
+from tests.doors.clients.desks import desk_at, served
 from tests.runs.situations import DAY, FULL, INJECTION, LOST, PIPELINES, SOON, STAGES, Store
 
 QUEUE = "situations"
-TOKEN = "reviewer-token-0123456789"
 BASE = "http://127.0.0.1:8234"
 BOTH = ("ann", "bob")
 REPORTS_AT_ONCE = {"system.numConsecutiveWorkflowTaskProblemsToTriggerSearchAttribute": 1}
@@ -251,7 +251,7 @@ async def until(view: Coroutine[Any, Any, None], is_said: Callable[[], bool]) ->
 
 @dataclass(frozen=True)
 class Views:
-    """The faces of one server: the command, the console, the service for agents outside, and the client."""
+    """The faces of one server: the command, the console, the door for agents outside, and the client."""
 
     client: Client
     folder: Path
@@ -276,16 +276,20 @@ class Views:
         assert answer.status_code == 200, answer.text
         return html.unescape(answer.text)
 
-    async def handoffs(self) -> httpx.Response:
-        """Return what the service lists for the agent outside; it remembers no run that did not answer."""
-        app = outside_app(OutsideAgents(self.client, self.gate), {"reviewer": TOKEN})
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=BASE) as agent:
-            return await agent.get("/handoffs", headers={"authorization": f"Bearer {TOKEN}"})
+    async def handoffs(self) -> list[Any] | str:
+        """Return what the service lists for the agent outside, or why not; it remembers no run without an answer."""
+        async with served(OutsideAgents(self.client, self.gate)) as url, desk_at(url) as agent:
+            try:
+                rows: list[Any] = await call(agent, "list_mine")
+            except RefusedError as error:
+                return str(error)
+        return rows
 
     async def listed(self) -> dict[str, Said]:
         """Return what `baton list` says."""
         runs = await self.command("list", "--children", "--limit", "100")
-        return {run["workflow_id"]: {"status": run["status"], "ended": run["ended"] is not None} for run in runs}
+        newest = {run["workflow_id"]: run for run in reversed(runs)}  # that which was rolled back is listed as well
+        return {id: {"status": run["status"], "ended": run["ended"] is not None} for id, run in newest.items()}
 
     async def shown(self, id: str) -> Said:
         """Return what `baton show` says of a run: all that there is to say."""
@@ -294,7 +298,8 @@ class Views:
         return {
             "status": first["status"],
             "ended": page["ended"] is not None,
-            "first": (first["waits_for"], first["whom"], rounded(first["until"])),
+            "first": (first["waits_for"], first["whom"]),
+            "until": rounded(first["until"]),
             "needs you": first["needs_you"],
             "questions": sorted(short(entry["question"]) for entry in page["standings"] if entry["question"]),
             "outside": [
@@ -327,35 +332,34 @@ class Views:
         """Return what the console's list says."""
         while "still being read" in (page := await self.page("/?children=1&limit=100")):
             pass
-        needs, others = page.split('id="others"')
         said = {}
-        for text, needs_you in ((needs, True), (others, False)):
-            for row in text.split("<tr>")[2:]:
+        for part in page.split('<h2 id="')[1:]:
+            for row in part.split("<tr>")[2:]:
                 found = _ROW.search(row)
                 assert found is not None, row
                 id, badge, waits_for, whom, until = found.groups()
-                said[id] = {
-                    "status": badge.upper().replace("-", "_"),
-                    "first": (waits_for, whom, rounded(until)),
-                    "needs you": needs_you,
-                }
+                said[id] = {"status": badge.upper().replace("-", "_"), "first": (waits_for, whom)}
+                if until:
+                    said[id]["until"] = rounded(until)
+                if not part.startswith("failed-or-suspended"):
+                    said[id]["needs you"] = part.startswith("needs-you")
         return said
 
     async def on_run_page(self, id: str) -> Said:
         """Return what the console's page of a run says."""
         found = _HEAD.search(await self.page(f"/run?id={id}"))
         assert found is not None
-        return {"status": found[1].upper().replace("-", "_"), "sentence": uncounted(found[2])}
+        return {"status": found[1].upper().replace("-", "_"), "sentence": uncounted(re.sub("<.*?>", "", found[2]))}
 
     async def on_inbox_page(self) -> tuple[dict[str, Said], set[str]]:
         """Return what the console's inbox says, by run, and the runs that it says have no worker."""
         page = await self.page("/inbox")
         said: dict[str, Said] = {}
-        for card in page.split('<li class="card">')[1:]:
+        for card in page.split('<li class="card ask">')[1:]:
             found = _CARD.search(card)
             assert found is not None, card
             id, title, label, until, whom, needs, voted = found.groups()
-            who = tuple(whom.split(", ")) if whom else ()
+            who = () if whom == "anybody" else tuple(whom.split(", "))
             of_run = said.setdefault(id, {"asks": [], "labels": [], "voted": []})
             of_run["asks"] = sorted([*of_run["asks"], (title, who, int(needs or 1), rounded(until))])
             of_run["labels"] += [label]
@@ -366,13 +370,15 @@ class Views:
 
 _ROW = re.compile(
     r'href="/run\?id=([^"&]+)".*?badge s-([a-z-]+)".*?data-label="Waits for">(?:<bdi>(.*?)</bdi>)?'
-    r'(?: <span class="muted">of <bdi>(.*?)</bdi></span>)?(?: <span class="muted">until <time datetime="(.*?)")?',
+    r'(?: <span class="muted">of <bdi>(.*?)</bdi></span>)?'
+    r'.*?data-label="Deadline">(?:<time [^>]*datetime="(.*?)")?',
     re.DOTALL,
 )
-_HEAD = re.compile(r'<h1>.*?badge s-([a-z-]+)".*?class="standing"><bdi>(.*?)</bdi>', re.DOTALL)
+_HEAD = re.compile(r'<h1>.*?badge s-([a-z-]+)".*?class="standing">(.*?)</p>', re.DOTALL)
 _CARD = re.compile(
-    r'<bdi>(.*?)</bdi>: <bdi>(.*?)</bdi>.*?class="badge[^>]*>(.*?)<.*?until <time datetime="(.*?)".*?</time>'
-    r"(?: · of <bdi>(.*?)</bdi>)?(?: · \d+ of (\d+) agreed)?(?:: <bdi>(.*?)</bdi>)?</p>",
+    r'<bdi>(.*?)</bdi>: <bdi>(.*?)</bdi>.*?class="badge[^>]*>(.*?)<.*?<time class="until[^"]*" datetime="(.*?)"'
+    r'.*? · for <bdi class="whom">(.*?)</bdi> to decide'
+    r'(?: · <span class="agreed">\d+ of (\d+) agreed(?:: <bdi>(.*?)</bdi>)?</span>)?',
     re.DOTALL,
 )
 
@@ -400,6 +406,8 @@ async def faults(views: Views, *, has_worker: bool) -> list[tuple[object, ...]]:
         row = dict(rows[id])
         if reference["ended"]:
             row["first"] = reference["first"]  # the list has no column for it
+        if reference["until"] is None:
+            row.pop("until", None)  # the index has the nearest deadline of all questions, even of a paused run
         compare(id, "runs page", row, reference)
         card = cards.get(id, {"asks": []})
         compare(id, "inbox page", {key: card[key] for key in card if key != "labels"}, reference)
@@ -459,9 +467,11 @@ async def faults_of_all(views: Views, references: Mapping[str, Said], *, has_wor
     if (findings["workers"]["mark"] == "ok") is not has_worker:
         found.append(("doctor", "workers", findings["workers"]))
     answer = await views.handoffs()
-    if not has_worker:  # it says that nobody answers, and not that there is nothing to do
-        return found if answer.status_code == 503 else [*found, ("outside", answer.status_code, answer.text)]
-    handoffs = {item["workflow"]: item["until"] for item in answer.json()}
+    if isinstance(answer, str):  # it says that nobody answers, and not that there is nothing to do
+        return [*found, ("outside", answer)] if has_worker or "no worker answers" not in answer else found
+    if not has_worker:
+        return [*found, ("outside", answer)]
+    handoffs = {item["workflow"]: item["until"] for item in answer}
     if set(handoffs) != set(outside):
         found.append(("outside", handoffs, outside))
     for id in set(handoffs) & set(outside):

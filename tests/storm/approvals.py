@@ -6,6 +6,7 @@ decision that was not made on it.
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -45,6 +46,8 @@ class ApprovalStorm(Storm):
         self._decisions: dict[str, DecisionRecord] = {}
         self._sent: list[tuple[str, Answer]] = []
         self._answers: dict[str, set[str]] = {}
+        self._rolling = Counter[str]()
+        """By run, how often a roll-back began or ended: odd while one is under way."""
         self._asking: set[str] = set()
 
     def _helpers(self, name: str) -> list[Any]:
@@ -125,7 +128,11 @@ class ApprovalStorm(Storm):
             with suppress(TemporalError, BatonError):
                 run = await read_run(self._client, id)
                 seq = random.randint(2, max(2, len(run.steps)))
-                await roll_back(self._client, id, str(seq), by="dave", why="again")
+                self._rolling[id] += 1
+                try:
+                    await roll_back(self._client, id, str(seq), by="dave", why="again")
+                finally:
+                    self._rolling[id] += 1
                 self._report.counts["roll-backs"] += 1
 
     async def _open_questions(self, handle: Handle) -> list[Question]:
@@ -141,18 +148,24 @@ class ApprovalStorm(Storm):
             super()._count_fault(f"{fault} while a question was open")
 
     async def _send(self, handle: Handle, decision: Answer) -> None:
-        """Send a decision by signal or update, and keep an update's answer."""
+        """Send a decision by signal or update, and keep an update's answer.
+
+        A question that a roll-back leaves open is open again, so a decision on it may count anew, with another answer.
+        """
         self._report.counts["decisions sent"] += 1
         if random.random() < 0.4:
             await handle.signal(ANSWER, decision)
             return
+        rolling = self._rolling[handle.id]
         try:
             answer: Settled = await handle.execute_update(ANSWER, decision, result_type=Settled, rpc_timeout=_SOON)
         except WorkflowUpdateFailedError:
             self._report.counts["decisions refused"] += 1
             return
         self._report.counts["decisions counted"] += 1
-        self._answers.setdefault(f"{handle.id} {decision.model_dump_json()}", set()).add(answer.model_dump_json())
+        if rolling % 2 == 0 and rolling == self._rolling[handle.id]:
+            told = self._answers.setdefault(f"{handle.id} {rolling} {decision.model_dump_json()}", set())
+            told.add(answer.model_dump_json())
 
     def _check_run(self, kind: Kind, read: RunRecord) -> None:
         """Note each answer that does not rest on valid decisions on its question."""

@@ -65,7 +65,7 @@ class TestOneTrace:
 
     async def test_a_child_pipeline_is_linked_and_not_nested(self, told: Told) -> None:
         """The child's handoffs hang from the same start, and its first one links to the parent's last."""
-        (start,) = told.named("pipeline start")
+        (start,) = told.named("invoke_workflow")
         handoffs = told.named("handoff")
         links = [[link.span_id for link in span.links] for span in handoffs]
 

@@ -57,7 +57,7 @@ class TestTracedPipelines:
     ) -> None:
         """S3-5.2-x: the sealed messages' traceparent is real, whether or not the service records traces."""
         async for collector in told(server, tmp_path, FourAgents, traced=traced):
-            start = collector.span("pipeline start FourAgents")
+            start = collector.span("invoke_workflow FourAgents")
             handoffs = [span for span in collector.spans if span.name.startswith("handoff ")]
             agents = [span for span in collector.spans if span.name.startswith("invoke_agent ")]
 
@@ -87,7 +87,7 @@ class TestTracedPipelines:
         """One trace with one start and without gaps, and every handoff but the first links to the one before it."""
         async for collector in told(server, tmp_path, pipeline, traced=traced):
             ids = [span.span_id for span in collector.spans]
-            starts = [span for span in collector.spans if span.name.startswith("pipeline start ")]
+            starts = [span for span in collector.spans if span.name.startswith("invoke_workflow ")]
             handoffs = [span for span in collector.spans if span.name.startswith("handoff ")]
             unlinked = [span.name for span in handoffs if not span.links]
 

@@ -169,14 +169,16 @@ class TestPipelineStart:
                     pass
                 their_context = outer.get_span_context()
             tracing.close()
-            span = collector.span("pipeline start Review")
+            span = collector.span("invoke_workflow Review")
 
         assert span.trace_id.hex() == f"{their_context.trace_id:032x}" == TraceContext.parse(traceparent).trace_id
         assert span.parent_span_id.hex() == f"{their_context.span_id:016x}"
         assert span.span_id.hex() == TraceContext.parse(traceparent).span_id
         assert attributes(span.attributes) == {
-            "baton.pipeline": "Review",
+            "gen_ai.operation.name": "invoke_workflow",
+            "gen_ai.agent.name": "Review",
             "gen_ai.conversation.id": TASK_ID,
+            "baton.pipeline": "Review",
             "temporalWorkflowID": "w1",
         }
 
@@ -186,7 +188,7 @@ class TestPipelineStart:
             with tracing.pipeline_start("Review", "w1", None, TRACEPARENT) as traceparent:
                 pass
             tracing.close()
-            span = collector.span("pipeline start Review")
+            span = collector.span("invoke_workflow Review")
 
         assert span.parent_span_id.hex() == PARENT.span_id
         assert TraceContext.parse(traceparent).trace_id == PARENT.trace_id
@@ -197,7 +199,7 @@ class TestPipelineStart:
             with pytest.raises(RuntimeError), tracing.pipeline_start("Review", "w1", None, None):
                 raise RuntimeError("the goal was: sell the house")
             tracing.close()
-            span = collector.span("pipeline start Review")
+            span = collector.span("invoke_workflow Review")
 
         assert span.status.code == Status.STATUS_CODE_ERROR
         assert attributes(span.attributes)["error.type"] == "RuntimeError"
@@ -262,7 +264,7 @@ class TestStage:
             told(parentHandoffId=None, initial=True, traceparent=task_traceparent(TASK_ID))
         )
 
-        assert start.name == "pipeline start legal-analysis-agent"
+        assert start.name == "invoke_workflow legal-analysis-agent"
         assert start.trace_id.hex() == arrival.trace_id.hex() == stage.trace_id.hex() == TASK_ID.replace("-", "")
         assert (start.parent_span_id, arrival.parent_span_id) == (b"", start.span_id)
 
@@ -307,6 +309,8 @@ class TestStage:
             "gen_ai.conversation.id": TASK_ID,
             "gen_ai.usage.input_tokens": 4200,
             "gen_ai.usage.output_tokens": 0,
+            "gen_ai.caller.name": "legal-analysis-agent",
+            "gen_ai.caller.type": "agent",
             "baton.handoff.id": HANDOFF_ID,
             "baton.sender": "legal-analysis-agent",
             "baton.attempt": 1,

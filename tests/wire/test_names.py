@@ -8,6 +8,7 @@ PUBLISHED = {
     "ATTRIBUTE_STATUS": "BatonStatus",
     "ATTRIBUTE_TASK": "BatonTaskId",
     "ATTRIBUTE_UNTIL": "BatonUntil",
+    "A2A_EXTENSION": "urn:baton:a2a:1",
     "ANSWER": "answer",
     "HANDOFF": "handoff",
     "HANDOFF_ANSWER": "handoff_answer",
@@ -32,6 +33,13 @@ PUBLISHED = {
     "SEALS": "baton_seals",
     "WAIT_FOR_WORKER": "baton.wait_for_worker",
     "DEFAULT_STORE": ".baton/artifacts",
+    "STEER": "steer",
+    "CHECK_NOTE": "baton.check_note",
+    "MEMO_NOTES": "baton_notes",
+    "HAND_OFF": "hand off to ",
+    "STREAM_TO": "stream to ",
+    "RECEIVE_AS": "receive as ",
+    "OUTSIDE": " outside",
 }
 
 

@@ -129,7 +129,7 @@ def both(name: str, value: Any) -> tuple[bool, bool]:
 
 class TestKinds:
     def test_valid_values_are_accepted(self) -> None:
-        """Patterns refuse nothing that the standards allow (C-49, S3-6.1-b)."""
+        """Patterns refuse nothing that the standards allow (C-49, S3-6.1-b, S3-5.2-j)."""
         rows = [(name, value) for name, good in GOOD.items() for value in good]
         assert [(name, value) for name, value in rows if both(name, value) != (True, True)] == []
 

@@ -78,8 +78,10 @@
   }
 
   function ready() {
+    document.dispatchEvent(new CustomEvent("baton:shown"));
     main.querySelector("[data-focus]")?.focus();
     for (const form of main.querySelectorAll("form[data-send]")) {
+      form.addEventListener("input", () => form.setAttribute("data-touched", ""));
       form.addEventListener("submit", (event) => {
         event.preventDefault();
         if (!form.hasAttribute("data-sending")) send(form, new URLSearchParams(new FormData(form, event.submitter)));
@@ -123,6 +125,8 @@
       if (now !== shownState) location.reload();
       return;
     }
+    const late = main.querySelector("[data-overtaken]");
+    if (late) late.hidden = !(now === "settled" && form.hasAttribute("data-touched"));
     form.hidden = now === "settled";
     const changed = now !== "settled" && now !== "trouble" && now !== form.dataset.seen;
     for (const button of form.querySelectorAll("button")) button.disabled = changed;

@@ -15,7 +15,7 @@ from baton.exchange.external import QUERY_OUTSIDE, OutsideHandoff
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger
 from baton.outside.client_external import HandoffRef, OutsideAgents
-from baton.outside.client_mcp import AcceptedWork
+from baton.outside.client_tools import AcceptedWork
 from baton.testing import assert_replays
 from baton.wire.json_values import loads_strict
 from tests.contract.contract_pipelines import ReviewedOutside

@@ -1,13 +1,9 @@
 """`baton mcp` where its artifact store is not the workers', and where no worker answers."""
 
-import asyncio
-import json
 import random
 import string
-import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mcp import Client as McpClient
@@ -15,7 +11,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import WorkerParts
-from baton.client import HandoffTools, handoff_server, serve_outside
+from baton.client import HandoffTools, handoff_server
 from baton.client.faces import LocalArtifactStore
 from baton.devserver import DevServer
 from baton.handoff.store_safeguards import Safeguards
@@ -23,22 +19,8 @@ from baton.outside.client_external import OutsideAgents
 from baton.plugin import BatonPlugin
 from baton.testing import local_server, pipeline_worker
 from tests.agents.coding_agents.calling import RefusedError, call, listed, waiting
+from tests.doors.clients.desks import desk_at, served
 from tests.exchange.exchange_pipelines import HandsOutside
-from tests.exchange.test_outside_service import TOKENS
-from tests.exchange.test_outside_service import call as call_url
-
-ONE_UNASKED = "no answer from 1 waiting pipeline; try again"
-
-
-async def whole_answer(url: str) -> tuple[dict[str, str], Any]:
-    """Return the headers, by their names in small letters, and the JSON of an answer to the reviewer."""
-    request = urllib.request.Request(url, headers={"authorization": f"Bearer {TOKENS['reviewer']}"})
-
-    def send() -> tuple[dict[str, str], Any]:
-        with urllib.request.urlopen(request, timeout=60) as response:
-            return {name.lower(): value for name, value in response.headers.items()}, json.load(response)
-
-    return await asyncio.to_thread(send)
 
 
 async def client_of(server: DevServer, safeguards: Safeguards, folder: Path) -> Client:
@@ -112,14 +94,14 @@ class TestNoWorker:
                     await listed(model, await waiting(worker, seconds=100))
                 with pytest.raises(RefusedError, match="no worker answers for 1 waiting pipeline"):
                     await call(model, "list_mine")
-            async with serve_outside(desk.agents, TOKENS) as url:
-                status, answer = await call_url(f"{url}/handoffs")
-            assert (status, answer["error"]) == (503, ONE_UNASKED)
+            async with served(desk.agents) as url, desk_at(url) as model:
+                with pytest.raises(RefusedError, match="no worker answers for 1 waiting pipeline"):
+                    await call(model, "list_mine")
 
     async def test_what_some_pipelines_answer_is_told_and_that_others_did_not(
         self, safeguards: Safeguards, folder: Path
     ) -> None:
-        """Over HTTP by a header; an agent whose list would be empty is told that it is not known."""
+        """An agent whose list would be empty is told that it is not known."""
         async with local_server() as server, safeguards.shared().open() as guarded:
             client = await client_of(server, safeguards, folder / "workers")
             agents = OutsideAgents(client, guarded.gate)
@@ -131,17 +113,15 @@ class TestNoWorker:
                 pipeline_worker(client, [HandsOutside], []) as worker,
                 McpClient(handoff_server(HandoffTools(agents, "reviewer", "ann"))) as reviewer,
                 McpClient(handoff_server(HandoffTools(agents, "painter", "eve"))) as painter,
-                serve_outside(agents, TOKENS) as url,
             ):
                 ours = await waiting(worker, seconds=100)
                 await listed(reviewer, ours)
                 assert [row["workflow"] for row in await call(reviewer, "list_mine")] == [ours.id]
-                for model, asked in ((painter, {}), (reviewer, {"handoff_id": handoff_id})):
-                    with pytest.raises(RefusedError, match="no worker answers for 1 waiting pipeline"):
-                        await call(model, "claim" if asked else "list_mine", **asked)
-                head, rows = await whole_answer(f"{url}/handoffs")
-                assert (head["baton-unanswered-pipelines"], [row["workflow"] for row in rows]) == ("1", [ours.id])
+                with pytest.raises(RefusedError, match="no worker answers for 1 waiting pipeline"):
+                    await call(painter, "list_mine")
+                with pytest.raises(RefusedError, match="did not answer"):
+                    await call(reviewer, "claim", handoff_id=handoff_id)
                 await theirs.terminate()
-                while head["baton-unanswered-pipelines"] != "0":
-                    head, _ = await whole_answer(f"{url}/handoffs")
+                while (await agents.query_open("reviewer")).unanswered:
+                    pass
                 assert await call(painter, "list_mine") == []

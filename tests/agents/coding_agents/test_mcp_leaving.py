@@ -55,7 +55,7 @@ async def test_a_claim_under_way_is_given_back(
     [found] = await _listed(agents, handle.id)
     theirs, lost = losing
     desk = HandoffTools(theirs, "reviewer", "ann")
-    claiming = asyncio.ensure_future(desk.claim(found.handoff.handoff_id))
+    claiming = asyncio.ensure_future(desk.claim(f"{found.handoff.handoff_id}@{handle.id}"))
     await lost.came_through.wait()
     claiming.cancel()
     await asyncio.wait([claiming])

@@ -4,11 +4,11 @@ import functools
 
 import pytest
 from mcp import Client as McpClient
-from mcp.server.mcpserver.exceptions import ToolError
 from temporalio.worker import Worker
 
 from baton.client import HandoffTools, handoff_server
 from baton.client.faces import LocalArtifactStore
+from baton.errors import PipelineError
 from baton.report.rendering import render_report
 from tests.agents.coding_agents.calling import REPORT, RefusedError, call, listed, waiting
 
@@ -41,6 +41,21 @@ class TestMending:
             ("review-2", None),
         ]
 
+    async def test_what_is_saved_for_a_handoff_is_bounded(self, exchange: Worker, ann: HandoffTools) -> None:
+        """The server remembers it until the work is returned; an agent that never returns it must not fill it."""
+        handle = await waiting(exchange)
+        async with McpClient(handoff_server(ann)) as client:
+            handoff_id = await listed(client, handle)
+            await call(client, "accept", handoff_id=handoff_id)
+            save = functools.partial(call, client, "save_artifact", handoff_id=handoff_id, type="plan", text="Plan")
+            for long in ("path", "summary"):
+                with pytest.raises(RefusedError, match="arguments do not fit"):
+                    await save(artifact_id="plan", **{long: "x" * 1_001})
+            with pytest.raises(RefusedError, match="which is the most"):
+                [await save(artifact_id=f"plan-{number}") for number in range(1_000)]
+            await save(artifact_id="plan-0", path="plan.md")
+        await handle.terminate()
+
     @pytest.mark.parametrize(
         "name",
         [
@@ -67,7 +82,7 @@ class TestMending:
         async with McpClient(handoff_server(ann)) as client:
             handoff_id = await listed(client, handle)
             await call(client, "accept", handoff_id=handoff_id)
-        with pytest.raises(ToolError, match="finite number"):
+        with pytest.raises(PipelineError, match="finite number"):
             await ann.propose_patch(handoff_id, {"work_scope": float("nan")})
         await handle.terminate()
 

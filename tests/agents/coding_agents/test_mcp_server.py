@@ -9,10 +9,11 @@ from temporalio.worker import Worker
 
 from baton.client import Explanation, HandoffTools, handoff_server
 from baton.client.faces import LocalArtifactStore
+from baton.doors.client_mcp import HANDOFFS
 from baton.handoff.store_safeguards import Safeguards
 from baton.ledger.store import Ledger
 from baton.outside.client_external import OutsideAgents
-from baton.outside.client_mcp import INSTRUCTIONS, PAGE_LENGTH
+from baton.outside.client_tools import PAGE_LENGTH
 from baton.plugin import BatonPlugin
 from baton.report.rendering import render_report
 from baton.testing import assert_replays
@@ -190,7 +191,7 @@ class TestReading:
         assert "**Allowed tools:** policy.search" in text
         assert word not in text
         told = await handle.query(QUERY_EXPLAIN, "reviewer", result_type=Explanation)
-        assert told.terms.handoff_id == handoff_id
+        assert told.terms.handoff_id == handoff_id.partition("@")[0]
         assert result.baton["decision_log"][-1] == "Fine"
 
     async def test_an_agent_that_is_not_registered_is_handed_nothing(self, exchange: Worker) -> None:
@@ -357,7 +358,7 @@ class TestOtherAnswers:
         ):
             handoff_id = await listed(client, handle)
             assert await mine(other) == []
-            with pytest.raises(RefusedError, match=f"no handoff '{handoff_id}' waits for you"):
+            with pytest.raises(RefusedError, match=f"no handoff '{handoff_id.partition('@')[0]}' waits for 'painter'"):
                 await call(other, "accept", handoff_id=handoff_id)
         await handle.terminate()
 
@@ -418,4 +419,4 @@ class TestOtherAnswers:
             *("propose_patch", "propose_report", "ask_for_input", "give_back", "reject"),
         }
         assert all(tool.description for tool in tools)
-        assert all(tool.name in INSTRUCTIONS for tool in tools if tool.name not in ("claim", "save_artifact"))
+        assert all(tool.name in HANDOFFS for tool in tools if tool.name not in ("claim", "save_artifact"))

@@ -20,8 +20,9 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from baton import BatonPlugin, MemoryArtifactStore, PipelineInput, Safeguards, WorkerParts
+from baton.client import Role
 from baton.console.app import serve_console
-from baton.console.security import Access, Links, Role
+from baton.console.security import Access, Links
 from baton.console.sources import Sources, TemporalUi
 from baton.devserver import DevServer
 from baton.testing import pipeline_worker

@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser
+from temporalio.client import WorkflowFailureError
 from temporalio.worker import Worker
 
 from baton.client import read_run
@@ -17,7 +19,7 @@ from tests.console.browser.conftest import Office, Person, begun
 from tests.console.browser.desk_pipelines import asks
 from tests.console.browser.test_deciding import asked, fill, fits, held, pay, press
 from tests.console.conftest import started
-from tests.console.console_pipelines import EMAIL, registers, release
+from tests.console.console_pipelines import EMAIL, failing, maps, nested, registers, release
 from tests.handoff.handoff_pipelines import FourAgents
 from tests.support import until_waiting
 
@@ -151,9 +153,17 @@ async def test_30_axe_finds_no_violation_on_other_pages(
     waits = await until_waiting(handle, "release manager")
     knows = await started(worker, registers, "axe-person", "Register a person")
     await knows.result()
+    counts = await started(worker, maps, "axe-maps", "Count the letters", items=50)
+    await counts.result()
+    fails = await started(worker, failing, "axe-fails", "Fail late", steps=130)
+    with pytest.raises(WorkflowFailureError):
+        await fails.result()
     run = await read_run(worker.client, handle.id)
     for name, path in {
         "run": run_path(handle.id),
+        "branches": run_path(counts.id),
+        "long": f"{run_path(fails.id)}&from=0",
+        "failed": run_path(fails.id, only="failed"),
         "agent": run_path(handle.id, None, "/step", step=2),
         "artifacts": run_path(handle.id, None, "/step", step=3),
         "artifact": run_path(handle.id, None, "/artifact", artifact="findings"),
@@ -184,6 +194,7 @@ async def test_30_axe_finds_no_violation_on_other_pages(
     for name, path in {
         "runs": "/",
         "run": run_path(handle.id),
+        "branches": run_path(counts.id),
         "step": run_path(handle.id, None, "/step", step=3),
     }.items():
         await phone.open(path)
@@ -193,4 +204,26 @@ async def test_30_axe_finds_no_violation_on_other_pages(
         await fits(phone)
         await phone.shot(f"30-phone-{name}-rtl")
     await handle.terminate()
+    await office.close()
+
+
+async def test_31_a_run_inside_opens_in_place(
+    chromium_browser: Browser, screenshots: Path, sources: Sources, worker: Worker, quiet: list[Person]
+) -> None:
+    """Level by level, without leaving the page; without scripts it is a link."""
+    office = Office(chromium_browser, sources, screenshots)
+    ann, bob = await office.person(), await office.person("bob", java_script_enabled=False)
+    quiet += [ann, bob]
+    handle = await started(worker, nested, "inside-1", "Nest", depth=2)
+    await handle.result()
+    await ann.open(run_path(handle.id))
+    await ann.page.locator("details[data-part] > summary").click()
+    await ann.page.locator(".part details[data-part] > summary").click()
+    await ann.page.locator(".part .part").get_by_text("Completed: 1 step").wait_for()
+    await fits(ann)
+    await assert_clean(ann, "31-inside")
+    await bob.open(run_path(handle.id))
+    await bob.page.locator("details[data-part] > summary").click()
+    await bob.page.get_by_role("link", name="Open inside-1").click()
+    await bob.sees("Level 2")
     await office.close()

@@ -4,9 +4,8 @@ from typing import Any
 
 from temporalio.worker import Worker
 
-from baton.client import decide, read_run, roll_back
+from baton.client import Role, decide, read_run, roll_back
 from baton.console.pages_operate import fork_path, rollback_path
-from baton.console.security import Role
 from tests.console.browser.conftest import Office, Person, begun
 from tests.console.browser.desk_pipelines import asks, relay
 from tests.support import answer_to, until_waiting
@@ -66,7 +65,7 @@ class TestRollback:
         while len((await read_run(desk_worker.client, handle.id)).steps) < 2:  # the new run comes to the step again
             pass
         await ann.page.get_by_role("button", name="Roll back", exact=True).click()
-        await ann.sees("nothing was rolled back: the run goes on as another one")
+        await ann.sees("nothing was rolled back: the run continues as another run")
         await ann.sees("carol")
         await ann.shot("18-out-of-date")
         assert (await desk_worker.client.get_workflow_handle(handle.id).describe()).run_id == result.run_id

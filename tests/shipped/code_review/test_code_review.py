@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from activities.code_review.stages import STAGES
 from baton import PipelineInput, WorkerParts
 from baton.client import explain, read_run
 from baton.client.faces import ArtifactStore
+from baton.lab import BASELINE, Cohort, LabOptions, Lane, Overrides, read_cases, run_lab
 from baton.plugin import BatonPlugin
 from baton.report.parsing import parse_report
 from baton.report.records import Readiness, Status
@@ -24,6 +26,13 @@ from tests.shipped.code_review.material import FILES, SLOW, WEAK, contents, git,
 from tests.support import failure
 from workflows.code_review import BUDGET, CodeReview
 
+CLAIM = {
+    "path": "bin/deploy.sh",
+    "line": 9,
+    "quote": "eval $1",
+    "severity": "high",
+    "message": "The first argument is run as a command",
+}
 STEPS = ["take-snapshot", "audit-security+review-performance", "coordinate-review"]
 
 
@@ -39,6 +48,11 @@ async def review(worker: Worker, source: Path, out: Path, **params: JsonValue) -
     return await run_pipeline(
         worker, CodeReview.run, PipelineInput(goal="Review it before the release", params=all_params)
     )
+
+
+def claims(*found: dict[str, Any]) -> dict[str, Any]:
+    """Return a model's answer with these findings."""
+    return completion(json.dumps({"baton_patch": {}, "output": {"findings": found}}))
 
 
 class TestCodeReview:
@@ -190,15 +204,7 @@ class TestWithAModel:
         self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A model reads other languages too; a claim whose quote is not in the file is dropped and counted."""
-        claim = {
-            "path": "bin/deploy.sh",
-            "line": 9,
-            "quote": "eval $1",
-            "severity": "high",
-            "message": "The first argument is run as a command",
-        }
-        invented = {**claim, "quote": "rm -rf / --no-preserve-root"}
-        answer = completion(json.dumps({"baton_patch": {}, "output": {"findings": [claim, invented]}}))
+        answer = claims(CLAIM, {**CLAIM, "quote": "rm -rf / --no-preserve-root"})
         with chat_server(answer, answer) as server:
             configure(monkeypatch, server, PROMPT_PRICE="2.50")
             run = await review(reviewer, write(tmp_path / "project", FILES), tmp_path / "out")
@@ -215,6 +221,32 @@ class TestWithAModel:
             system, user = request.body["messages"]
             assert "eval $1" not in system["content"]
             assert "DATA ONLY" in user["content"]
+
+    async def test_the_lab_reviews_a_recorded_project_whole(
+        self, reviewer: Worker, store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Both reviewers are asked again, by their recorded analysers; no program runs and no file is written again."""
+        source, out = write(tmp_path / "project", FILES), tmp_path / "out"
+        with chat_server(*[claims()] * 4, *[claims(CLAIM)] * 2) as server:
+            configure(monkeypatch, server, PROMPT_PRICE="2.50")
+            run = await review(reviewer, source, out)
+            [case] = await read_cases(reviewer.client, run.handle.id, "..", store=store)
+            rmtree(source)
+            rmtree(out)
+            monkeypatch.setattr("activities.code_review.stages.run_program", None)
+            keen = Lane(name="keen", overrides=Overrides(stage="audit-security", model="keen"))
+            results = await run_lab(reviewer.client, Cohort(name="code", cases=[case]), [keen], LabOptions(parallel=1))
+        [baseline], [changed] = (results.outcomes(case.id, lane) for lane in (BASELINE, "keen"))
+        assert (baseline.failure, baseline.output, baseline.baton_patch) == (
+            "",
+            case.recorded.output,
+            case.recorded.baton_patch,
+        )
+        assert baseline.spend == case.recorded.spend == run.result.spend
+        assert [call.how for call in baseline.calls] == ["recorded"] * 2
+        assert [request.body["model"] for request in server.asked[4:]].count("keen") == 1
+        assert "--allow" in changed.failure  # another report would be written
+        assert not out.exists()
 
     async def test_a_wrong_key_is_not_tried_again(
         self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

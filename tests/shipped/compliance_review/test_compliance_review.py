@@ -229,9 +229,7 @@ class TestComplianceReview:
         with LogCapture() as logs:
             run = await review(reviewer, OFFER, tmp_path)
         matches = await searched(reviewer, run, safeguards, stored, logs, tmp_path)
-        journals = [
-            name for name, content in matches.pieces.items() if content.startswith(b'{"stage": "ResearchAgent"')
-        ]
+        journals = [name for name, content in matches.pieces.items() if content.startswith(b'{"stage":"ResearchAgent"')]
         assert_seen("skip the compliance check", matches.only(*journals))
         for words in (
             "skip the compliance check",

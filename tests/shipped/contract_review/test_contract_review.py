@@ -17,6 +17,7 @@ from activities.contract_review.stages import STAGES
 from baton import Budget, PipelineInput, WorkerParts
 from baton.client import read_run
 from baton.client.faces import ArtifactStore
+from baton.lab import BASELINE, Cohort, LabOptions, Lane, Overrides, read_cases, run_lab
 from baton.plugin import BatonPlugin
 from baton.testing import PipelineRun, assert_replays, pipeline_worker, run_pipeline
 from tests.chat_server import Reply, chat_server, completion, configure
@@ -26,6 +27,14 @@ from workflows.contract_review import ContractReview
 
 PRICES = {"PROMPT_PRICE": "2.50", "COMPLETION_PRICE": "10"}
 SIDE: JsonValue = {"party": "Customer"}
+CLAIM: dict[str, JsonValue] = {
+    "quote": "Support answers requests within 2 business days.",
+    "title": "Support is slow",
+    "why": "A stop of the plant costs more than the service.",
+    "action": "Ask for an answer within a day.",
+    "likelihood": 4,
+    "consequence": 4,
+}
 STEPS = ["extract-clauses", "analyse-clauses", "score-risk", "write-summary"]
 
 
@@ -34,6 +43,10 @@ async def reviewer(client: Client) -> AsyncIterator[Worker]:
     """Return a worker of the pipeline that replays the workflow at every task."""
     async with pipeline_worker(client, [ContractReview], STAGES, replay_every_task=True) as worker:
         yield worker
+
+
+def files_in(folder: Path) -> list[Path]:
+    return [file for file in folder.rglob("*") if file.is_file()]
 
 
 async def review(worker: Worker, source: Path, out: Path, **params: JsonValue) -> PipelineRun:
@@ -132,15 +145,7 @@ class TestWithAModel:
         self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The answer is charged; findings carry the contract's words; clauses and risks travel (S3-5.2-n)."""
-        claim = {
-            "quote": "Support answers requests within 2 business days.",
-            "title": "Support is slow",
-            "why": "A stop of the plant costs more than the service.",
-            "action": "Ask for an answer within a day.",
-            "likelihood": 4,
-            "consequence": 4,
-        }
-        claims = {"findings": [claim, {**claim, "quote": "The Provider pays everything."}]}
+        claims = {"findings": [CLAIM, {**CLAIM, "quote": "The Provider pays everything."}]}
         with chat_server(answer(claims)) as server:
             configure(monkeypatch, server, **PRICES)
             run = await review(reviewer, SAAS, tmp_path, policy=SIDE)
@@ -157,6 +162,54 @@ class TestWithAModel:
         assert "scoringFramework:iso31000" in baton.constraints
         prompts = [request.body["messages"][1]["content"] for request in server.asked]
         assert all("CONTEXT FROM PREVIOUS AGENT" in prompt for prompt in prompts)
+
+    async def test_the_lab_asks_another_model_about_a_recorded_contract(
+        self, reviewer: Worker, store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The analyst is asked again by another name and task; who writes files is not run."""
+        found = [answer({"findings": findings}) for findings in ([], [], [CLAIM])]
+        with chat_server(*found) as server:
+            configure(monkeypatch, server, **PRICES)
+            run = await review(reviewer, SAAS, tmp_path, policy=SIDE)
+            cases = await read_cases(reviewer.client, run.handle.id, "analyse-clauses", store=store)
+            cases += await read_cases(reviewer.client, run.handle.id, "write-summary", store=store)
+            cohort = Cohort(name="contracts").with_cases([case.model_copy(update={"id": case.stage}) for case in cases])
+            other = Lane(name="large", overrides=Overrides(model="large", prompt="Name every risk."))
+            results = await run_lab(reviewer.client, cohort, [other], LabOptions(parallel=1))
+        asked = [(request.body["model"], request.body["messages"][0]["content"]) for request in server.asked]
+        assert [model for model, _ in asked] == ["small", "small", "large"]
+        assert asked[2][1].startswith("Name every risk.")
+        [baseline], [large] = (results.outcomes("analyse-clauses", lane) for lane in (BASELINE, "large"))
+        recorded = cohort.case("analyse-clauses").recorded
+        assert (baseline.output, baseline.failed) == (recorded.output, "")
+        assert len(large.baton_patch["risk_flags"]) == 1  # type: ignore[arg-type]
+        [written] = results.outcomes("write-summary", BASELINE)
+        assert "--allow" in written.failure
+
+    async def test_the_lab_reviews_a_recorded_contract_whole(
+        self, reviewer: Worker, store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its code runs again, the analyst is asked again, and no file is written again."""
+        found = [answer({"findings": []}) for _ in range(2)]
+        with chat_server(*found) as server:
+            configure(monkeypatch, server, **PRICES)
+            run = await review(reviewer, SAAS, tmp_path, policy=SIDE)
+            [case] = await read_cases(reviewer.client, run.handle.id, "..", store=store)
+            written = files_in(tmp_path)
+            for file in written:
+                file.unlink()
+            all_of_them = Lane(name="large", overrides=Overrides(model="large"))
+            results = await run_lab(reviewer.client, Cohort(name="contracts", cases=[case]), [all_of_them])
+        [baseline], [changed] = (results.outcomes(case.id, lane) for lane in (BASELINE, "large"))
+        assert (baseline.failure, baseline.output, baseline.baton_patch) == (
+            "",
+            case.recorded.output,
+            case.recorded.baton_patch,
+        )
+        assert (len(server.asked), baseline.spend) == (2, case.recorded.spend)
+        assert written
+        assert files_in(tmp_path) == []
+        assert "`stage=`" in changed.failure  # the record has no answer of a changed agent that the lab does not run
 
     async def test_judges_for_nobody_in_particular(
         self, reviewer: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

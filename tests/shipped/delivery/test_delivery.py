@@ -1,6 +1,7 @@
 """The shipped pipeline `delivery` on a real server, over real git repositories, with tests that really run."""
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -16,11 +17,14 @@ from activities.delivery.stages import STAGES
 from baton import PipelineInput, PipelineResult, StepKind, WorkerParts
 from baton.client import decide, read_run, roll_back
 from baton.client.faces import ArtifactStore, explain_in
+from baton.devserver import DevServer
+from baton.handoff.store_safeguards import Safeguards
+from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
 from tests.chat_server import chat_server, completion, configure
 from tests.shipped.delivery.material import ADD, FIX, TEST, at, git, has_sandbox, project, state
-from tests.support import failure, until
+from tests.support import failure, sealing_worker, until
 from workflows.delivery import Delivery
 
 Handle = WorkflowHandle[Any, PipelineResult]
@@ -359,3 +363,28 @@ class TestWithAModel:
             handle = await start(deliverer, repo, paths=["app/*.py"])
             assert "may not change 'tests/test_sums.py'" in await failure(handle)
         assert state(repo) == state_before
+
+
+async def test_the_offered_branch_has_a_provenance(server: DevServer, safeguards: Safeguards, repo: Path) -> None:
+    """Commit, base, order, who approved, and the digests of diffs, test runs and reviews, from the ledger alone."""
+    async with sealing_worker(server, safeguards, [Delivery], STAGES) as worker:
+        handle = await start(worker, repo, patch=FIX)
+        await asked(worker, handle, True)
+        output: Any = (await handle.result()).output
+        run = await read_run(worker.client, handle.id)
+    async with Ledger(safeguards.ledger, LedgerOptions(signer=safeguards.keyring.signer())) as ledger:
+        envelopes = map(json.loads, await ledger.attest([str(run.task_id)]))
+        statements = [json.loads(base64.b64decode(envelope["payload"])) for envelope in envelopes]
+    [provenance] = [
+        statement for statement in statements if statement["predicateType"] == "https://slsa.dev/provenance/v1"
+    ]
+    build, details = provenance["predicate"]["buildDefinition"], provenance["predicate"]["runDetails"]
+
+    subject = {"name": f"refs/heads/{output['branch']}", "digest": {"gitCommit": output["commit"]}}
+    assert provenance["subject"] == [subject]
+    assert build["resolvedDependencies"] == [{"digest": {"gitCommit": output["base"]}, "uri": str(repo)}]
+    assert git(repo, "rev-parse", output["branch"]).strip() == output["commit"]
+    assert build["externalParameters"]["goal"] == "Add instead of subtract"
+    assert [decision["actor"] for decision in build["internalParameters"]["decisions"]] == ["ann"]
+    assert {ref.hash for ref in run.baton.artifacts} <= {item["digest"]["sha256"] for item in details["byproducts"]}
+    assert {artifact["name"] for artifact in details["byproducts"]} >= {"plan", "diff", "diff-1"}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from baton.wire.schemas import parse_pointer
+from baton.wire.schemas import MISSING, find_at
 
 MAX_INLINED = 300
 """How many references `inline_refs` replaces; each may lead to many others."""
@@ -17,7 +17,8 @@ _NAME_KEYWORDS = ("properties", "patternProperties", "dependentSchemas")
 def inline_refs(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a schema with its internal references replaced by their targets.
 
-    Recursive references are expanded twice and then replaced by a description; external references stay.
+    What is said beside a reference, such as a description, goes before what its target says. Recursive references are
+    expanded twice and then replaced by a description; external references stay.
     """
     own_id = str(schema.get("$id", "")).removesuffix("#")
     inlined = 0
@@ -40,8 +41,8 @@ def inline_refs(schema: Mapping[str, Any]) -> dict[str, Any]:
         }
         document, _, fragment = str(siblings.get("$ref", "elsewhere")).partition("#")
         pointer = unquote(fragment)
-        target = _resolve(schema, pointer) if document in ("", own_id) else None
-        if target is None:
+        target = find_at(schema, pointer) if document in ("", own_id) else MISSING
+        if target is MISSING:
             return siblings
         del siblings["$ref"]
         name = pointer.rpartition("/")[2] or str(schema.get("title", "output"))
@@ -50,20 +51,7 @@ def inline_refs(schema: Mapping[str, Any]) -> dict[str, Any]:
             return {"description": f"A {name!r} again.", **kind, **siblings}
         inlined += 1
         expanded = expand(target, (*parents, pointer))
-        return {"title": name, **siblings, **expanded} if isinstance(expanded, dict) else expanded
+        return {"title": name, **expanded, **siblings} if isinstance(expanded, dict) else expanded
 
     result: dict[str, Any] = expand(schema, ())
     return result
-
-
-def _resolve(schema: Mapping[str, Any], pointer: str) -> Any:
-    """Return the value at a JSON pointer, or None."""
-    value: Any = schema if pointer[:1] in ("", "/") else None
-    for name in parse_pointer(pointer):
-        if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
-            value = value[int(name)]
-        elif isinstance(value, Mapping) and name in value:
-            value = value[name]
-        else:
-            return None
-    return value

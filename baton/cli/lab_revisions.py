@@ -1,0 +1,91 @@
+"""Candidates that are another revision of the code: a worker of it, from a worktree of its own, for a lab run."""
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+from baton.cli.session import KEYS_FOLDER
+from baton.lab import LabError, Lane
+
+_STOP_SECONDS = 20.0
+
+
+@asynccontextmanager
+async def serving(revisions: Sequence[tuple[Lane, str]], source: str | None, store: str) -> AsyncIterator[list[Lane]]:
+    """Serve each revision while the block runs, and return the lanes with the task queues of its workers.
+
+    Args:
+        revisions: The lanes, each with its revision.
+        source: What `python -m baton.worker` serves, a path within the repository or a package.
+        store: The artifact store that all workers share.
+
+    Raises:
+        LabError: There is no such revision, or nothing was named to serve.
+    """
+    if revisions and source is None:
+        raise LabError("say what a worker of the revision serves: `--serve refunds.py`")
+    async with AsyncExitStack() as stack:
+        lanes = []
+        for lane, revision in revisions:
+            queue = await stack.enter_async_context(_worker(revision, source or "", store))
+            lanes.append(lane.model_copy(update={"task_queue": queue}))
+        yield lanes
+
+
+@asynccontextmanager
+async def _worker(revision: str, source: str, store: str) -> AsyncIterator[str]:
+    """Run a worker of a revision, and return its task queue."""
+    commit = (await _git("rev-parse", "--verify", f"{revision}^{{commit}}")).strip()
+    below = (await _git("rev-parse", "--show-prefix")).strip()
+    queue = f"baton-lab-{commit[:12]}"
+    with tempfile.TemporaryDirectory(prefix="baton-lab-") as folder:
+        place = Path(folder, "worktree")
+        await _git("worktree", "add", "--detach", str(place), commit)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "baton.worker", source),
+                cwd=place / below,
+                env={**os.environ, "BATON_TASK_QUEUE": queue, **_shared(place / below, store)},
+                stdout=asyncio.subprocess.DEVNULL,
+            )
+            try:
+                yield queue
+            finally:
+                await _stop(process)
+        finally:
+            await _git("worktree", "remove", "--force", str(place))
+
+
+def _shared(place: Path, store: str) -> dict[str, str]:
+    """Let a worker elsewhere use this folder's keys and ledger, and return the variable of its store."""
+    if KEYS_FOLDER.exists() and not (place / KEYS_FOLDER).exists():
+        (place / KEYS_FOLDER).symlink_to(KEYS_FOLDER.resolve(), target_is_directory=True)
+    return {"BATON_ARTIFACTS": store if ":" in store else str(Path(store).resolve())}
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), _STOP_SECONDS)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+async def _git(*words: str) -> str:
+    """Run git and return what it printed.
+
+    Raises:
+        LabError: It failed.
+    """
+    pipes = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
+    process = await asyncio.create_subprocess_exec("git", *words, **pipes)  # type: ignore[arg-type]
+    printed, beside = await process.communicate()
+    if process.returncode:
+        raise LabError(f"git {words[0]}: {beside.decode(errors='replace').strip().splitlines()[-1]}")
+    return printed.decode()

@@ -1,0 +1,51 @@
+"""Recorded stages run again, with a candidate beside the baseline, and without an effect outside."""
+
+from temporalio.client import Client
+
+from baton.lab import (
+    BASELINE,
+    DECISION,
+    Cohort,
+    LabOptions,
+    Lane,
+    Limits,
+    Overrides,
+    Results,
+    decision_of,
+    refusals,
+    report,
+    run_lab,
+)
+from tests.lab.refunds import EFFECTS
+
+SMALL = Lane(name="small", overrides=Overrides(model="small"))
+
+
+async def test_a_case_is_what_was_recorded(cohort: Cohort) -> None:
+    case = cohort.case("refund-3")
+    assert (case.stage, case.stage_input.params["order"]) == ("decide", 3)
+    assert case.recorded.output == {"verdict": "approve", "amount": 30}
+    assert decision_of(case.recorded, cohort.judging) == "Approve 30"
+    assert case.recorded.spend.micro_usd == 1_000
+    assert [(call.tool, call.result) for call in case.tool_calls] == [
+        ("lookup", {"order": 3, "paid": 30, "late": True})
+    ]
+    assert Cohort.from_bytes(cohort.to_bytes(), "refunds.json") == cohort
+
+
+async def test_the_lab_tells_a_candidate_from_the_baseline(sealed: Client, cohort: Cohort) -> None:
+    """The small model decides otherwise about one order in eight, and costs a tenth; nothing happens outside."""
+    EFFECTS.clear()
+    results = await run_lab(sealed, cohort, [SMALL], LabOptions(repeat=3))
+    assert EFFECTS == []
+    assert Results.from_bytes(results.to_bytes(), "results") == results
+    baseline, small = report(cohort, results)
+    assert baseline.lane == BASELINE
+    assert baseline.same(DECISION) == (24, 24), results
+    assert [case.case for case in small.differing()] == ["refund-7"]
+    assert small.same(DECISION) == (21, 24)
+    assert small.cost_ratio == 0.1
+    faults = refusals(small, Limits(), cases=8, repeat=3)
+    assert len(faults) == 1
+    assert "refund-7 differs (3 of 3)" in faults[0]
+    assert refusals(small, Limits(same={DECISION: 0.8}, cost=0.5), cases=8, repeat=3) == []
