@@ -366,7 +366,7 @@ REPORT, SARIF = "REVIEW.md", "review.sarif"
 _TERMS: dict[str, Any] = {
     "timeout": timedelta(minutes=30),
     "heartbeat": timedelta(seconds=10),
-    # A retry does not mend a wrong folder or parameter, or a missing analyser.
+    # A retry does not fix a wrong folder or parameter, or a missing analyser.
     "retries": Retries(never=("TypeError", "ValueError", "BatonError", "CodeReviewError", "ToolDeniedError")),
 }
 _MODEL_MICRO_USD = 250_000

@@ -396,7 +396,7 @@ _TERMS: dict[str, Any] = {
     "version": VERSION,
     "timeout": timedelta(minutes=10),
     "heartbeat": timedelta(seconds=10),
-    "retries": Retries(never=("TypeError", "ComplianceError", "ToolDeniedError")),  # a retry does not mend these
+    "retries": Retries(never=("TypeError", "ComplianceError", "ToolDeniedError")),  # a retry does not fix these
 }
 
 

@@ -250,7 +250,7 @@ def _path_parameter(work: AgentWork, name: str) -> Path:
 _TERMS: dict[str, Any] = {
     "timeout": timedelta(minutes=20),
     "heartbeat": timedelta(seconds=10),
-    "retries": Retries(never=("TypeError", "ReviewError")),  # a retry does not mend a wrong file or parameter
+    "retries": Retries(never=("TypeError", "ReviewError")),  # a retry does not fix a wrong file or parameter
 }
 
 extract_clauses = agent_stage(

@@ -137,7 +137,7 @@ class Order(Record):
 
 
 class Plan(Record):
-    """The planner's decisions; later stages read them instead of detecting anew."""
+    """The planner's decisions; later stages read them instead of detecting them again."""
 
     repository: str
     base: str

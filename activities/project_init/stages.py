@@ -25,7 +25,7 @@ RecordT = TypeVar("RecordT", bound=Record)
 _TERMS: dict[str, Any] = {
     "timeout": timedelta(minutes=30),
     "heartbeat": timedelta(seconds=10),
-    "retries": Retries(never=("TypeError", "BatonError", "ProjectError")),  # a retry does not mend a wrong folder
+    "retries": Retries(never=("TypeError", "BatonError", "ProjectError")),  # a retry does not fix a wrong folder
 }
 _MAX_BULLETS = 8
 

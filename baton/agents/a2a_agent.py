@@ -111,7 +111,7 @@ class A2AAgent:
             ) from None
 
     def _token(self) -> str | None:
-        """Return the bearer token, read anew for each run: tokens are rotated."""
+        """Return the bearer token, read again for each run: tokens are rotated."""
         if self.token_variable is not None:
             token = os.environ.get(self.token_variable, "")
             source = f"the variable {self.token_variable}"

@@ -22,7 +22,7 @@ KEPT_FOR = timedelta(days=30)
 
 
 MAX_CHARACTERS = 20_000_000
-"""The most characters of an attempt that are kept; a worker and whoever reads them hold them in memory."""
+"""The most characters of an attempt that are kept; a worker and any reader hold them in memory."""
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ class PipelineInput(CompactRecord):
         carried: Other state of the run that this one continues: open exchanges, the conversation, the last sender. In a
             child, the chain of handoffs between pipelines that brought the task to its parent.
         lab: In the lab, how it runs without effects.
-        heir: The run that may start from this past (`outcomes` to `lab`); whoever writes one sets it.
+        heir: The run that may start from this past (`outcomes` to `lab`); its writer sets it.
 
     Example:
         >>> PipelineInput(goal="Add OAuth2 login").first_baton().current_state

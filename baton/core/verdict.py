@@ -152,7 +152,7 @@ def disposition_of(code: Code, attempt: int = 1, limit: int = MAX_ATTEMPTS) -> D
 TOLERANCE = timedelta(minutes=5)
 """How far another clock may be ahead of the own one, wherever two are compared."""
 CLOCK = "clock"
-"""The rule of the finding that a message comes from the future: two clocks differ, and neither agent can mend it."""
+"""The rule of the finding that a message comes from the future: two clocks differ, and neither agent can correct it."""
 EXPIRES_AT = "/expiresAt"
 """The place of the finding of an expired handoff; a sender that still waits only has to send a new one."""
 

@@ -324,7 +324,7 @@ def receipt_artifact(accepted: AcceptedHandoff) -> Artifact:
 
 
 def rejected_task(accepted: AcceptedHandoff, task_id: str, context_id: str) -> Task:
-    """Return the task of an order that was rejected: no run has it, so nobody gets it again."""
+    """Return the task of an order that was rejected: no run has it, so it cannot be fetched again."""
     said = Message(
         message_id=f"{task_id}:end",
         context_id=context_id or task_id,

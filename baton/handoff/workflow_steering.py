@@ -1,7 +1,7 @@
 """`Steering`: takes notes of people for the agents that work now, by the update `steer`.
 
 An agent reads them from the run's memo before its next request. A note counts for the step that it was sent to: if that
-ends first, the note is recorded as not shown, and whoever sent it may send it to the next agent.
+ends first, the note is recorded as not shown, and its sender may send it to the next agent.
 """
 
 from collections.abc import AsyncIterator
@@ -50,7 +50,7 @@ class Steering:
         if not self._listens:  # only now: the SDK reads a handler's types in each run
             workflow.set_update_handler(STEER, self._on_update, validator=self._validate)
             self._listens = True
-            if MEMO_NOTES in workflow.info().raw_memo:  # whoever started the run set it, and nobody checked it
+            if MEMO_NOTES in workflow.info().raw_memo:  # set by the starter of the run, and unchecked
                 self._publish()
         target = stage_input.seq, stage_input.title
         self._open[target] = []

@@ -81,7 +81,7 @@ class LabOutbound(worker.WorkflowOutboundInterceptor):
         super().continue_as_new(input)
 
     def _is_stage(self, args: Sequence[Any]) -> bool:
-        """Return whether an activity's arguments are the message to a stage that is told what the run was told."""
+        """Return whether an activity's arguments are the message to a stage with the lab's orders for the run."""
         message = args[0] if len(args) == 1 else None
         if isinstance(message, Handoff):
             message = message.stage_input()

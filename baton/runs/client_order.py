@@ -90,7 +90,7 @@ class ExportHandoff(Operation[ExportPreview, bytes]):
         workflow_id: The pipeline.
         step: The step's number, or its or its stage's name, for the last of that name.
         to: The receiving pipeline's name; by default that of the stage.
-        audience: The only company that may accept it, by the name that it goes by; by default whoever trusts the key.
+        audience: The only company that may accept it, by the name that it goes by; by default any that trusts the key.
         valid: How long it may be accepted: a minute to 24 hours.
         run_id: Which of its runs; the newest by default.
 
@@ -423,7 +423,7 @@ class AcceptHandoff(Operation[AcceptPreview, AcceptedHandoff]):
         if judgement.handoff is None or not receipt.verdict:
             return AcceptedHandoff(receipt, signed)
         earlier = await find_acceptance(self.gate.ledger, self.order)
-        if earlier is not None and earlier.run_id != own_id:  # whoever accepted it first starts it
+        if earlier is not None and earlier.run_id != own_id:  # the first to accept it starts it
             return AcceptedHandoff(receipt, signed, earlier.run_id)
         started = preview.running is None and await self._has_started(judgement.handoff, by, why)
         await self._record_start(judgement.handoff, by, why)

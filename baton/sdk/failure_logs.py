@@ -1,6 +1,6 @@
 """Failures in at most ten lines: what failed, the frames of the user's code, and the cause as the last line.
 
-The SDK logs each failed attempt of an activity with its traceback, most of which is the SDK's and Baton's. Here an
+The SDK logs each failed attempt of an activity with its traceback, mostly the SDK's and Baton's. Here an
 attempt that is retried becomes one line, and one that ends its activity a few; at level DEBUG nothing is shortened.
 """
 

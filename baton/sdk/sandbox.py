@@ -19,7 +19,7 @@ from baton.errors import BatonError
 _PACKAGES = ("site-packages", "dist-packages")
 _LIBRARY = ("baton", "temporalio")
 _LOADED_ANEW = (
-    "A pipeline's file is executed anew for each run and each replay, and must come to the same: take time, ids and "
+    "A pipeline's file is executed again for each run and each replay, and must come to the same: take time, ids and "
     "randomness inside the pipeline from workflow.now(), workflow.uuid4() and workflow.random(), do other work in a "
     "stage, or import your module that does it inside `with workflow.unsafe.imports_passed_through():`."
 )
