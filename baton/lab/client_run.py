@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import re
 from collections.abc import Callable, Sequence
 
 from pydantic import JsonValue, ValidationError
@@ -35,6 +36,8 @@ from baton.plugin import AT_ONCE, BatonPlugin
 from baton.wire.json_values import canonical_json, format_digest, sha256
 from baton.wire.store_clock import now_utc
 from baton.wire.text import describe_faults
+
+_REFERENCE = re.compile(rb'"(?:hash|whole)":"(?:sha256:)?([0-9a-f]{64})"')
 
 
 async def run_lab(
@@ -147,15 +150,11 @@ def _without_recording(case: Case) -> Case:
 
 def _results(cohort: Cohort, start: LabStart, workflow_id: str, ran: list[Ran]) -> Results:
     samples: dict[tuple[str, str], list[Outcome]] = {}
-    unrun, spend, items = 0, Spend(), start.items
+    items = start.items
     for each in ran:
         case, _, lane = items[each.item]
-        outcomes = samples.setdefault((start.cases[case].id, start.lanes[lane].name), [])
-        spend = spend + each.spend
-        if each.outcome is None:
-            unrun += 1
-        else:
-            outcomes.append(each.outcome)
+        found = samples.setdefault((start.cases[case].id, start.lanes[lane].name), [])
+        found += [] if each.outcome is None else [each.outcome]
     return Results(
         cohort=cohort.name,
         digest=cohort.digest,
@@ -164,8 +163,8 @@ def _results(cohort: Cohort, start: LabStart, workflow_id: str, ran: list[Ran]) 
         repeat=start.options.repeat,
         lanes=start.lanes,
         samples=[Sample(case=case, lane=lane, outcomes=found) for (case, lane), found in samples.items()],
-        unrun=unrun,
-        spend=spend,
+        unrun=sum(each.outcome is None for each in ran),
+        spend=sum((each.spend for each in ran), start=Spend()),
     )
 
 
@@ -180,21 +179,7 @@ def _store_of(client: Client) -> ArtifactStore:
 
 def referenced(given: JsonValue) -> list[str]:
     """Return the artifacts that a case's input refers to."""
-    hashes: dict[str, None] = {}
-
-    def find(value: object) -> None:
-        if isinstance(value, dict):
-            for name, member in value.items():
-                if name in ("hash", "whole") and isinstance(member, str):
-                    hashes[member.removeprefix("sha256:")] = None
-                else:
-                    find(member)
-        elif isinstance(value, list):
-            for member in value:
-                find(member)
-
-    find(given)
-    return [sha for sha in hashes if len(sha) == 64]
+    return [*dict.fromkeys(sha.decode() for sha in _REFERENCE.findall(to_json(given)))]
 
 
 async def pack(cohort: Cohort, store: ArtifactStore) -> tuple[Cohort, list[str]]:
