@@ -3,7 +3,7 @@
 What a pipeline came to in the lab is read from its history in the same way.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
@@ -59,8 +59,8 @@ async def read_cases(
         names = ", ".join(dict.fromkeys(title for _, title in steps)) or "none"
         what = f"no stage {stage!r} that ended" if stage else "no stage that asked a model; name one (`--stage`)"
         raise LabError(f"run {workflow_id!r} has {what}; its stages: {names}")
-    cases = [await _make_case(record, tried, store) for tried in chosen]
-    return _with_ids(cases, single=stage is not None)
+    cases = [await _make_case(record, tried, stage, store) for tried in chosen]
+    return Cohort(name="cases").with_cases(cases).cases
 
 
 async def make_cohort(
@@ -207,9 +207,7 @@ def _outcome(attempts: Sequence[StageAttempt], **members: Any) -> Outcome:
 
 def _is_chosen(tried: Sequence[StageAttempt], stage: str | None) -> bool:
     given = tried[0].sent
-    if stage is not None:
-        return stage in (given.stage, given.title, str(given.seq))
-    return any(map(_asks_model, tried))
+    return stage in (given.stage, given.title, str(given.seq)) if stage else any(map(_asks_model, tried))
 
 
 def _asks_model(attempt: StageAttempt) -> bool:
@@ -217,7 +215,7 @@ def _asks_model(attempt: StageAttempt) -> bool:
     return bool(attempt.spend.prompt_tokens or (returned and (returned.prompt or returned.tokens_read)))
 
 
-async def _make_case(record: RunRecord, tries: Sequence[_Try], store: ArtifactStore) -> Case:
+async def _make_case(record: RunRecord, tries: Sequence[_Try], stage: str | None, store: ArtifactStore) -> Case:
     tried = [attempt for attempt, _ in tries]
     first, last = tried[0], tried[-1]
     verdict = last.returned.verdict if last.returned else None
@@ -226,7 +224,7 @@ async def _make_case(record: RunRecord, tries: Sequence[_Try], store: ArtifactSt
     given = first.sent.model_copy(update=own)
     calls = await read_calls([attempt.returned for attempt in tried if attempt.returned], store, dropped)
     return Case(
-        id="case",
+        id=record.workflow_id[:200] if stage else f"{record.workflow_id}.{given.title}"[-200:],
         source=_source(record).model_copy(update={"seq": given.seq, "at": first.began or first.scheduled}),
         stage=given.stage,
         given=given.to_json_object(),
@@ -257,15 +255,3 @@ def _terms(scheduled: HistoryEvent) -> Terms:
         factor=retries.backoff_coefficient,
         longest=retries.maximum_interval.ToTimedelta().total_seconds(),
     )
-
-
-def _with_ids(cases: Collection[Case], *, single: bool) -> list[Case]:
-    """Name cases by their run, and by their step where a run has several."""
-    named: dict[str, Case] = {}
-    for case in cases:
-        given, run = case.stage_input, case.source.workflow_id
-        names = [run[:200]] if single else []
-        names += [f"{run}.{given.title}"[-200:], f"{run}.{given.title}.{given.seq}"[-200:]]
-        name = next((name for name in names if name not in named), names[-1])
-        named[name] = case.model_copy(update={"id": name})
-    return [*named.values()]

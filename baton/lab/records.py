@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from itertools import chain, count
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -191,6 +192,12 @@ class Case(CompactRecord):
         return self.model_copy(update={"tool_calls": [*self.tool_calls, call]})
 
     @property
+    def origin(self) -> tuple[object, ...]:
+        """What no other recorded case has: its run, and its step or steps."""
+        source, given = self.source, self.given
+        return source.workflow_id, source.run_id, source.seq, self.path, given.get("step_name"), given.get("item")
+
+    @property
     def stage_input(self) -> StageInput:
         """The stage's input as it was recorded."""
         return StageInput.model_validate(self.given, strict=False)
@@ -254,12 +261,20 @@ class Cohort(CompactRecord):
         return found[0]
 
     def with_cases(self, cases: list[Case]) -> Self:
-        """Return the cohort with these cases added; of the same id, the new one.
+        """Return the cohort with these cases added, in place of those of the same id and origin.
+
+        If a case of another origin has the id, the new one is named by its step or path as well.
 
         Raises:
             LabError: They are too many.
         """
-        by_id = {case.id: case for case in (*self.cases, *cases)}
+        by_id = {case.id: case for case in self.cases}
+        for case in cases:
+            step = case.path or case.given.get("step_name") or case.stage
+            name = f"{case.source.workflow_id}.{step}"[-190:]
+            ids = chain([case.id, name], (f"{name}.{nth}" for nth in count(2)))
+            id = next(id for id in ids if id not in by_id or by_id[id].origin == case.origin)
+            by_id[id] = case.model_copy(update={"id": id})
         if len(by_id) > MAX_CASES:
             raise LabError(f"cohort {self.name!r} would have {len(by_id):,} cases; at most {MAX_CASES:,}: make several")
         return self.model_copy(update={"cases": [*by_id.values()]})

@@ -1,7 +1,10 @@
 """Recorded stages run again, with a candidate beside the baseline, and without an effect outside."""
 
 from temporalio.client import Client
+from temporalio.worker import Worker
 
+from baton import PipelineInput
+from baton.client.faces import ArtifactStore
 from baton.lab import (
     BASELINE,
     DECISION,
@@ -12,11 +15,13 @@ from baton.lab import (
     Overrides,
     Results,
     decision_of,
+    read_cases,
     refusals,
     report,
     run_lab,
 )
-from tests.lab.refunds import EFFECTS
+from baton.testing import run_pipeline
+from tests.lab.refunds import EFFECTS, refund
 
 SMALL = Lane(name="small", overrides=Overrides(model="small"))
 
@@ -31,6 +36,22 @@ async def test_a_case_is_what_was_recorded(cohort: Cohort) -> None:
         ("lookup", {"order": 3, "paid": 30, "late": True})
     ]
     assert Cohort.from_bytes(cohort.to_bytes(), "refunds.json") == cohort
+
+
+async def test_steps_and_runs_of_one_workflow_are_cases_of_their_own(
+    refunds: Worker, cohort: Cohort, kept: ArtifactStore
+) -> None:
+    """None replaces another, and the same step again replaces itself, whatever it is called."""
+    run, both = cohort.case("refund-1").source.workflow_id, Cohort(name="both")
+    for stage in ("decide", "transfer", "..", "..decide", "transfer", "1"):
+        both = both.with_cases(await read_cases(refunds.client, run, stage, store=kept))
+    names = [run, f"{run}.transfer", f"{run}.decide..", f"{run}.decide..decide"]
+    assert [case.id for case in both.cases] == names
+    await run_pipeline(refunds, refund, PipelineInput(goal="Again", params={"order": 2}), id=run)
+    for stage in ("decide", "transfer"):
+        both = both.with_cases(await read_cases(refunds.client, run, stage, store=kept))
+    assert [case.id for case in both.cases] == [*names, f"{run}.decide", f"{run}.transfer.2"]
+    assert len({case.source.run_id for case in both.cases}) == 2
 
 
 async def test_the_lab_tells_a_candidate_from_the_baseline(sealed: Client, cohort: Cohort) -> None:
