@@ -224,11 +224,8 @@ def report(cohort: Cohort, results: Results, functions: Mapping[str, Judge] | No
 def _lane_report(
     lane: str, judged: Mapping[str, Sequence[Compared]], outcomes: Sequence[Outcome], base: Sequence[Outcome]
 ) -> LaneReport:
-    failures: dict[str, int] = {}
-    for outcome in outcomes:
-        if outcome.failed:
-            reason = "asks for a tool's answer" if outcome.asked else outcome.failed.partition(":")[0]
-            failures[reason] = failures.get(reason, 0) + 1
+    failed = [outcome for outcome in outcomes if outcome.failed]
+    failures = Counter("asks for a tool's answer" if one.asked else one.failed.partition(":")[0] for one in failed)
     base_tokens, share = sum(outcome.tokens for outcome in base), len(base) / max(len(outcomes), 1)
     return LaneReport(
         lane,
@@ -280,8 +277,10 @@ def refusals(lane: LaneReport, limits: Limits, *, cases: int, repeat: int) -> li
         if case.same < case.count:
             faults.append(f"{case.case}: came to what it should {case.same} of {case.count} times")
     run = max((len(judged) for judged in lane.judged.values()), default=0)
-    if run < cases or any(case.count < repeat for case in lane.judged.get(DECISION, ())):
+    if run < cases or any(min(case.count, case.base_count) < repeat for case in lane.judged.get(DECISION, ())):
         faults.append(f"the budget did not allow all of {cases} cases × {repeat}")
+    if limits.cost is not None and lane.micro_usd and not lane.base_micro_usd:
+        faults.append("cost: the baseline cost nothing, so there is no share of it")
     shares = (
         ("cost", lane.cost_ratio, limits.cost),
         ("tokens", lane.tokens, limits.tokens),

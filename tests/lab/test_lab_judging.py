@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 from pydantic import JsonValue
 
 from baton.lab import (
@@ -153,11 +154,27 @@ def test_cost_tokens_and_time_have_limits() -> None:
     assert refusals(new, Limits(cost=0.9, tokens=2.0, time=3.0), cases=2, repeat=1) == []
 
 
-def test_a_run_that_the_budget_cut_short_does_not_pass() -> None:
+@pytest.mark.parametrize("lane", [BASELINE, "new"])
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_run_that_the_budget_cut_short_does_not_pass(lane: str, left: int) -> None:
+    """Also if it was the baseline's: what was compared with nothing may differ."""
     cohort = make_cohort(3)
     results = make_results(cohort, 2, lambda lane, nth: False)
-    cut = results.model_copy(update={"samples": results.samples[:-1]})
-    assert len(refusals(report(cohort, cut)[1], Limits(), cases=3, repeat=2)) == 1
+    cut = next(sample for sample in results.samples if sample.lane == lane)
+    samples = [*results.samples]
+    samples[samples.index(cut)] = cut.model_copy(update={"outcomes": cut.outcomes[:left]})
+    new = report(cohort, results.model_copy(update={"samples": samples}))[1]
+    assert len(refusals(new, Limits(), cases=3, repeat=2)) == 1
+
+
+def test_a_cost_beside_a_baseline_that_cost_nothing_has_no_share() -> None:
+    cohort = make_cohort(1)
+    results = make_results(cohort, 1, lambda lane, nth: False)
+    dear = Sample(case="case-0", lane="new", outcomes=[outcome("Approve", spend={"micro_usd": 10})])
+    new = report(cohort, results.model_copy(update={"samples": [results.samples[0], dear]}))[1]
+    assert new.cost_ratio is None
+    assert len(refusals(new, Limits(cost=1.0), cases=1, repeat=1)) == 1
+    assert refusals(new, Limits(), cases=1, repeat=1) == []
 
 
 def test_a_judge_of_the_team_is_one_among_others() -> None:
