@@ -151,15 +151,18 @@ async def _make_path(record: RunRecord, queue: str, tries: Sequence[_Try], path:
         "carried": {name: state for name, state in carried.items() if start.carried.get(name)},
     }
     recorded = _path_outcome(record, attempts, begin.seq, end)
-    calls = list[RecordedCall]()
+    calls, answers = list[RecordedCall](), dict[tuple[int, str, str], RecordedCall]()
     for attempt in attempts:
         given, returned = attempt.sent, attempt.returned
-        found = [] if returned is None else await read_calls([returned], store, dropped)
-        if returned is not None:
+        if returned is None:
+            continue
+        found = await read_calls([returned], store, dropped)
+        calls += [call.model_copy(update={"stage": given.stage}) for call in found]
+        if not attempt.findings:  # of the same work the last one: the pipeline may have refused the others
             work = work_digest(given.baton, given.params, given.inputs)
             result: JsonValue = {"baton_patch": returned.baton_patch, "output": returned.output}
-            found.append(RecordedCall(tool=STAGE_CALL, arguments=work, result=result))
-        calls += [call.model_copy(update={"stage": given.stage}) for call in found]
+            answer = RecordedCall(tool=STAGE_CALL, arguments=work, result=result, stage=given.stage)
+            answers[given.seq, given.title, work] = answer
     return Case(
         id=record.workflow_id[:200],
         source=_source(record).model_copy(update={"seq": begin.seq, "at": begin.began or record.read_at}),
@@ -167,7 +170,7 @@ async def _make_path(record: RunRecord, queue: str, tries: Sequence[_Try], path:
         given=start.model_copy(update=own).to_json_object(),
         terms=Terms.nearest(queue, timeout=_MIN_TIMEOUT + _PATIENCE * recorded.milliseconds / 1000),
         recorded=recorded,
-        tool_calls=calls,
+        tool_calls=[*calls, *answers.values()],
         dropped=[*dict.fromkeys(dropped)],
         approved=_approved(record, begin.seq - 1),
         path=f"{begin.name}..{end}",

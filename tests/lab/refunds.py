@@ -9,7 +9,18 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
-from baton import Baton, Pipeline, PipelineInput, Retries, Spend, StageContext, pipeline, stage
+from baton import (
+    Baton,
+    BatonPatch,
+    Pipeline,
+    PipelineInput,
+    Retries,
+    Spend,
+    StageContext,
+    StageResult,
+    pipeline,
+    stage,
+)
 from baton.agents import AgentAnswer, AgentTool, AgentWork, Notes, agent_stage
 from baton.client.faces import StageInput
 
@@ -88,6 +99,21 @@ async def reviewed(p: Pipeline) -> object:
     await p.approve("manager", within=timedelta(minutes=2), asks="Pay it?", shows=[decided])
     await p.stage(transfer, inputs={"decided": decided})
     return decided.output
+
+
+@stage(writes=["current_state"])
+async def book(context: StageContext[Baton]) -> StageResult:
+    """Book a refund; the first attempt is refused, as it writes what it may not."""
+    EFFECTS.append("booked")
+    if context.attempt == 1:
+        return StageResult(baton_patch=BatonPatch(open_questions=["Which account?"]), output="refused")
+    return StageResult(baton_patch=BatonPatch(current_state=["Booked"]), output="booked")
+
+
+@pipeline
+async def booking(p: Pipeline) -> object:
+    """Book a refund."""
+    return (await p.stage(book)).output
 
 
 LIMITS: list[int | None] = []

@@ -33,6 +33,8 @@ from tests.lab.refunds import (
     LIMITS,
     WAYS,
     Mails,
+    book,
+    booking,
     decide,
     insisting,
     mailing,
@@ -50,8 +52,8 @@ SMALL = Lane(name="small", overrides=Overrides(stage="decide", model="small"))
 
 @pytest.fixture
 async def office(sealed: Client) -> AsyncIterator[Worker]:
-    workflows: list[Any] = [reviewed, sneaking, insisting, outsourced, mailing, Mails]
-    async with pipeline_worker(sealed, workflows, [decide, tried, transfer, send_mail]) as worker:
+    workflows: list[Any] = [reviewed, sneaking, insisting, booking, outsourced, mailing, Mails]
+    async with pipeline_worker(sealed, workflows, [decide, tried, book, transfer, send_mail]) as worker:
         yield worker
 
 
@@ -103,6 +105,15 @@ async def test_a_whole_run_is_answered_as_recorded(office: Worker, kept: Artifac
     assert [call.how for call in baseline.calls] == ["recorded"]
     assert (baseline.spend, reports[0].base_micro_usd) == (case.recorded.spend, 1_000)
     assert EFFECTS == []
+
+
+async def test_a_stage_is_answered_with_what_its_pipeline_accepted(office: Worker, kept: ArtifactStore) -> None:
+    """Not with an attempt that was refused, though it worked on the same."""
+    case = await record(office, 3, "..", kept, booking)
+    assert (case.recorded.attempts, case.recorded.output) == (2, "booked")
+    assert [call.arguments for call in case.tool_calls if call.is_stage] == [case.tool_calls[0].arguments]
+    _, [baseline] = await outcomes(office, case)
+    assert (baseline.failure, baseline.output, baseline.attempts, EFFECTS) == ("", "booked", 1, [])
 
 
 async def test_a_case_of_several_stages_ends_with_its_budget(office: Worker, kept: ArtifactStore) -> None:
