@@ -9,12 +9,13 @@ from typing import Any
 from pydantic import JsonValue
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
 
 from baton.artifacts.store import ArtifactStore
 from baton.core.history import Spend, StepKind
 from baton.core.lab import STAGE_CALL, LabPath, RecordedCall, work_digest
 from baton.core.questions import BY_DEADLINE, Settled
-from baton.errors import LabEndedError
+from baton.errors import BatonError, LabEndedError
 from baton.lab.records import Case, Cohort, Judging, LabError, Outcome, Source, Terms
 from baton.runs.client_attempts import StageAttempt
 from baton.runs.client_calls import read_calls
@@ -71,17 +72,20 @@ async def make_cohort(
     judging: Judging,
     store: ArtifactStore,
 ) -> tuple[Cohort, list[str]]:
-    """Return the cohort of some runs, by workflow and run, and why others have no such case.
+    """Return the cohort of some runs, by workflow and run, and why others have no such case or cannot be read.
 
     Raises:
         LabError: None has.
+        temporalio.service.RPCError: The server does not answer.
     """
     cohort, skipped = Cohort(name=name, judging=judging), list[str]()
     for workflow_id, run_id in runs:
         try:
             cohort = cohort.with_cases(await read_cases(client, workflow_id, stage, run_id=run_id, store=store))
-        except LabError as error:
-            skipped.append(str(error))
+        except (BatonError, RPCError) as error:
+            if isinstance(error, RPCError) and error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            skipped.append(f"{workflow_id}: {error}")
     if not cohort.cases:
         raise LabError(f"none of {quantity(len(skipped), 'run')} has such a stage. {skipped[0] if skipped else ''}")
     return cohort, skipped

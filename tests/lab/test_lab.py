@@ -1,5 +1,8 @@
 """Recorded stages run again, with a candidate beside the baseline, and without an effect outside."""
 
+from uuid import uuid4
+
+import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
@@ -9,12 +12,15 @@ from baton.lab import (
     BASELINE,
     DECISION,
     Cohort,
+    Judging,
+    LabError,
     LabOptions,
     Lane,
     Limits,
     Overrides,
     Results,
     decision_of,
+    make_cohort,
     read_cases,
     refusals,
     report,
@@ -52,6 +58,19 @@ async def test_steps_and_runs_of_one_workflow_are_cases_of_their_own(
         both = both.with_cases(await read_cases(refunds.client, run, stage, store=kept))
     assert [case.id for case in both.cases] == [*names, f"{run}.decide", f"{run}.transfer.2"]
     assert len({case.source.run_id for case in both.cases}) == 2
+
+
+async def test_a_run_that_cannot_be_read_leaves_the_others(sealed: Client, cohort: Cohort, kept: ArtifactStore) -> None:
+    """One that is no pipeline, and one that there is not."""
+    plain = await sealed.start_workflow("plain", id=f"plain-{uuid4().hex[:6]}", task_queue=f"nobody-{uuid4().hex[:6]}")
+    run = cohort.case("refund-2").source.workflow_id
+    runs = [(id, None) for id in (plain.id, "no-such-run", run)]
+    made, skipped = await make_cohort(sealed, "some", runs, "decide", Judging(), kept)
+    assert [case.id for case in made.cases] == [run]
+    assert [reason.partition(":")[0] for reason in skipped] == [plain.id, "no-such-run"]
+    with pytest.raises(LabError):
+        await make_cohort(sealed, "none", runs[:2], "decide", Judging(), kept)
+    await plain.terminate()
 
 
 async def test_the_lab_tells_a_candidate_from_the_baseline(sealed: Client, cohort: Cohort) -> None:
