@@ -46,6 +46,7 @@ from baton.lab import (
     decided,
     decision_of,
     distinct,
+    last_results,
     list_cohorts,
     load_cohort,
     load_results,
@@ -179,6 +180,7 @@ async def run(
     same command takes up a lab run that was interrupted. What came of it is written beside the cohort.
     """
     kept, judges, lanes = load_cohort(cohort), load_judges(judge, judge_model), options.lanes()
+    before = last_results(cohort)  # first: if they cannot be read, nothing was paid for
     client = await lab_client(session)
     count = len(kept.cases) * (1 + len(lanes)) * options.repeat
     revisions = [(lane, revision) for lane, revision in lanes if revision is not None]
@@ -191,7 +193,7 @@ async def run(
             results = await run_lab(
                 client, kept, [*plain_lanes, *served], options.options(), started=session_note(session)
             )
-    show_results(session, kept, save_results(cohort, kept, results), judges)
+    show_results(session, kept, save_results(cohort, kept, results, before), judges)
 
 
 def session_note(session: Session) -> Any:

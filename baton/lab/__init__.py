@@ -3,7 +3,7 @@
 | to | names |
 |---|---|
 | make a cohort | `make_cohort`, `read_cases`, `Cohort`, `Case`, `Should`, `Judging`, `pack` |
-| keep it | `load_cohort`, `save_cohort`, `load_results`, `save_results`, `list_cohorts` |
+| keep it | `load_cohort`, `save_cohort`, `load_results`, `save_results`, `last_results`, `list_cohorts` |
 | run it | `run_lab`, `LabOptions`, `Lane`, `Overrides`, `Unrecorded`, `BASELINE` |
 | learn terms from runs | `read_uses`, `propose`, `Proposal` |
 | judge it | `report`, `gate`, `refusals`, `ranked`, `Limits`, `LaneReport`, `Compared`, `Mark`, `Results`, `Outcome` |
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from baton.lab.client_run import run_lab as run_lab
     from baton.lab.files import FOLDER as FOLDER
     from baton.lab.files import cohort_file as cohort_file
+    from baton.lab.files import last_results as last_results
     from baton.lab.files import list_cohorts as list_cohorts
     from baton.lab.files import load_cohort as load_cohort
     from baton.lab.files import load_results as load_results

@@ -5,7 +5,7 @@ import base64
 import re
 from collections.abc import Callable, Sequence
 
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 from pydantic_core import to_json
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
@@ -124,10 +124,7 @@ async def _make_start(cohort: Cohort, lanes: list[Lane], options: LabOptions, st
     cases = [_without_recording(case) for case in cohort.cases]
     size = len(to_json([case.to_json_object() for case in cases]))
     if size > MAX_BYTES:
-        raise LabError(
-            f"the inputs of the cases of cohort {cohort.name!r} have {size:,} bytes; at most {MAX_BYTES:,}: make "
-            "several cohorts"
-        )
+        raise LabError(f"the inputs of cohort {cohort.name!r} have {size:,} bytes; at most {MAX_BYTES:,}: make several")
     try:
         return LabStart(digest=cohort.digest, cases=cases, answers=answers, lanes=lanes, options=options)
     except ValidationError as error:
@@ -177,17 +174,11 @@ def _store_of(client: Client) -> ArtifactStore:
     return store
 
 
-def referenced(given: JsonValue) -> list[str]:
-    """Return the artifacts that a case's input refers to."""
-    return [*dict.fromkeys(sha.decode() for sha in _REFERENCE.findall(to_json(given)))]
-
-
 async def pack(cohort: Cohort, store: ArtifactStore) -> tuple[Cohort, list[str]]:
     """Return a cohort with the bytes of all artifacts that its cases refer to, and those that the store lacks."""
     packed, lost = dict(cohort.artifacts), list[str]()
-    for sha in dict.fromkeys(sha for case in cohort.cases for sha in referenced(case.given)):
-        if sha in packed:
-            continue
+    found = [sha.decode() for case in cohort.cases for sha in _REFERENCE.findall(to_json(case.given))]
+    for sha in [sha for sha in dict.fromkeys(found) if sha not in packed]:
         try:
             packed[sha] = base64.b64encode(await store.get(sha)).decode()
         except ArtifactError:

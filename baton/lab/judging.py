@@ -213,9 +213,8 @@ def report(cohort: Cohort, results: Results, functions: Mapping[str, Judge] | No
             verdicts = [judge(case, outcome, cohort.judging, functions or {}) for outcome in own]
             base_verdicts = [judge(case, outcome, cohort.judging, functions or {}) for outcome in others]
             for name in verdicts[0]:
-                reference = [verdict[name] for verdict in base_verdicts]
-                compared = compare(case.id, [verdict[name] for verdict in verdicts], reference)
-                judged.setdefault(name, []).append(compared)
+                same, base_same = ([verdict[name] for verdict in each] for each in (verdicts, base_verdicts))
+                judged.setdefault(name, []).append(compare(case.id, same, base_same))
             outcomes, base = [*outcomes, *own], [*base, *others]
         reports.append(_lane_report(lane, judged, outcomes, base))
     return reports

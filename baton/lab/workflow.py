@@ -66,8 +66,7 @@ class LabRun:
         for task in under_way:
             await task
         if left and self._is_long():
-            done = sorted(self._ran, key=lambda ran: ran.item)
-            workflow.continue_as_new(start.model_copy(update={"done": done}))
+            workflow.continue_as_new(start.model_copy(update={"done": self._ran}))
         return sorted([*self._ran, *(Ran(item=item) for item in left)], key=lambda ran: ran.item)
 
     def _is_long(self) -> bool:
@@ -119,8 +118,7 @@ class LabRun:
                 if is_cancelled_exception(error):
                     raise asyncio.CancelledError("the lab run was cancelled") from error
                 outcome = _after(outcome, spend_of(error), find_lab_report(getattr(error.cause, "details", ())))
-                if (refusal := refusal_of(error)) is not None and refusal.verdict is not None:
-                    verdict = refusal.verdict
+                if (refusal := refusal_of(error)) is not None and (verdict := refusal.verdict) is not None:
                     found = [finding.text for finding in verdict.findings][:_MAX_FINDINGS]
                     update: dict[str, Any] = {"refused": str(verdict.reason), "findings": [*outcome.findings, *found]}
                     return outcome.model_copy(update=update)
@@ -143,9 +141,8 @@ class LabRun:
                 **{"handoffId": handoff_id, "traceId": task_id, "createdAt": f"{workflow.now():%Y-%m-%dT%H:%M:%SZ}"},
                 "expiresAfterMinutes": MAX_EXPIRY_MINUTES,
             }
-        own: dict[str, Any] = {"task_id": task_id, "handoff_id": handoff_id, "contract": contract}
+        own = {"task_id": task_id, "handoff_id": handoff_id, "contract": contract, "lab": terms, "stream": False}
         again = {"attempt": attempt, "findings": findings or recorded.findings}
-        own |= {"lab": terms, "stream": False}
         return recorded.model_copy(update={**own, **again})
 
     def _terms(self, case: Case, lane: Lane, granted: int | None) -> LabTerms:

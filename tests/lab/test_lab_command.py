@@ -1,13 +1,14 @@
 """`baton lab` on files: the gate's exit code, answers, and what it refuses to read."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from baton.cli.app import make_app
-from baton.lab import BASELINE, Lane, Outcome, Overrides
+from baton.lab import BASELINE, Lane, Outcome, Overrides, load_results, save_results
 from baton.lab.records import Results, Sample
 from tests.lab.test_lab_judging import AT, make_cohort, make_results
 
@@ -50,6 +51,29 @@ def test_results_of_other_cases_are_refused(folder: Path) -> None:
     ended = call("gate", "refunds")
     assert ended.exit_code == 1
     assert "run `baton lab run refunds` again" in " ".join(ended.stderr.split())
+
+
+def test_damaged_results_end_a_lab_run_before_it_costs(folder: Path) -> None:
+    """Git left its marks in them, so nobody could keep what comes of it; there is no server here to be asked."""
+    file = folder / "refunds.results.json"
+    file.write_text("<<<<<<< HEAD\n" + file.read_text())
+    ended = call("run", "refunds")
+    assert ended.exit_code == 1
+    assert "refunds.results.json" in "".join(ended.stderr.split())
+
+
+def test_results_are_replaced_as_a_whole(folder: Path) -> None:
+    """Whoever still reads the old file has all of it, and what the gate saw goes along."""
+    cohort, file = make_cohort(10), folder / "refunds.results.json"
+    old, before = folder / "old", file.read_bytes()
+    os.link(file, old)
+    for count in (1, 2):
+        saved = save_results("refunds", cohort, make_results(cohort, 1, lambda lane, nth: False))
+        assert len(saved.figures) == count
+    assert (old.read_bytes(), load_results("refunds", cohort)) == (before, saved)
+    assert {path.name for path in folder.iterdir()} == {"old", "refunds.json", "refunds.results.json"}
+    file.write_bytes(b"damaged meanwhile")
+    assert len(save_results("refunds", cohort, saved, before=saved).figures) == 3
 
 
 def test_a_judge_of_the_team_counts(folder: Path) -> None:
