@@ -24,7 +24,7 @@ async def serving(revisions: Sequence[tuple[Lane, str]], source: str | None, sto
         store: The artifact store that all workers share.
 
     Raises:
-        LabError: There is no such revision, or nothing was named to serve.
+        LabError: There is no such revision, nothing was named to serve, or a worker ended before the block did.
     """
     if revisions and source is None:
         raise LabError("say what a worker of the revision serves: `--serve refunds.py`")
@@ -53,11 +53,26 @@ async def _worker(revision: str, source: str, store: str) -> AsyncIterator[str]:
                 stdout=asyncio.subprocess.DEVNULL,
             )
             try:
-                yield queue
+                async with asyncio.timeout(None) as block:
+                    watching = asyncio.create_task(_end_with(process, block))
+                    try:
+                        yield queue
+                    finally:
+                        watching.cancel()
+            except TimeoutError:
+                if not block.expired():
+                    raise
+                raise LabError(f"the worker of {revision!r} ended, with exit code {process.returncode}") from None
             finally:
                 await _stop(process)
         finally:
             await _git("worktree", "remove", "--force", str(place))
+
+
+async def _end_with(process: asyncio.subprocess.Process, block: asyncio.Timeout) -> None:
+    """Let a block time out once a process ends: nothing that the block waits for would come."""
+    await process.wait()
+    block.reschedule(asyncio.get_running_loop().time())
 
 
 def _shared(place: Path, store: str) -> dict[str, str]:

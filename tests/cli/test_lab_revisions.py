@@ -1,5 +1,6 @@
 """A candidate that is another revision of the code runs from a worktree, which is gone afterwards."""
 
+import asyncio
 import subprocess
 from pathlib import Path
 
@@ -40,8 +41,10 @@ def commit(folder: Path, verdict: str) -> None:
     git(folder, "commit", "-q", "-m", verdict)
 
 
-async def test_two_revisions_are_told_apart(server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    repository, store = tmp_path / "repository", str(tmp_path / "store")
+@pytest.fixture
+def repository(server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a repository of two revisions, with the settings of its workers."""
+    repository = tmp_path / "repository"
     repository.mkdir()
     git(repository, "init", "-q", "-b", "main")
     commit(repository, "Approve")
@@ -49,6 +52,11 @@ async def test_two_revisions_are_told_apart(server: DevServer, tmp_path: Path, m
     monkeypatch.chdir(repository)
     for name, value in {"TEMPORAL_ADDRESS": server.address, "BATON_SAFEGUARDS": "off"}.items():
         monkeypatch.setenv(name, value)
+    return repository
+
+
+async def test_two_revisions_are_told_apart(server: DevServer, repository: Path, tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
     plugin = BatonPlugin(WorkerParts(artifacts=open_store(store)), safeguards="off")
     client = await Client.connect(server.address, plugins=[plugin])
     lanes = [(Lane(name="old"), "HEAD~1"), (Lane(name="new"), "HEAD")]
@@ -62,3 +70,12 @@ async def test_two_revisions_are_told_apart(server: DevServer, tmp_path: Path, m
     with pytest.raises(LabError, match="rev-parse"):
         async with serving([(Lane(name="none"), "v9")], "app.py", store):
             pass
+
+
+async def test_a_lab_run_ends_with_its_worker(repository: Path, tmp_path: Path) -> None:
+    """The worker has nothing to serve and ends, so the lab run does not wait for it, nor for the other one."""
+    lanes = [(Lane(name="old"), "HEAD~1"), (Lane(name="new"), "HEAD")]
+    with pytest.raises(LabError, match=r"exit code 2"):
+        async with serving(lanes, "missing.py", str(tmp_path / "store")):
+            await asyncio.wait_for(asyncio.Event().wait(), 60)
+    assert len(git(repository, "worktree", "list").splitlines()) == 1
