@@ -21,9 +21,11 @@ from baton.lab import (
     FOLDER,
     Cohort,
     Judging,
+    LabCall,
     LabError,
     Should,
     cohort_file,
+    last_results,
     load_cohort,
     load_results,
     make_cohort,
@@ -220,20 +222,10 @@ async def answer(
     """Answer a tool call that the lab asks about.
 
     A lab run with `--unrecorded ask` ends a case at a call that was not recorded. The answer is kept in the cohort,
-    with your name, for this call and these arguments.
+    with your name, for this call and these arguments. Answer each case that asks, and then run the cohort again.
     """
     kept = load_cohort(cohort)
-    results = load_results(cohort, kept)
-    asked = next(
-        (
-            outcome.asked
-            for sample in results.samples
-            if sample.case == case
-            for outcome in sample.outcomes
-            if outcome.asked
-        ),
-        None,
-    )
+    asked = next((call for (id, *_), call in _open_calls(cohort, kept).items() if id == case), None)
     if asked is None:
         raise LabError(f"case {case!r} asks nothing; `baton lab run {cohort} --unrecorded ask` lets it")
     try:
@@ -246,6 +238,24 @@ async def answer(
         session.write_json({"case": case, "tool": asked.tool, "arguments": asked.shown})
     else:
         session.show(plain(f"{asked.tool}({asked.shown}) is answered in {cohort_file(cohort)}"))
+
+
+def _open_calls(name: str, cohort: Cohort) -> dict[tuple[str, str, str | None], LabCall]:
+    """Return the calls that a cohort's last lab run asks about and nobody has answered since, by case and call.
+
+    Raises:
+        LabError: There are no results, or they are of other cases, such answers aside.
+    """
+    results, cases = last_results(name), []
+    found = [(sample.case, one.asked) for sample in (results.samples if results else []) for one in sample.outcomes]
+    asked = {(id, call.tool, call.arguments): call for id, call in found if call is not None}
+    for case in cohort.cases:
+        since = {(case.id, call.tool, call.arguments) for call in case.tool_calls if call.by} & {*asked}
+        before = [one for one in case.tool_calls if not one.by or (case.id, one.tool, one.arguments) not in since]
+        cases.append(case.model_copy(update={"tool_calls": before}))
+        asked = {key: call for key, call in asked.items() if key not in since}
+    load_results(name, cohort.model_copy(update={"cases": cases}))
+    return asked
 
 
 @command

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from baton.cli.app import make_app
-from baton.lab import BASELINE, Lane, Outcome, Overrides, load_results, save_results
+from baton.lab import BASELINE, Lane, Outcome, Overrides, load_cohort, load_results, save_cohort, save_results
 from baton.lab.records import Results, Sample
 from tests.lab.test_lab_judging import AT, make_cohort, make_results
 
@@ -83,26 +83,40 @@ def test_a_judge_of_the_team_counts(folder: Path) -> None:
     assert call("gate", "refunds", "--judge", "judges_of_ours:none").exit_code == 2
 
 
-def test_an_answer_is_kept_with_its_author(folder: Path) -> None:
-    cohort = make_cohort(1)
-    (folder / "one.json").write_bytes(cohort.to_bytes())
-    asked = {"tool": "lookup", "how": "asked", "arguments": f"sha256:{'0' * 64}", "shown": '{"order":1}'}
-    outcome = Outcome(failure="ToolDeniedError", calls=[asked])  # type: ignore[list-item]
-    lanes = [Lane(name=BASELINE, overrides=Overrides())]
+def test_answers_are_kept_with_their_author(folder: Path) -> None:
+    """Each question of a lab run is answered, one after another; then its results are of the cohort without them."""
+    cohort, numbers = make_cohort(2), {("case-0", BASELINE): 0, ("case-1", BASELINE): 1, ("case-0", "new"): 2}
+    samples = []
+    for (case, lane), number in numbers.items():
+        asked = {"tool": "lookup", "how": "asked", "arguments": f"sha256:{number:064}", "shown": '{"order":1}'}
+        outcome = Outcome(failure="ToolDeniedError", calls=[asked])  # type: ignore[list-item]
+        samples.append(Sample(case=case, lane=lane, outcomes=[outcome]))
+    lanes = [Lane(name=BASELINE, overrides=Overrides()), Lane(name="new")]
     results = Results(
-        cohort="one",
-        digest=cohort.digest,
-        workflow_id="lab",
-        at=AT,
-        repeat=1,
-        lanes=lanes,
-        samples=[Sample(case="case-0", lane=BASELINE, outcomes=[outcome])],
+        cohort="two", digest=cohort.digest, workflow_id="lab", at=AT, repeat=1, lanes=lanes, samples=samples
     )
-    (folder / "one.results.json").write_bytes(results.to_bytes())
-    assert call("answer", "one", "case-0", '{"paid": 10}', "--who", "ann").exit_code == 0
-    [kept] = json.loads((folder / "one.json").read_text())["cases"][0]["tool_calls"]
-    assert (kept["result"], kept["by"]) == ({"paid": 10}, "ann")
-    assert call("answer", "one", "case-0", "{}").exit_code == 1  # its results are of the cohort without it
+    (folder / "two.json").write_bytes(cohort.to_bytes())
+    (folder / "two.results.json").write_bytes(results.to_bytes())
+    for case in ("case-0", "case-1", "case-0"):
+        assert call("answer", "two", case, '{"paid": 10}', "--who", "ann").exit_code == 0
+    kept = load_cohort("two")
+    assert [len(case.tool_calls) for case in kept.cases] == [2, 1]
+    assert {(one.by, str(one.result)) for case in kept.cases for one in case.tool_calls} == {("ann", "{'paid': 10}")}
+    assert call("answer", "two", "case-0", "{}").exit_code == 1  # it asks nothing more
+    assert call("gate", "two").exit_code == 1
+
+
+def test_an_answer_is_to_the_cohort_as_it_ran(folder: Path) -> None:
+    cohort = make_cohort(2)
+    asked = {"tool": "lookup", "how": "asked", "arguments": f"sha256:{0:064}", "shown": "{}"}
+    outcome = Outcome(failure="ToolDeniedError", calls=[asked])  # type: ignore[list-item]
+    sample = Sample(case="case-0", lane=BASELINE, outcomes=[outcome])
+    results = make_results(cohort, 1, lambda lane, nth: False).model_copy(update={"samples": [sample]})
+    save_results("two", cohort, results)
+    save_cohort("two", make_cohort(3))
+    assert call("answer", "two", "case-0", "{}").exit_code == 1
+    save_cohort("two", cohort)
+    assert call("answer", "two", "case-0", "{}").exit_code == 0
 
 
 def test_a_candidate_is_parsed_as_a_whole(folder: Path) -> None:
