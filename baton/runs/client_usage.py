@@ -39,7 +39,8 @@ class Proposal(JsonFields):
         stage: The stage.
         runs: From how many runs it is.
         terms: By term the proposal: `reads` has what ever had content, because what a model took from it nobody knows;
-            `requires` what always had; `window` and `max_tokens` have a quarter of room.
+            `requires` what always had; `window` and `max_tokens` have a quarter of room, and are left out where no run
+            used any.
         refused: By term, how many of the runs it would have refused if it had been proposed from the others alone.
             Many mean that the runs are too few or too different for it.
     """
@@ -51,7 +52,7 @@ class Proposal(JsonFields):
 
 
 async def read_uses(client: Client, workflow_id: str, run_id: str | None = None) -> list[StageUse]:
-    """Return what a run used of each of its stages that ended.
+    """Return what a run used of each of its stages that ended. An attempt that was refused used nothing.
 
     Args:
         client: A connected client.
@@ -60,7 +61,8 @@ async def read_uses(client: Client, workflow_id: str, run_id: str | None = None)
     """
     run = await read_run(client, workflow_id, run_id)
     name = f"{workflow_id}/{run.run_id}"
-    return [_use(name, tried.sent, tried.returned) for tried in run.attempts.values() if tried.returned is not None]
+    attempts = [tried for tried in run.attempts.values() if not tried.findings]
+    return [_use(name, tried.sent, tried.returned) for tried in attempts if tried.returned is not None]
 
 
 def _use(run: str, given: StageInput, returned: StageReturn) -> StageUse:
@@ -91,13 +93,14 @@ def propose(uses: Iterable[StageUse]) -> list[Proposal]:
 
 
 def _propose(stage: str, used: Sequence[StageUse]) -> Proposal:
-    terms = {name: make(used) for name, (make, _) in _TERMS.items()}
-    refused = dict.fromkeys(_TERMS, 0)
-    for nth, use in enumerate(used):
-        if others := [*used[:nth], *used[nth + 1 :]]:
-            for name, (make, allows) in _TERMS.items():
-                refused[name] += not allows(make(others), use)
-    return Proposal(stage, len({use.run for use in used}), terms, refused)
+    terms = {name: term for name, (make, _) in _TERMS.items() if (term := make(used)) != 0}
+    refused, runs = dict.fromkeys(terms, 0), {use.run for use in used}
+    for run in runs:
+        if others := [use for use in used if use.run != run]:
+            for name in terms:
+                make, allows = _TERMS[name]
+                refused[name] += not all(allows(make(others), use) for use in used if use.run == run)
+    return Proposal(stage, len(runs), terms, refused)
 
 
 def _union(of: Callable[[StageUse], frozenset[str]]) -> Callable[[Sequence[StageUse]], list[str]]:
@@ -105,7 +108,7 @@ def _union(of: Callable[[StageUse], frozenset[str]]) -> Callable[[Sequence[Stage
 
 
 def _room(of: Callable[[StageUse], int], step: int) -> Callable[[Sequence[StageUse]], int]:
-    return lambda used: max(step, math.ceil(max(map(of, used)) * _ROOM / step) * step)
+    return lambda used: math.ceil(max(map(of, used)) * _ROOM / step) * step
 
 
 _TERMS: Mapping[str, tuple[Callable[[Sequence[StageUse]], Any], Callable[[Any, StageUse], bool]]] = {
@@ -119,4 +122,4 @@ _TERMS: Mapping[str, tuple[Callable[[Sequence[StageUse]], Any], Callable[[Any, S
     "window": (_room(lambda use: use.window, 1_000), lambda term, use: use.window <= term),
     "max_tokens": (_room(lambda use: use.max_tokens, 100), lambda term, use: use.max_tokens <= term),
 }
-"""By term, how it is made of uses, and whether it allows one."""
+"""By term, how it is made of uses, and whether it allows one. A number of 0 is no term."""

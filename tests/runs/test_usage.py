@@ -28,6 +28,22 @@ def test_each_term_is_the_narrowest_that_fits_all() -> None:
     assert proposal.refused == {"reads": 1, "writes": 0, "requires": 0, "tools": 1, "window": 1, "max_tokens": 0}
 
 
+def test_each_run_counts_once() -> None:
+    """However often it came to a stage: both uses of the second run need what the first one did not."""
+    uses = [use("a", set(), set()), use("b", {"work_scope"}, {"pay"}), use("b", {"work_scope"}, set(), window=2_100)]
+    [proposal] = propose(uses)
+    assert proposal.runs == 2
+    assert proposal.refused == {"reads": 1, "writes": 0, "requires": 1, "tools": 1, "window": 1, "max_tokens": 0}
+    [alone] = propose(uses[1:])
+    assert (alone.runs, {*alone.refused.values()}) == (1, {0})
+
+
+def test_a_stage_that_asks_no_model_gets_no_limit_of_tokens() -> None:
+    uses = [StageUse("pay", run, frozenset(), frozenset({"current_state"}), frozenset(), 0, 0) for run in "ab"]
+    [proposal] = propose(uses)
+    assert [*proposal.terms] == [*proposal.refused] == ["reads", "writes", "requires", "tools"]
+
+
 def test_no_run_proposes_nothing() -> None:
     with pytest.raises(HistoryError, match="nothing to learn"):
         propose([])
