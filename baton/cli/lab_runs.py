@@ -33,6 +33,7 @@ from baton.lab import (
     Case,
     Cohort,
     Judge,
+    Judging,
     LabOptions,
     Lane,
     LaneReport,
@@ -179,7 +180,8 @@ async def run(
     The stages run on their own workers, but nothing happens outside: their tools are answered from the record. The
     same command takes up a lab run that was interrupted. What came of it is written beside the cohort.
     """
-    kept, judges, lanes = load_cohort(cohort), load_judges(judge, judge_model), options.lanes()
+    kept, lanes = load_cohort(cohort), options.lanes()
+    judges = load_judges(judge, judge_model, kept.judging)
     before = last_results(cohort)  # first: if they cannot be read, nothing was paid for
     client = await lab_client(session)
     count = len(kept.cases) * (1 + len(lanes)) * options.repeat
@@ -211,10 +213,10 @@ async def lab_client(session: Session) -> Client:
     return await connect(session.connection, plugins=[plugin], runtime=session.runtime)
 
 
-def load_judges(names: Sequence[str] | None, model: str | None = None) -> dict[str, Judge]:
-    """Return the judges of a team, by the names of their functions, and `model`, the one that asks a model."""
+def load_judges(names: Sequence[str] | None, model: str | None, judging: Judging) -> dict[str, Judge]:
+    """Return the judges of a cohort: a team's, by the names of their functions, and `model`, which asks a model."""
     judges: dict[str, Judge] = {name.rpartition(":")[2]: _load(name, "--judge") for name in names or []}
-    return judges if model is None else {**judges, "model": ModelJudge(_load(model, "--judge-model"))}
+    return judges if model is None else {**judges, "model": ModelJudge(_load(model, "--judge-model"), judging)}
 
 
 def _load(name: str, option: str) -> Any:
@@ -381,17 +383,16 @@ async def gate(
 
     The exit code is 1 if a candidate is refused; the cases that differ are listed.
     """
-    judges = load_judges(judge, judge_model)
-    shares = {DECISION: same_decision, OUTPUT: same_output, SCHEMA: same_form, **dict.fromkeys(judges, same_decision)}
-    limits = Limits(
-        {name: least for name, least in shares.items() if least is not None}, max_cost, max_tokens, max_time
-    )
+    shares = {DECISION: same_decision, OUTPUT: same_output, SCHEMA: same_form}
+    least = {name: share for name, share in shares.items() if share is not None}
     names = [cohort] if cohort else [str(file) for file in list_cohorts() if results_file(str(file)).exists()]
     if not names:
         session.note(f"no cohort in {FOLDER}/ has results")
     rows: dict[str, dict[str, list[str]]] = {}
     for name in names:
         kept = load_cohort(name)
+        judges = load_judges(judge, judge_model, kept.judging)
+        limits = Limits({**least, **dict.fromkeys(judges, same_decision)}, max_cost, max_tokens, max_time)
         results = load_results(name, kept)
         reports = report(kept, results, judges)
         rows[kept.name] = {}

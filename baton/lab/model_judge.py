@@ -54,16 +54,17 @@ class ModelJudge:
         (False, False, False)
     """
 
-    def __init__(self, ask: Callable[[str], str]) -> None:
-        """Set up the judge; ``ask`` sends a prompt to the model and returns its answer."""
-        self._ask = ask
+    def __init__(self, ask: Callable[[str], str], judging: Judging | None = None) -> None:
+        """Set up the judge; ``ask`` sends a prompt and returns the answer, ``judging`` says where decisions are."""
+        self._ask, self._judging = ask, judging or Judging()
         self._known: dict[str, bool] = {}
 
     def __call__(self, case: Case, outcome: Outcome) -> bool:
         """Return whether the model would approve an outcome; one that failed it is not asked about."""
         if outcome.failed:
             return False
-        prompt = JUDGE_PROMPT.format(task=_task(case), decision=decision_of(outcome, Judging()), output=outcome.output)
+        decision = decision_of(outcome, self._judging)
+        prompt = JUDGE_PROMPT.format(task=_task(case), decision=decision, output=outcome.output)
         if prompt not in self._known:
             self._known[prompt] = self.verdict(self._ask(prompt))
         return self._known[prompt]
@@ -71,7 +72,7 @@ class ModelJudge:
     @staticmethod
     def verdict(answer: str) -> bool:
         """Return what an answer says; whatever is not a clear APPROVE is none."""
-        word, _, _ = answer.strip().partition(" ")
+        word = (answer.split(maxsplit=1) or [""])[0]
         return word.rstrip(":,.").upper() == "APPROVE"
 
     def agreement(self, cohort: Cohort) -> Agreement:
@@ -84,6 +85,6 @@ class ModelJudge:
 def _task(case: Case) -> str:
     given: Mapping[str, Any] = case.given
     baton: Any = given.get("baton") or {}
-    known = {"goal": given.get("goal") or baton.get("goal"), "constraints": baton.get("constraints")}
-    told = {**known, "params": given.get("params"), "inputs": given.get("inputs")}
+    told = {"goal": given.get("goal") or baton.get("goal"), "constraints": baton.get("constraints")}
+    told |= {name: given.get(name) for name in ("params", "inputs")}
     return json.dumps({name: value for name, value in told.items() if value}, ensure_ascii=False, indent=1)

@@ -2,13 +2,14 @@
 
 import json
 import os
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from baton.cli.app import make_app
-from baton.lab import BASELINE, Lane, Outcome, Overrides, load_cohort, load_results, save_cohort, save_results
+from baton.lab import BASELINE, Judging, Lane, Outcome, Overrides, load_cohort, load_results, save_cohort, save_results
 from baton.lab.records import Results, Sample
 from tests.lab.test_lab_judging import AT, make_cohort, make_results
 
@@ -81,6 +82,22 @@ def test_a_judge_of_the_team_counts(folder: Path) -> None:
     ended = call("gate", "refunds", "--same-decision", "0.5", "--judge", "judges_of_ours:cheap", "--json")
     assert ended.exit_code == 0  # the baseline fails it as well, so the change is not to blame
     assert call("gate", "refunds", "--judge", "judges_of_ours:none").exit_code == 2
+
+
+def test_a_model_judges_each_cohort_by_its_own_pointer(folder: Path) -> None:
+    """The model notes what it is asked; both cohorts are judged at once."""
+    source = "ASKED = []\n\n\ndef ask(prompt):\n    ASKED.append(prompt)\n    return 'APPROVE'\n"
+    (folder.parent / "models_of_ours.py").write_text(source)
+    pointed = make_cohort(1, Judging(decision="/baton_patch/decision_log"))
+    save_cohort("pointed", pointed)
+    save_results("pointed", pointed, make_results(pointed, 1, lambda lane, nth: False))
+    call("gate", "--judge-model", "models_of_ours:ask", "--json")
+    asked = [prompt.partition("----- decision\n")[2] for prompt in import_module("models_of_ours").ASKED]
+    assert {text.partition("\n")[0] for text in asked} == {
+        "Approve, because",
+        "Deny, because",
+        '["Approve, because"]',
+    }
 
 
 def test_answers_are_kept_with_their_author(folder: Path) -> None:

@@ -216,8 +216,20 @@ def test_a_model_judges_and_is_judged_by_what_people_decided() -> None:
     new = report(cohort, make_results(cohort, 2, lambda lane, nth: lane == "new" and nth == 0), {"model": model})[1]
     assert new.same("model") == (6, 8)
     assert len(asked) == 2
+    for answer in ("APPROVE\nit is fine", "\n approve:\tfine", "Approve."):
+        assert ModelJudge(lambda prompt, answer=answer: answer)(cohort.cases[0], outcome("Approve")) is True  # type: ignore[misc]
+    for answer in ("", "\n", "APPROVED\nwithout more", "DENY\nAPPROVE"):
+        assert ModelJudge.verdict(answer) is False
     assert ModelJudge(lambda prompt: "I would not APPROVE")(cohort.cases[0], outcome("Approve")) is False
     assert ModelJudge(ask)(cohort.cases[0], Outcome(failure="it raised")) is False
+
+
+def test_a_model_is_told_the_decision_that_the_cohort_points_at() -> None:
+    [case] = make_cohort(1).cases
+    judging = Judging(decision="/output/verdict")
+    model = ModelJudge(lambda prompt: "APPROVE" if "decision\ndeny\n" in prompt else "DENY", judging)
+    verdicts = [model(case, Outcome(output={"verdict": verdict})) for verdict in ("deny", "approve")]
+    assert verdicts == [True, False]
 
 
 def test_the_room_stays_small() -> None:
@@ -227,4 +239,4 @@ def test_the_room_stays_small() -> None:
     stages, figures over time, a model as judge, and bounds on budgets and on what a file may say are the rest.
     """
     room = Path(lab_file).parent
-    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in room.glob("*.py")) <= 1_765
+    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in room.glob("*.py")) <= 1_764
