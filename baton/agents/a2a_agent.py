@@ -236,11 +236,15 @@ class _Call:
             if not (activity.in_activity() and _is_shutdown()):  # the next worker takes the task up
                 await self._cancel()
             raise
-        name, why = self.agent.name, f": {single_line(self.said)[:_MAX_REASON_LENGTH]}" if self.said else ""
+        name, why = (
+            self.agent.name,
+            f": {single_line(' '.join(self.said.split()))[:_MAX_REASON_LENGTH]}" if self.said else "",
+        )
         if self.state in _ASKS:
             await self._cancel()
             self.work.context.heartbeat()
-            raise AgentError(f"agent {name!r} asks for input, which a stage cannot give{why}", permanent=True)
+            text = f"agent {name!r} asks for input, which a stage cannot give; give it in the stage's inputs{why}"
+            raise AgentError(text, permanent=True)
         if self.state != pb.TASK_STATE_COMPLETED:
             self.work.context.heartbeat()  # a retry starts another task
             word = pb.TaskState.Name(self.state).removeprefix("TASK_STATE_").lower()

@@ -372,6 +372,8 @@ def _announce(session: Session, setup: _Setup, server: DevServer, console: str, 
     state = f"state in {options.database}" if options.database else "state in memory only"
     table = make_table("", "")
     table.add_row("console", plain(console, "bold cyan"))
+    if setup.offers and offered is None:
+        table.add_row("service", plain("none, without one of the extras mcp, a2a and ag-ui"))
     if offered is not None:
         protocols = ", ".join(installed_protocols())
         table.add_row("service", plain(f"{offered}, over {protocols}, with the token in {TOKENS}"))

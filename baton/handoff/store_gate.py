@@ -30,12 +30,13 @@ from baton.keys.store_keyring import Key, Keyring, Purpose
 from baton.keys.store_keys import PublicKeys
 from baton.ledger.chain import ChainHead
 from baton.ledger.entries import RedactionPolicy, handoff_entry, redact, usable_name
-from baton.ledger.records import FAILED, AuditCost, AuditEntry, Kind, LedgerConflictError
+from baton.ledger.records import FAILED, AuditCost, AuditEntry, AuditHeader, Kind, LedgerConflictError
 from baton.ledger.store import Ledger
 from baton.ledger.store_writer import Appended
 from baton.personal.records import commit_unsealed, is_payload
 from baton.safety.detector import detect
 from baton.safety.scan import Detector, ScanPolicy, apply_waivers, scan
+from baton.wire.json_values import digest as digest_of
 from baton.wire.json_values import format_digest, loads_strict, sha256
 from baton.wire.store_clock import now_utc
 
@@ -271,6 +272,12 @@ class Gate:
             again=repeated,
         )
         return receipt, judgement
+
+    def is_answer_to(self, raw: bytes, header: AuditHeader) -> bool:
+        """Return whether an answer on record is to this handoff, and not to another message with its id."""
+        readable = open_sealed(raw, self.trust or self.keyring).message
+        keys = self.keyring.all_keys(Purpose.INDEX)
+        return header.message_hash in {digest_of(self._recordable(readable, key)) for key in keys}
 
     async def _find_replay(self, handoff: Handoff | None, chain: str, run_chain: str | None) -> Verdict | None:
         """Return the rejection of a handoff that a run accepted which the receiver's does not continue, or None."""

@@ -140,8 +140,8 @@ def address_check(audience: str | None, namespace: str | None = None, audience_r
         unsaid = [
             Finding(
                 code=Code.SIGNATURE_INVALID,
-                text=f"its member {at[1:]!r} says for whom it is, and the receiver did not say who it is; validate it "
-                "with the receiver's own",
+                text=f"its member {at[1:]!r} says for whom it is, and the receiver did not say who it is; give its "
+                f"own {at[1:]!r}",
                 at=at,
                 rule=REPLAY,
             )

@@ -182,6 +182,8 @@ def _find_key(keys: Keyring | PublicKeys, purpose: Purpose, key_id: str) -> Key 
 def _unknown_key_text(keys: Keyring | PublicKeys, purpose: Purpose, key_id: str) -> str:
     if isinstance(keys, PublicKeys) and purpose is Purpose.SEAL:
         return "it is sealed with a shared secret (hmac-sha256), which public keys cannot verify"
+    if isinstance(keys, PublicKeys):
+        return f"the key {key_id[:80]!r} signed it, and it is not among the trusted public keys; add the signer's"
     return f"it says that the key {key_id[:80]!r} sealed it, and there is no such key to {purpose.value}"
 
 

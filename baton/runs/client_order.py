@@ -332,7 +332,8 @@ class AcceptHandoff(Operation[AcceptPreview, AcceptedHandoff]):
         order, own_id = self.order, self._own_id
         await self._require_artifacts()
         await self._require_task()
-        earlier = await find_acceptance(self.gate.ledger, order)
+        first = await find_acceptance(self.gate.ledger, order)
+        earlier = first if first and self._gate_as_of(None).is_answer_to(order.raw, first) else None
         workflow_id = earlier.run_id if earlier and earlier.run_id else own_id
         running = workflow_id if earlier and await self._find_run(workflow_id) else None
         if workflow_id != own_id and running is None:
@@ -347,6 +348,9 @@ class AcceptHandoff(Operation[AcceptPreview, AcceptedHandoff]):
         started = [Fact(f"It has started {workflow_id} already; nothing starts again, and the answer is the same.")]
         if not judgement.verdict:
             follows = [Fact(f"It is rejected ({judgement.verdict.reason}): {judgement.verdict.details}", is_loss=True)]
+        elif first is not None and earlier is None:
+            at = format_instant(first.timestamp)
+            follows = [Fact(f"It is rejected: another file of this order was accepted on {at}.", is_loss=True)]
         elif running:
             follows = started
         else:

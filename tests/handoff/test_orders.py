@@ -236,10 +236,13 @@ class TestAgain:
         """Another file of an order that was accepted is rejected, on record."""
         accepted = await accept(globex, acme, data)
         later = rewritten(acme, data, lambda message: message.update(taskDescription="Score it once more"))
+        shown = await accepting(globex, acme, later, audience=name_of(later)).preview()
         second = await accept(globex, acme, later)
 
         assert (accepted.receipt.verdict.valid, second.receipt.verdict.reason) == (True, "SIGNATURE_INVALID")
         assert (second.workflow_id, second.started) == (None, False)
+        assert (shown.running, shown.facts[-1].is_loss) == (None, True)
+        assert second.receipt.at > accepted.receipt.at
 
     async def test_another_file_of_the_same_message_starts_nothing(
         self, acme: Company, globex: Company, data: bytes
