@@ -236,10 +236,8 @@ class _Call:
             if not (activity.in_activity() and _is_shutdown()):  # the next worker takes the task up
                 await self._cancel()
             raise
-        name, why = (
-            self.agent.name,
-            f": {single_line(' '.join(self.said.split()))[:_MAX_REASON_LENGTH]}" if self.said else "",
-        )
+        name, said = self.agent.name, single_line(" ".join(self.said.split()))
+        why = f": {said[:_MAX_REASON_LENGTH]}" if said else ""
         if self.state in _ASKS:
             await self._cancel()
             self.work.context.heartbeat()
