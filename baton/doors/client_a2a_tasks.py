@@ -3,6 +3,7 @@
 import json
 import mimetypes
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -16,14 +17,14 @@ from baton.core.history import StepKind
 from baton.core.pending import HandoffAction
 from baton.core.questions import Question, Settled
 from baton.doors.client_runs import ISSUER
-from baton.errors import ArtifactError
+from baton.errors import ArtifactError, MalformedMessageError
 from baton.lazy import needs_extra
 from baton.runs.client_description import describe_news
 from baton.runs.client_follow import Cursor
 from baton.runs.client_news import News, NewsKind
 from baton.runs.client_order import AcceptedHandoff
 from baton.runs.client_record import RunRecord, RunStatus, StepStatus
-from baton.wire.json_values import as_json, find_excess
+from baton.wire.json_values import as_json, find_excess, loads_strict
 from baton.wire.names import A2A_EXTENSION
 
 with needs_extra("a2a", __name__):
@@ -293,12 +294,14 @@ class Artifacts:
 
     async def _read(self, ref: ArtifactRef) -> bytes | None:
         """Return the bytes of an artifact; None if they are too many, or this service has no store with them."""
-        size = MAX_PART_BYTES + 1 if ref.size is None else ref.size
-        if self._store is None or size > min(MAX_PART_BYTES, self._left):
+        most = min(MAX_PART_BYTES, self._left)
+        if self._store is None or ref.size is None or ref.size > most:
             return None
         try:
             data = await self._store.get(ref.hash)
         except ArtifactError:
+            return None
+        if len(data) > most:  # the reference is its writer's, who may be wrong about the size
             return None
         self._left -= len(data)
         return data
@@ -349,9 +352,12 @@ def _content(ref: ArtifactRef, data: bytes) -> Part:
         return Part(raw=data, filename=name, media_type=kind)
     try:
         text = data.decode("utf-8")
-        return data_part(json.loads(text)) if ref.type in (JSON, "json") else Part(text=text)
     except ValueError:
         return Part(raw=data, media_type="application/octet-stream")
+    if ref.type in (JSON, "json"):
+        with suppress(MalformedMessageError):  # a number that protobuf has not would make the task unreadable
+            return data_part(loads_strict(text))
+    return Part(text=text)
 
 
 def _output(output: Any) -> Artifact:

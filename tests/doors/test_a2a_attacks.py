@@ -9,6 +9,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from baton.client.faces import ArtifactStore
 from baton.doors.client_service import MAX_BODY_BYTES, MAX_CALLS, MAX_STREAMS
 from tests.doors.conftest import http_of, token_of
 
@@ -104,6 +105,47 @@ async def test_a_deeply_nested_task_is_still_listed(url: str) -> None:
     listed = (await call(url, rpc("ListTasks", {}), "bob")).json()["result"]["tasks"]
     [goal] = [task["history"][0] for task in listed if task["id"] == id]
     assert json.loads(goal["parts"][1]["text"])["params"] == {"nested": nested}
+
+
+async def task_with(url: str, store: ArtifactStore, data: bytes, **facts: Any) -> dict[str, Any]:
+    """Return the task of a caller who hands over an artifact, as it is listed."""
+    ref = {"id": "figures", "hash": await store.put(data), **facts}
+    part = {"data": {"goal": "Batons", "baton": {"artifacts": [ref]}}}
+    sent = await call(url, rpc("SendMessage", text_message(parts=[part], contextId=(context := str(uuid4())))))
+    id = sent.json()["result"]["task"]["id"]
+    assert (await call(url, rpc("GetTask", {"id": id}))).json()["result"]["id"] == id
+    tasks = list[Any]()
+    async with asyncio.timeout(60):
+        while not tasks:  # the server's index lags behind by a moment
+            listed = await call(url, rpc("ListTasks", {"contextId": context, "includeArtifacts": True}))
+            tasks = listed.json()["result"]["tasks"]
+    assert [task["id"] for task in tasks] == [id]
+    task: dict[str, Any] = tasks[0]
+    return task
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param('{"mean": NaN}', id="no number"),
+        pytest.param('{"mean": 1e999}', id="infinite"),
+        pytest.param(f'{{"mean": {"9" * 400}}}', id="too long a number"),
+        pytest.param("[" * 200_000, id="too deep"),
+        pytest.param('{"mean": 1, "mean": 2}', id="twice"),
+        pytest.param('{"mean": ', id="unfinished"),
+    ],
+)
+async def test_a_task_can_be_read_whatever_its_artifacts_are(url: str, store: ArtifactStore, text: str) -> None:
+    """What is not JSON to every reader is a text."""
+    task = await task_with(url, store, text.encode(), type="json", size=len(text))
+    [part] = task["artifacts"][0]["parts"]
+    assert part["text"] == text
+
+
+async def test_an_artifact_larger_than_its_reference_says_is_not_sent(url: str, store: ArtifactStore) -> None:
+    task = await task_with(url, store, b"x" * 1_000_000, type="text", size=1)
+    [part] = task["artifacts"][0]["parts"]
+    assert part["data"]["size"] == 1
 
 
 async def test_an_oversized_message_is_refused(url: str) -> None:
