@@ -1,7 +1,7 @@
 """Messages of A2A callers: what a first one starts, and how a later one answers what a run asks."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +63,7 @@ class Content:
                 case "data":
                     members |= _as_object(narrow_integers(MessageToDict(part.data)), number)
                 case "raw":
-                    files[_input_name(part.filename, number)] = part.raw, part.media_type
+                    files[_input_name(part.filename, number, files)] = part.raw, part.media_type
                 case _:
                     raise ContentTypeNotSupportedError(f"part {number}: send the bytes themselves; no URL is fetched")
         extra = narrow_integers(MessageToDict(message.metadata))
@@ -104,9 +104,12 @@ def _as_object(value: Any, number: int) -> dict[str, Any]:
     return value
 
 
-def _input_name(filename: str, number: int) -> str:
-    """Return a file's name as an input's."""
-    return _NOT_IN_NAMES.sub("_", filename).strip("_") or f"file_{number}"
+def _input_name(filename: str, number: int, taken: Container[str]) -> str:
+    """Return a file's name as an input's; with the part's number if another file has it."""
+    name = _NOT_IN_NAMES.sub("_", filename).strip("_") or f"file_{number}"
+    while name in taken:
+        name = f"{name}_{number}"
+    return name
 
 
 def choose_offer(offers: Mapping[str, Offer], skill: str | None) -> Offer:
@@ -124,7 +127,7 @@ async def read_start(content: Content, offer: Offer, store: ArtifactStore | None
     """Return the input of the pipeline that a message starts; its files become artifacts.
 
     Raises:
-        A2AError: There is nowhere to keep its files.
+        A2AError: There is nowhere to keep its files, or one has the name of another input.
         PipelineError: It does not fit the pipeline's input schema.
     """
     members = {"goal": content.text, **content.members} if content.text else dict(content.members)
@@ -133,6 +136,8 @@ async def read_start(content: Content, offer: Offer, store: ArtifactStore | None
         return given
     if store is None:
         raise ContentTypeNotSupportedError("this service keeps no files; send text or JSON")
+    if taken := given.inputs.keys() & content.files.keys():
+        raise InvalidParamsError(f"two inputs are named {', '.join(sorted(taken))}; name the files otherwise")
     refs = {name: await _keep(store, name, *file) for name, file in content.files.items()}
     try:
         return PipelineInput(**{**members, "inputs": {**members.get("inputs", {}), **refs}})

@@ -18,6 +18,7 @@ from temporalio.worker import Worker
 
 from baton import PipelineInput, Requester, Safeguards
 from baton.client import Access, Caller, Offer, ServiceParts, Tokens, read_run, serve_service, service
+from baton.client.faces import ArtifactStore
 from baton.devserver.processes import held_port
 from baton.protocol import verify
 from baton.testing import pipeline_worker
@@ -227,6 +228,27 @@ async def test_a_file_becomes_an_input(url: str, doors_worker: Worker) -> None:
         events = await send(client, message)
     run = await read_run(doors_worker.client, task_id(events))
     assert "prices_csv" in run.start.inputs
+
+
+async def test_each_file_becomes_an_input_of_its_own(url: str, doors_worker: Worker, store: ArtifactStore) -> None:
+    """Phones name all pictures alike, and names in other letters come to the same."""
+    message = said("Batons", skill="quick")
+    names = ("image.png", "image_png_4", "image.png", "合同.pdf", "附件.pdf")
+    for number, name in enumerate(names):
+        message.parts.add(raw=str(number).encode(), filename=name, media_type="application/pdf")
+    async with agent(url) as client:
+        events = await send(client, message)
+    inputs = (await read_run(doors_worker.client, task_id(events))).start.inputs
+    kept = sorted([await store.get(ref["$artifact"]["hash"]) for ref in inputs.values()])
+    assert kept == [str(number).encode() for number in range(len(names))]
+
+
+async def test_a_file_does_not_replace_an_input(url: str) -> None:
+    message = said("Batons", {"inputs": {"prices_csv": "none"}}, skill="quick")
+    message.parts.add(raw=b"a,b\n", filename="prices.csv", media_type="text/csv")
+    async with agent(url) as client:
+        with pytest.raises(InvalidParamsError):
+            await send(client, message)
 
 
 async def test_another_callers_task_is_not_there(url: str) -> None:
