@@ -303,8 +303,12 @@ async def wait_for_first_answer(client: Client, workflow_id: str, run_id: str | 
 async def _batches(
     client: Client, workflow_id: str, run_id: str
 ) -> AsyncGenerator[list[HistoryEvent] | RPCError, None]:
-    """Yield the events of a run as they arrive, and every failure to reach the server; then all of them again."""
+    """Yield the events of a run so far, then others as they arrive, and every failure to reach the server.
+
+    After a failure it yields all events again.
+    """
     has_answered, token, pause = False, b"", _FIRST_PAUSE
+    events, known = list[HistoryEvent](), 0
     while True:
         request = GetWorkflowExecutionHistoryRequest(
             namespace=client.namespace,
@@ -313,6 +317,7 @@ async def _batches(
             wait_new_event=True,
         )
         try:
+            known = known or (await describe(client, workflow_id, run_id)).info.history_length
             response = await client.workflow_service.get_workflow_execution_history(request, timeout=_POLL)
         except RPCError as error:
             is_lost = bool(token) and error.status is RPCStatusCode.INVALID_ARGUMENT  # its branch has changed
@@ -320,12 +325,17 @@ async def _batches(
                 raise
             yield error
             # The page token may be lost with the server: start over.
-            token = b""
+            events, known, token = [], 0, b""
             await asyncio.sleep(pause)
             pause = min(2 * pause, _MAX_PAUSE)
             continue
         has_answered, pause, token = True, _FIRST_PAUSE, response.next_page_token
-        yield [*response.history.events]
+        events += response.history.events
+        # In the middle of its history a run is not yet as it is: the pages up to now are one batch.
+        if token and response.history.events and events[-1].event_id < known:
+            continue
+        yield events
+        events = []
         if not token:
             return
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -16,7 +17,7 @@ from google.protobuf.json_format import MessageToDict
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import Worker
 
-from baton import PipelineInput, Requester, Safeguards
+from baton import Pipeline, PipelineInput, Requester, Safeguards, pipeline
 from baton.client import Access, Caller, Offer, ServiceParts, Tokens, read_run, serve_service, service
 from baton.client.faces import ArtifactStore
 from baton.devserver.processes import held_port
@@ -314,6 +315,34 @@ async def test_one_subscribes_again_from_where_one_was(url: str) -> None:
     known = [update.status.message.message_id for update in updates]
     assert rest[: len(known) - 2] == known[2:]
     assert states(again)[-1] == pb.TASK_STATE_COMPLETED
+
+
+@pipeline
+async def lengthy(p: Pipeline) -> None:
+    """Do so many steps that the server has the history in two pages, then ask."""
+    for _ in range(90):
+        await p.sleep(timedelta(milliseconds=1))
+    await p.approve("editor", within=timedelta(days=1))
+
+
+async def test_what_was_before_is_no_news_to_who_subscribes(doors_worker: Worker) -> None:
+    """However long the history is; the task comes first, as it is."""
+    async with pipeline_worker(doors_worker.client, [lengthy], []) as worker:
+        with held_port() as port:
+            address = f"http://127.0.0.1:{port}"
+        offers = {"lengthy": Offer("lengthy", worker.task_queue)}
+        parts = ServiceParts(worker.client, offers, Access(tokens=Tokens({Caller("ann"): token_of("ann")})), address)
+        async with serve_service(service(parts), port=port), agent(address) as client:
+            id = task_id(await send(client, said("Batons")))
+            events = list[pb.StreamResponse]()
+            async for event in client.subscribe(pb.SubscribeToTaskRequest(id=id)):
+                if not events:
+                    await send(client, said("approve", task_id=id))
+                events.append(event)
+    assert events[0].task.status.state == pb.TASK_STATE_INPUT_REQUIRED
+    news = [get_data_parts(event.status_update.status.message.parts) for event in events[1:]]
+    assert {row["seq"] for rows in news for row in rows if "seq" in row} == {91}
+    assert states(events)[-1] == pb.TASK_STATE_COMPLETED
 
 
 async def test_tasks_are_listed_by_page_context_and_state(url: str) -> None:

@@ -2,13 +2,14 @@
 
 import asyncio
 import uuid
+from datetime import timedelta
 
 import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from baton import Baton, BatonPatch, StepKind, WorkerParts, stage
+from baton import Baton, BatonPatch, Pipeline, StepKind, WorkerParts, pipeline, stage
 from baton.client import RunStatus, read_run, roll_back
 from baton.client.faces import ArtifactStore
 from baton.core.messages import PipelineInput
@@ -23,6 +24,13 @@ from baton.testing import pipeline_worker
 from tests.pipelines.mishaps import FallsBack
 from tests.pipelines.pipelines import Gated, Linear, Long
 from tests.support import GOAL, Handle, approve, start, until_waiting
+
+
+@pipeline
+async def lengthy(p: Pipeline) -> None:
+    """Do so many steps that the server has the history in two pages."""
+    for _ in range(90):
+        await p.sleep(timedelta(milliseconds=1))
 
 
 async def follow_to_end(
@@ -65,6 +73,16 @@ class TestFollow:
         assert update.is_last
         assert update.run is not None
         await assert_resumes(client, handle, [update])
+
+    async def test_what_has_happened_is_one_update(self, client: Client) -> None:
+        """The server's pages of a long history end in the middle of it, where the run is not yet as it is."""
+        async with pipeline_worker(client, [lengthy], []) as own:
+            handle = await start(own, lengthy)
+            await handle.result()
+        [update] = await follow_to_end(client, handle)
+
+        assert update.is_last
+        assert kinds_and_steps([update]).count(("step_done", 90)) == 1
 
     async def test_each_update_has_the_whole_run(self, client: Client, worker: Worker) -> None:
         """The last update equals a reading of the history."""
