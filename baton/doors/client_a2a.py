@@ -10,8 +10,9 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from email.utils import formatdate
 from functools import partial
+from hashlib import sha256
 from typing import Any
-from uuid import uuid4
+from uuid import NAMESPACE_URL, uuid5
 
 from temporalio.service import RPCError
 
@@ -331,8 +332,8 @@ class RunHandler(RequestHandler):
             except BatonError as error:
                 raise InvalidParamsError(str(error)) from None
             own_ids = [run.workflow_id for run in page.runs]
-            records = await map_concurrently(partial(runs.read, self._parts, caller), own_ids)
-            tasks = [await self._task(run, params.include_artifacts) for run in records]
+            records = await map_concurrently(partial(self._find, caller), own_ids)
+            tasks = [await self._task(run, params.include_artifacts) for run in records if run is not None]
             run_filter = RunFilter(id_prefix=runs.listed_prefix(caller, group), status=statuses)
             total = await count_runs(self._parts.client, run_filter)
         after = params.status_timestamp_after.ToNanoseconds() if params.HasField("status_timestamp_after") else 0
@@ -447,8 +448,10 @@ class RunHandler(RequestHandler):
             self.pushes.check_url(params.configuration.task_push_notification_config.url)
         validate_input_modes(message, self.card)
         content = Content.of(message)
-        group, data = message.context_id, read_order(message)
-        claims = {"context": group or str(uuid4()), "message": message.message_id}
+        data = read_order(message)
+        sent = message.message_id if data is None else sha256(data).hexdigest()  # the same when it is sent again
+        group = message.context_id or str(uuid5(NAMESPACE_URL, sent))
+        claims = {"context": group, "message": message.message_id}
         taken = _Taken(message.task_id)
         if data is not None:
             if A2A_EXTENSION not in {*message.extensions, *context.requested_extensions}:
@@ -487,6 +490,13 @@ class RunHandler(RequestHandler):
             await runs.steer(self._parts, caller, task_id, content.text, key=key)
         except PipelineError as error:
             raise UnsupportedOperationError(f"the task asks nothing: {error}") from None
+
+    async def _find(self, caller: Caller, task_id: str) -> RunRecord | None:
+        """Return a run of the caller; None if it is not theirs, is gone or cannot be read."""
+        try:
+            return await runs.read(self._parts, caller, task_id)
+        except runs.NotFoundError:
+            return None
 
     async def _task(self, run: RunRecord, with_artifacts: bool = True) -> pb.Task:
         return task_of(run, await Artifacts(self._parts.artifacts).new(run) if with_artifacts else ())

@@ -1,5 +1,6 @@
 """Pipelines as A2A agents, called with the SDK's own client over both bindings."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -369,6 +370,31 @@ async def test_tasks_are_listed_by_page_context_and_state(url: str) -> None:
         assert {task.id for task in (await listed(bob)).tasks}.isdisjoint(ids)
         with pytest.raises(InvalidParamsError):
             await ann.list_tasks(pb.ListTasksRequest(page_token="nonsense"))
+
+
+async def test_the_context_that_a_task_names_is_listed(url: str) -> None:
+    """Of a message without one too; the message sent again is still the same task."""
+    message = said("Batons", skill="quick")
+    async with agent(url) as client:
+        [task, *_] = [event.task for event in await send(client, message)]
+        assert (await send(client, message))[0].task.id == task.id
+        async with asyncio.timeout(60):
+            while not (page := await client.list_tasks(pb.ListTasksRequest(context_id=task.context_id))).tasks:
+                pass  # the server's index lags behind by a moment
+        assert [listed.id for listed in page.tasks] == [task.id]
+
+
+async def test_a_run_that_cannot_be_read_leaves_the_others_listed(url: str, doors_worker: Worker) -> None:
+    """Such as one that is gone since the list was made, or that somebody else started by such an id."""
+    context = str(uuid4())
+    async with agent(url) as client:
+        id = task_id(await send(client, said("Batons", skill="quick", context_id=context)))
+        start = PipelineInput(goal="Batons", requester=Requester(id="ann", issuer="baton run"))
+        other = f"{id.rpartition('-')[0]}-{uuid4()}"
+        await doors_worker.client.start_workflow("quick", start, id=other, task_queue=doors_worker.task_queue)
+        while (page := await client.list_tasks(pb.ListTasksRequest(context_id=context))).total_size < 2:
+            pass  # the server's index lags behind by a moment
+    assert [task.id for task in page.tasks] == [id]
 
 
 async def test_signed_handoffs_and_contracts_arrive_byte_for_byte(
