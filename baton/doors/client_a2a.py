@@ -479,8 +479,10 @@ class RunHandler(RequestHandler):
 
     async def _reply(self, caller: Caller, run: RunRecord, content: Content, key: str) -> None:
         """Answer what a run asks; of one that asks nothing, send the agent at work a text as a note."""
-        task_id, is_note = run.workflow_id, content.text and not (content.members or content.files)
-        if run.questions or not is_note:
+        if content.files:
+            raise ContentTypeNotSupportedError("a task that there is takes no files: send text or JSON")
+        task_id = run.workflow_id
+        if run.questions or content.members or not content.text:
             reply = read_reply(content, run.questions)
             await runs.answer(
                 self._parts, caller, task_id, reply.choice, question=reply.question, data=reply.data, why=reply.why

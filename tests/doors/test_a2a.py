@@ -13,7 +13,13 @@ from a2a.client.client import ClientCallContext
 from a2a.client.service_parameters import ServiceParametersFactory, with_a2a_extensions
 from a2a.helpers import get_data_parts, get_message_text
 from a2a.types import a2a_pb2 as pb
-from a2a.utils.errors import A2AError, InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
+from a2a.utils.errors import (
+    A2AError,
+    ContentTypeNotSupportedError,
+    InvalidParamsError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
 from google.protobuf.json_format import MessageToDict
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import Worker
@@ -170,6 +176,17 @@ async def test_a_wrong_answer_is_refused_and_the_question_stays(url: str, data: 
         id = await ask_article(client)
         with pytest.raises(A2AError):
             await send(client, said(text, data, task_id=id))
+        assert (await client.get_task(pb.GetTaskRequest(id=id))).status.state == pb.TASK_STATE_INPUT_REQUIRED
+
+
+async def test_a_file_is_no_part_of_an_answer(url: str) -> None:
+    """It is refused: no run would get it."""
+    async with agent(url) as client:
+        id = await ask_article(client)
+        message = said(task_id=id, data={"percent": 7})
+        message.parts.add(raw=b"signed", filename="signed.pdf", media_type="application/pdf")
+        with pytest.raises(ContentTypeNotSupportedError):
+            await send(client, message)
         assert (await client.get_task(pb.GetTaskRequest(id=id))).status.state == pb.TASK_STATE_INPUT_REQUIRED
 
 
