@@ -445,7 +445,7 @@ class RunHandler(RequestHandler):
         message, caller = params.message, _of(context)
         wants_pushes = params.configuration.HasField("task_push_notification_config")
         if wants_pushes:
-            self.pushes.check_url(params.configuration.task_push_notification_config.url)
+            self.pushes.check(params.configuration.task_push_notification_config)
         validate_input_modes(message, self.card)
         content = Content.of(message)
         data = read_order(message)

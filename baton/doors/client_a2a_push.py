@@ -13,11 +13,9 @@ from uuid import uuid4
 
 import httpx
 from google.protobuf.json_format import MessageToDict
-from temporalio.service import RPCError
 
 from baton.doors.client_access import Caller
 from baton.doors.client_runs import ServiceParts
-from baton.errors import BatonError
 from baton.keys.store_keyring import Keyring, Purpose
 from baton.lazy import needs_extra
 from baton.wire.base64url import to_base64url
@@ -88,9 +86,9 @@ class Pushes:
         """Send what happens to a task of the caller to an address from now on.
 
         Raises:
-            InvalidParamsError: The address is none that this service may call, or there are too many.
+            InvalidParamsError: It is none that this service sends, or there are too many.
         """
-        self.check_url(config.url)
+        self.check(config)
         own = TaskPushNotificationConfig()
         own.CopyFrom(config)
         own.task_id, own.id = task_id, config.id or str(uuid4())
@@ -123,10 +121,13 @@ class Pushes:
         if (sender := self._senders.pop(key, None)) is not None:
             sender.cancel()
 
-    def check_url(self, url: str) -> None:
-        """Raise if this service does not send notifications to an address."""
+    def check(self, config: TaskPushNotificationConfig) -> None:
+        """Raise if this service does not send notifications to an address, or cannot with these credentials."""
         if not can_push(self._parts):
             raise PushNotificationNotSupportedError
+        url, login = config.url, config.authentication
+        if not all(text.isascii() and text.isprintable() for text in (config.token, login.scheme, login.credentials)):
+            raise InvalidParamsError("a token, scheme or credential has characters that no HTTP header can carry")
         try:
             parsed = urlsplit(url)
             origins = {f"{parsed.scheme}://{parsed.netloc}", f"{parsed.scheme}://{parsed.hostname}:*"}
@@ -142,7 +143,7 @@ class Pushes:
                 async for event in events:
                     body = json.dumps(MessageToDict(to_stream_response(event))).encode()
                     await self._send(config, body)
-        except (BatonError, RPCError):
+        except Exception:  # nobody awaits this task
             _log.exception("the notifications of task %s ended", config.task_id)
 
     async def _send(self, config: TaskPushNotificationConfig, body: bytes) -> None:
@@ -155,6 +156,8 @@ class Pushes:
         if config.authentication.scheme and config.authentication.credentials:
             headers["Authorization"] = f"{config.authentication.scheme} {config.authentication.credentials}"
         for attempt in range(_TRIES):
+            if attempt:
+                await asyncio.sleep(_FIRST_PAUSE * 2 ** (attempt - 1))
             try:
                 response = await http.post(config.url, content=body, headers=headers)
             except httpx.HTTPError as error:
@@ -163,5 +166,4 @@ class Pushes:
                 if response.is_success or response.is_client_error:
                     return
                 problem = str(response.status_code)
-            await asyncio.sleep(_FIRST_PAUSE * 2**attempt)
         _log.warning("a notification of task %s was not delivered: %s", config.task_id, problem)

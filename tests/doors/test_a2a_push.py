@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import jwt
 import pytest
 from a2a.types import a2a_pb2 as pb
-from a2a.utils.errors import A2AError, TaskNotFoundError
+from a2a.utils.errors import A2AError, InvalidParamsError, TaskNotFoundError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -120,6 +120,47 @@ async def test_addresses_are_the_callers_own_and_allowed_ones(pushing: str, hook
                 pb.DeleteTaskPushNotificationConfigRequest(task_id=id, id="own")
             )
         assert not (await ann.list_task_push_notification_configs(asked)).configs
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        pytest.param({"token": "schlüssel"}, id="a token in other letters"),
+        pytest.param({"token": "two\r\nlines"}, id="a token of two lines"),
+        pytest.param({"authentication": pb.AuthenticationInfo(scheme="Bearer", credentials="ключ")}, id="credentials"),
+        pytest.param({"authentication": pb.AuthenticationInfo(scheme="Ключ", credentials="key")}, id="a scheme"),
+    ],
+)
+async def test_what_no_header_can_carry_is_refused(
+    pushing: str, hooks: tuple[Hooks, str], members: dict[str, Any]
+) -> None:
+    """At once: nothing could be sent."""
+    own = config(f"{hooks[1]}/hook", id="own", **members)
+    async with agent(pushing) as client:
+        id = await ask_article(client)
+        own.task_id = id
+        with pytest.raises(InvalidParamsError):
+            await client.create_task_push_notification_config(own)
+        with pytest.raises(InvalidParamsError):
+            await send(client, said("Batons", skill="quick"), task_push_notification_config=own)
+        asked = pb.ListTaskPushNotificationConfigsRequest(task_id=id)
+        assert not (await client.list_task_push_notification_configs(asked)).configs
+
+
+async def test_a_receiver_that_is_down_gets_the_next_one_at_once(
+    pushing: str, hooks: tuple[Hooks, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the last try nothing is waited for."""
+    monkeypatch.setattr("baton.doors.client_a2a_push._TRIES", 1)
+    monkeypatch.setattr("baton.doors.client_a2a_push._FIRST_PAUSE", 3_600)
+    received, address = hooks
+    received.failures = 1
+    async with agent(pushing) as client:
+        id = await ask_article(client)
+        await client.create_task_push_notification_config(config(f"{address}/hook", id, id="own"))
+        await send(client, said(task_id=id, data={"percent": 7}))
+        async with asyncio.timeout(60):
+            assert "task" not in json.loads((await received.received.get())[1])
 
 
 async def test_one_callers_notifications_leave_room_for_others(
