@@ -108,7 +108,7 @@ def to_timestamp(at: datetime) -> Timestamp:
 
 
 def task_of(run: RunRecord, artifacts: Sequence[Artifact] = ()) -> Task:
-    """Return a run's task, with its whole history of messages."""
+    """Return a run's task, with its messages so far; what it asks now is the message of its status."""
     return Task(
         id=run.workflow_id,
         context_id=context_of(run),
@@ -164,7 +164,7 @@ def asking(run: RunRecord, question: Question) -> Message:
 
 
 def _messages(run: RunRecord) -> Iterator[tuple[datetime, Message]]:
-    """Yield the messages of a run with their times: goal, steps that ended, notes, questions and answers."""
+    """Yield the messages of a run with their times: goal, steps that ended, notes of both sides, answers."""
     began = run.first_began or run.began or run.read_at
     yield began, goal_message(run)
     entries = {entry.seq: entry for entry in run.state.entries if entry.kind is not StepKind.EDIT}
@@ -179,6 +179,9 @@ def _messages(run: RunRecord) -> Iterator[tuple[datetime, Message]]:
             yield step.ended, _news_message(run, failed)
     for note in run.notes:
         yield note.at, _news_message(run, News(NewsKind.NOTE, note.at, note.text))
+    for sent in run.steering:
+        parts = [Part(text=sent.text), data_part({"who": sent.who, "step": sent.step})]
+        yield sent.at, _message(run, Role.ROLE_USER, f"steering-{sent.id}", parts)
     for settled in run.answers:
         yield settled.at, answer_message(run, settled)
 

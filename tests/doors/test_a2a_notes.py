@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from a2a.helpers import get_message_text
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import TaskNotFoundError, UnsupportedOperationError
 from temporalio.client import Client as TemporalClient
@@ -47,15 +48,18 @@ async def working(url: str, skill: str) -> AsyncIterator[tuple[Any, str]]:
 
 
 async def test_a_text_is_a_note_for_the_agent_at_work(notes_url: str, client: TemporalClient) -> None:
-    """It is shown to the agent, once however often the message comes; the record says who sent it."""
+    """It is shown to the agent, once however often the message comes; the task and the record have it."""
     async with working(notes_url, "steers_again") as (ann, id):
         note = said(NOTE, task_id=id)
         for _ in range(2):
             [event] = await send(ann, note, return_immediately=True)
             assert (event.task.id, event.task.status.state) == (id, pb.TASK_STATE_WORKING)
+        task = await ann.get_task(pb.GetTaskRequest(id=id))
     await client.get_workflow_handle(id).result()
     run = await read_run(client, id)
 
+    [_, told] = [message for message in task.history if message.role == pb.ROLE_USER]
+    assert get_message_text(told) == NOTE
     assert [(sent.text, sent.who, run.was_shown(sent)) for sent in run.steering] == [(NOTE, "ann", True)]
     assert f"Heard ['{NOTE}']" in run.baton.decision_log
 
