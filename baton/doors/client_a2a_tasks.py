@@ -21,7 +21,7 @@ from baton.errors import ArtifactError, MalformedMessageError
 from baton.lazy import needs_extra
 from baton.runs.client_description import describe_news
 from baton.runs.client_follow import Cursor
-from baton.runs.client_news import News, NewsKind
+from baton.runs.client_news import RUN_BOUNDS, STEP_ENDS, News, NewsKind
 from baton.runs.client_order import AcceptedHandoff
 from baton.runs.client_record import RunRecord, RunStatus, StepStatus
 from baton.wire.json_values import as_json, find_excess, loads_strict
@@ -65,9 +65,6 @@ _ENDS: Mapping[RunStatus, TaskState] = {
     RunStatus.CANCELED: TaskState.TASK_STATE_CANCELED,
     RunStatus.TERMINATED: TaskState.TASK_STATE_CANCELED,
 }
-_SILENT = frozenset({NewsKind.RUN_STARTED, NewsKind.RUN_ENDED})
-"""What the first and the last event of a stream say without a message."""
-_STEP_ENDS = (NewsKind.STEP_DONE, NewsKind.STEP_FAILED)
 
 
 def state_of(run: RunRecord) -> TaskState:
@@ -209,7 +206,7 @@ def answer_message(run: RunRecord, settled: Settled) -> Message:
 
 def _news_message(run: RunRecord, news: News, name: str | None = None) -> Message:
     step = news.step
-    own_name = f"step-{step.seq}-{news.kind.value}" if step and news.kind in _STEP_ENDS else None
+    own_name = f"step-{step.seq}-{news.kind.value}" if step and news.kind in STEP_ENDS else None
     if news.kind is NewsKind.NOTE:
         own_name = f"note-{int(news.at.timestamp() * 1e6)}"
     members = {name: value for name, value in news.to_json_object().items() if name != "entries"}
@@ -232,7 +229,7 @@ def _text_of(news: News, run: RunRecord) -> str:
 
 def update_of(run: RunRecord, news: News, cursor: Cursor) -> TaskStatusUpdateEvent | None:
     """Return the event of a piece of news while the run continues; None if the state's own event says it."""
-    if news.kind in _SILENT:
+    if news.kind in RUN_BOUNDS:
         return None
     message = _news_message(run, news, f"{news.kind.value}-{cursor.event}-{cursor.index}")
     if news.kind is NewsKind.TEXT:

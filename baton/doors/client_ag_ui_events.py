@@ -7,7 +7,7 @@ from typing import Any
 from baton.core.questions import Question
 from baton.lazy import needs_extra
 from baton.runs.client_follow import Followed
-from baton.runs.client_news import News, NewsKind
+from baton.runs.client_news import RUN_BOUNDS, STEP_ENDS, News, NewsKind
 from baton.runs.client_record import RunRecord, RunStatus, Step
 from baton.runs.client_standing import standing
 from baton.wire.json_values import as_json
@@ -35,9 +35,6 @@ with needs_extra("ag-ui", __name__):
         ToolCallResultEvent,
         ToolCallStartEvent,
     )
-
-_ENDS = (NewsKind.STEP_DONE, NewsKind.STEP_FAILED)
-_UNSAID = (NewsKind.RUN_STARTED, NewsKind.RUN_ENDED)  # the protocol's own events say it
 
 
 class Translation:
@@ -107,13 +104,13 @@ class Translation:
                 yield ToolCallResultEvent(message_id=id, tool_call_id=calls.pop(0), content=news.text)
             case NewsKind.STEP_STARTED if news.step:
                 yield from self._begin(news.step)
-            case kind if kind in _ENDS and news.step:
+            case kind if kind in STEP_ENDS and news.step:
                 yield from self._end_message()
                 yield from self._begin(news.step)  # in an earlier stream
                 if kind is NewsKind.STEP_FAILED:
                     yield _custom(news)
                 yield StepFinishedEvent(step_name=self._steps.pop(seq))
-            case kind if kind not in _UNSAID:
+            case kind if kind not in RUN_BOUNDS:
                 yield from self._end_message()
                 yield _custom(news)
 

@@ -94,7 +94,11 @@ class News:
         return {name: value for name, value in members.items() if value is not None}
 
 
-_ENDS = (NewsKind.STEP_DONE, NewsKind.STEP_REFUSED, NewsKind.STEP_FAILED)
+STEP_ENDS = (NewsKind.STEP_DONE, NewsKind.STEP_FAILED)
+"""The ends of a step, but for a refusal."""
+RUN_BOUNDS = (NewsKind.RUN_STARTED, NewsKind.RUN_ENDED)
+"""What the first and the last event of a door's stream say without words."""
+_ENDS = (*STEP_ENDS, NewsKind.STEP_REFUSED)
 
 
 @dataclass(frozen=True)
