@@ -210,7 +210,7 @@ async def start(
     group: str = "",
     claims: Mapping[str, Json] | None = None,
 ) -> str:
-    """Start a pipeline for a caller, and return the workflow id; the same key again is the same run.
+    """Start a pipeline for a caller, and return the workflow id; the same key again for it is the same run.
 
     Args:
         parts: The service's.
@@ -222,7 +222,7 @@ async def start(
         claims: What else is known of the caller; stages see it.
     """
     require(caller, Role.OPERATOR)
-    workflow_id = _workflow_id(caller, group, key)
+    workflow_id = run_prefix(caller, group) + _short(f"{offer.pipeline}\n{key}", 20)
     start = given.model_copy(update={"requester": _requester(caller, claims)})
     operation = Start(parts.client, offer.pipeline, start, workflow_id, offer.task_queue)
     try:
@@ -230,10 +230,6 @@ async def start(
     except WorkflowAlreadyStartedError:
         await read(parts, caller, workflow_id)
     return workflow_id
-
-
-def _workflow_id(caller: Caller, group: str, key: str) -> str:
-    return f"{run_prefix(caller, group)}{_short(key, 20)}"
 
 
 def _requester(caller: Caller, claims: Mapping[str, Json] | None) -> Requester:

@@ -134,10 +134,13 @@ async def test_a_run_that_fails_is_an_error_with_its_reason(url: str) -> None:
     assert (result.is_error, "the press is broken" in said(result)) == (True, True)
 
 
-async def test_the_same_key_is_the_same_run(url: str) -> None:
+async def test_the_same_key_is_the_same_run_of_a_pipeline(url: str) -> None:
+    """And another run of another pipeline."""
     async with mcp_client(url, "ann") as client:
-        results = [await client.call_tool("run_article", {"goal": "Batons", "key": "order-7"}) for _ in range(2)]
-    assert len({result.structured_content["run"] for result in results if result.structured_content}) == 1
+        tools = ["run_article", "run_article", "run_asks_two"]
+        results = [await client.call_tool(tool, {"goal": "Batons", "key": "order-7"}) for tool in tools]
+    first, again, other = [result.structured_content["run"] for result in results]
+    assert (again == first, other == first) == (True, False)
 
 
 async def test_the_run_of_another_is_not_there(url: str) -> None:
