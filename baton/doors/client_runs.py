@@ -393,7 +393,7 @@ async def answer(
     if digest is not None and (question, digest) not in [(asked.id, asked.digest) for asked in run.questions]:
         raise PipelineError("what was shown is not open any more, or has changed; look at what the run asks now")
     operation = Decide(parts.client, workflow_id, choice, question, data)
-    preview = await operation.preview()
+    preview = await operation.preview_in(run)
     return await operation.pinned_to(preview).commit(preview.mark, by=caller.name, why=why)
 
 

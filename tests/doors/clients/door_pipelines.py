@@ -1,10 +1,11 @@
 """The pipelines that the tests of the doors offer, and a person's forms."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, RootModel
 
 from baton import Baton, BatonPatch, Pipeline, Retries, StageContext, StageResult, pipeline, stage
 
@@ -17,6 +18,18 @@ class Printing(BaseModel):
     copies: int = Field(ge=1, description="How many.")
     color: Literal["red", "blue"] = "red"
     places: dict[str, int] = Field(default={}, description="How many go where.")
+
+
+class Guests(RootModel[list[str]]):
+    """A form that is a list."""
+
+
+class Remark(BaseModel):
+    """A form whose field has two types."""
+
+    text: Any = Field(default=None, json_schema_extra={"type": ["string", "null"]})
+    rest: Any = Field(default=None, json_schema_extra={"anyOf": [True, {"type": "null"}]})
+    tags: Any = Field(default=None, json_schema_extra={"type": "array", "items": True})
 
 
 @stage
@@ -57,11 +70,35 @@ async def asks_two(p: Pipeline) -> object:
 
 
 @pipeline
+async def invites(p: Pipeline) -> object:
+    """Ask whom to invite."""
+    return (await p.approve("guests", within=timedelta(days=1), answer=Guests)).data
+
+
+@pipeline
+async def remarks(p: Pipeline) -> object:
+    """Ask for a remark."""
+    return (await p.approve("remark", within=timedelta(days=1), answer=Remark)).data
+
+
+@pipeline
+async def revises(p: Pipeline) -> object:
+    """Ask whether to go, and write meanwhile once a person says so."""
+
+    async def revise() -> None:
+        await p.approve("revise", within=timedelta(days=1))
+        await p.stage(write)
+
+    await asyncio.gather(p.approve("go", within=timedelta(days=1)), revise())
+    return "gone"
+
+
+@pipeline
 async def breaks(p: Pipeline) -> object:
     """Break down."""
     await p.stage(break_down)
     return None
 
 
-PIPELINES: list[Any] = [article, asks_two, breaks]
+PIPELINES: list[Any] = [article, asks_two, invites, remarks, revises, breaks]
 STAGES: list[Callable[..., Any]] = [write, break_down]

@@ -1,18 +1,22 @@
 """Pipelines as MCP tools, called by the SDK's own client over HTTP: progress, questions, tasks, and others' runs."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
+from uuid import uuid4
 
 import pytest
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, ElicitResult, InputRequiredResult, Request, RequestParams, Result, TextContent
 from pydantic import ConfigDict, Field
-from temporalio.client import Client
+from temporalio.client import Client, FetchWorkflowHistoryEventsInput, Interceptor, OutboundInterceptor
 
-from baton.client import Answer, ServiceParts, decide, inbox, read_run, serve_service, service
+from baton import PipelineInput
+from baton.client import Answer, Caller, ServiceParts, decide, inbox, read_run, serve_service, service
+from baton.doors import client_runs
+from baton.errors import PipelineError
 from tests.doors.clients.conftest import mcp_client
 from tests.doors.clients.door_pipelines import WORDS
 
@@ -156,6 +160,55 @@ async def test_the_run_of_another_is_not_there(url: str) -> None:
                 await send(bob, "tasks/get", id)
     async with mcp_client(url, "viewer") as viewer:
         assert "operator" in said(await viewer.call_tool("run_article", {"goal": "Batons"}))
+
+
+class Meanwhile(Interceptor):
+    """Something happens once a client has read a run, before it reads it again."""
+
+    def __init__(self, happens: Callable[[], Awaitable[None]]) -> None:
+        self.happens, self.reads = happens, 0
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
+        meanwhile = self
+
+        class Outbound(OutboundInterceptor):
+            async def fetch_workflow_history_events(self, input: FetchWorkflowHistoryEventsInput) -> Any:
+                meanwhile.reads += 1
+                if meanwhile.reads == 2:
+                    await meanwhile.happens()
+                async for event in next.fetch_workflow_history_events(input):
+                    yield event
+
+        return Outbound(next)
+
+
+async def test_an_answer_counts_only_for_what_was_shown(parts: ServiceParts) -> None:
+    """It is refused if the baton changes while the door passes it on."""
+    ann, client = Caller("ann"), parts.client
+    offer = parts.offers["revises"]
+    id = await client_runs.start(parts, ann, offer, PipelineInput(goal="Batons"), key=uuid4().hex)
+
+    async def asked(title: str) -> Any:
+        while True:
+            for question in (await read_run(client, id)).questions:
+                if question.title == title:
+                    return question
+            await asyncio.sleep(0.02)
+
+    shown, revise = await asked("go"), await asked("revise")
+
+    async def change() -> None:
+        await decide(client, id, revise.answer("approve", who="bob"))
+        while (await asked("go")).digest == shown.digest:  # noqa: ASYNC110 - a history gives no event
+            await asyncio.sleep(0.02)
+
+    config = client.config() | {"interceptors": [Meanwhile(change)]}
+    changing = replace(parts, client=Client(**config))
+    with pytest.raises(PipelineError):
+        await client_runs.answer(changing, ann, id, "approve", question=shown.id, digest=shown.digest)
+    now = await asked("go")
+    await client_runs.answer(parts, ann, id, "approve", question=now.id, digest=now.digest)
+    assert (await client.get_workflow_handle(id).result())["output"] == "gone"
 
 
 class TestRounds:
