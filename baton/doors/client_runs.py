@@ -366,7 +366,7 @@ async def answer(
     *,
     question: str | None = None,
     digest: str | None = None,
-    data: Mapping[str, Any] | None = None,
+    data: Json = None,
     why: str = "",
 ) -> Settled | None:
     """Answer what a run of a caller asks; None if no worker has taken the answer up yet, as in `Decide`.

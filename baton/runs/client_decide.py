@@ -263,7 +263,7 @@ class Decide(Operation[DecidePreview, Settled | None]):
     workflow_id: str
     choice: str
     question: str | None = None
-    data: Mapping[str, Any] | None = None
+    data: Json = None
     key: Key | None = None
     run_id: str | None = None
     within: float = ANSWER_SECONDS
@@ -336,7 +336,7 @@ class Decide(Operation[DecidePreview, Settled | None]):
         facts = [Fact(f"{action.meaning}.", is_loss=action is HandoffAction.ABANDON)]
         if (form := FORMS.get(action)) is not None:
             try:
-                filled = parse_form(form, self._data)
+                filled = parse_form(form, self.data)
             except ValueError as error:
                 raise PipelineError(f"{MISFIT}{error}") from None
             if isinstance(filled, EditForm):
@@ -347,14 +347,10 @@ class Decide(Operation[DecidePreview, Settled | None]):
                 facts.append(Fact(f"{more} more is needed, so it waits again.", is_loss=True))
         return facts
 
-    @property
-    def _data(self) -> Json:
-        return None if self.data is None else dict(self.data)
-
     async def _perform(self, preview: DecidePreview, by: str, why: str) -> Settled | None:
         basis = preview.basis
         id, digest = str(basis["question"]), str(basis["digest"])
-        answer = Answer(choice=self.choice, question=id, digest=digest, who=by, why=why, data=self._data)
+        answer = Answer(choice=self.choice, question=id, digest=digest, who=by, why=why, data=self.data)
         if self.key is not None:
             answer = sign_answer(answer, self.key)
         if preview.settled is not None:

@@ -144,7 +144,10 @@ async def test_a_request_sent_again_is_the_same_run_and_goes_on_where_the_client
 
 @pytest.mark.parametrize(
     "payload",
-    [None, {}, {"choice": "maybe"}, {"choice": "approve"}, {"choice": "approve", "data": {"copies": 0}}],
+    [
+        *(None, {}, {"choice": "maybe"}, {"choice": "approve"}),
+        *({"choice": "approve", "data": data} for data in ({"copies": 0}, "text", 5, [["copies", 3]])),
+    ],
     ids=str,
 )
 async def test_an_answer_that_does_not_fit_interrupts_again_with_the_reason(url: str, payload: Any) -> None:
@@ -153,6 +156,13 @@ async def test_an_answer_that_does_not_fit_interrupts_again_with_the_reason(url:
     again = await run(url, resuming(events, first, payload))
     [before], [interrupt] = events[-1].outcome.interrupts, again[-1].outcome.interrupts
     assert (interrupt.id, len(interrupt.message) > len(before.message)) == (before.id, True)
+
+
+async def test_an_answer_may_be_a_list(url: str) -> None:
+    first = body()
+    events = await run(url, first, pipeline="invites")
+    rest = await run(url, resuming(events, first, {"choice": "approve", "data": ["ann", "bob"]}), pipeline="invites")
+    assert rest[-1].result == ["ann", "bob"]
 
 
 async def test_a_cancelled_interrupt_decides_nothing(url: str, sealing: Client) -> None:

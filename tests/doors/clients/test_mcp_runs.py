@@ -113,6 +113,20 @@ async def test_a_client_that_cannot_ask_is_told_what_the_run_waits_for(url: str)
     assert (ended.is_error, ended.structured_content["status"]) == (True, "CANCELED")
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "content", "output"),
+    [
+        ("invites", {"approve": '["ann", "bob"]'}, ["ann", "bob"]),
+    ],
+)
+async def test_a_form_that_mcp_cannot_express_is_filled_in_as_json(
+    url: str, pipeline: str, content: dict[str, str], output: Any
+) -> None:
+    async with mcp_client(url, "ann", elicitation_callback=Person({"choice": "approve", **content})) as client:
+        result = await client.call_tool(f"run_{pipeline}", {"goal": "Batons"})
+    assert result.structured_content["output"] == output
+
+
 async def test_a_vote_among_several_leaves_the_question_to_the_others(url: str, sealing: Client) -> None:
     person = Person({"choice": "approve"})
     async with mcp_client(url, "ann", elicitation_callback=person) as client:
