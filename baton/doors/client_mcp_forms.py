@@ -111,8 +111,8 @@ def _labelled(field: _Field, choice: Choice) -> dict[str, Any]:
 
 def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a field's schema without null as an alternative."""
-    others = [form for form in schema.get("anyOf", []) if form.get("type") != "null"]
-    if len(others) != 1:
+    others = [form for form in schema.get("anyOf", []) if not isinstance(form, Mapping) or form.get("type") != "null"]
+    if len(others) != 1 or not isinstance(others[0], Mapping):
         return dict(schema)
     own = {name: value for name, value in schema.items() if name != "anyOf" and (name, value) != ("default", None)}
     return {**_without_null(others[0]), **own}
@@ -120,15 +120,15 @@ def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def _flat(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return a field's schema with what MCP allows, or None if it cannot express it."""
-    kind = schema.get("type")
-    if kind == "array" and (options := _texts((schema.get("items") or {}).get("enum"))):
+    kind, items = schema.get("type"), schema.get("items")
+    if kind == "array" and isinstance(items, Mapping) and (options := _texts(items.get("enum"))):
         limits = {name: schema[name] for name in ("minItems", "maxItems", "default") if name in schema}
         return {"type": "array", "items": {"type": "string", "enum": options}, **limits}
     if "enum" in schema or "const" in schema:
         options = _texts(schema.get("enum", [schema.get("const")]))
         default = {"default": schema["default"]} if schema.get("default") in options else {}
         return {"type": "string", "enum": options, **default} if options else None
-    if kind not in _FIELDS:
+    if not isinstance(kind, str) or kind not in _FIELDS:  # it may be a list of types
         return None
     flat = {"type": kind, **{name: schema[name] for name in _FIELDS[kind] if name in schema}}
     return {**flat, "format": schema["format"]} if schema.get("format") in _FORMATS else flat

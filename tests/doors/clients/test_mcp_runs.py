@@ -117,6 +117,7 @@ async def test_a_client_that_cannot_ask_is_told_what_the_run_waits_for(url: str)
     ("pipeline", "content", "output"),
     [
         ("invites", {"approve": '["ann", "bob"]'}, ["ann", "bob"]),
+        ("remarks", {"approve.text": '"good"', "approve.tags": '["a"]'}, {"text": "good", "tags": ["a"]}),
     ],
 )
 async def test_a_form_that_mcp_cannot_express_is_filled_in_as_json(
