@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -11,9 +10,9 @@ from starlette.responses import Response
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from baton.client import Decide, HandoffAction, Question, Role, RunStatus, WaitingQuestion
+from baton.client import Decide, HandoffAction, Question, Role, RunRecord, RunStatus, WaitingQuestion
 from baton.client.faces import APPROVE, DENY, Decided, InboxPage, QuestionKind, cost_of, decide_several, inbox_page
-from baton.console.forms import NO_SUBMISSION, SchemaForm, Submission, check_reason
+from baton.console.forms import NO_SUBMISSION, FormResult, SchemaForm, Submission, check_reason
 from baton.console.pages_decide import parse_action
 from baton.console.pages_inbox import inbox_filter, question_path, together_path
 from baton.console.rendering import get_sources, render
@@ -72,36 +71,46 @@ class Together:
         return SchemaForm(schema, "answer") if schema is not None else None
 
 
-async def _read(request: Request) -> Together:
-    """Return the questions that the address names, the nearest deadlines first."""
+async def _read(request: Request, inputs: Mapping[str, str]) -> Together:
+    """Return the questions that the address names, the nearest deadlines first: those like the ones that are chosen."""
     sources, wanted = get_sources(request), inbox_filter(request)
     if wanted.kind in (None, QuestionKind.UNREADABLE) or wanted.title is None:
         raise HTTPException(404, "the address names no kind of question, or no title")
     found = await inbox_page(await sources.client(), wanted, limit=_MOST)
     read = await asyncio.gather(*(_read_item(sources, entry) for entry in found.entries))
     items = [item for item in read if item is not None]
-    fitting = [item for item in items if item.question.forms == items[0].question.forms]
+    like = next((item for item in items if f"pick {item.key}" in inputs), items[0] if items else None)
+    fitting = [item for item in items if like is not None and item.question.forms == like.question.forms]
     return Together(fitting, len(found.entries) - len(fitting), found)
 
 
 async def _read_item(sources: Sources, entry: WaitingQuestion) -> Item | None:
     """Return a question with whole texts; None if it is no longer open, or is decided elsewhere with a key."""
-    try:
-        async with sources.turn:
-            run = await sources.run(entry.workflow_id)
-    except (RPCError, BatonError):
-        return None
-    asked = next((asked for asked in run.questions if entry.question and asked.id == entry.question.id), None)
-    if asked is None or asked.proof or run.status is not RunStatus.RUNNING:
+    run = await _read_run(sources, entry.workflow_id)
+    asked = _question_in(run, entry.question.id) if run and entry.question else None
+    if run is None or asked is None or asked.proof or run.status is not RunStatus.RUNNING:
         return None
     return Item(entry.workflow_id, asked, run.baton.goal, cost_of(run, asked).clauses, entry.has_worker)
+
+
+async def _read_run(sources: Sources, workflow_id: str) -> RunRecord | None:
+    """Return a run; None if it cannot be read."""
+    try:
+        async with sources.turn:
+            return await sources.run(workflow_id)
+    except (RPCError, BatonError):
+        return None
+
+
+def _question_in(run: RunRecord, id: str) -> Question | None:
+    return next((asked for asked in run.questions if asked.id == id), None)
 
 
 async def _together_page(
     request: Request, submission: Submission = NO_SUBMISSION, decided: Sequence[Decided] = ()
 ) -> Response:
-    shown, wanted = await _read(request), inbox_filter(request)
-    inputs = submission.inputs
+    inputs, wanted = submission.inputs, inbox_filter(request)
+    shown = await _read(request, inputs)
     form = shown.form if wanted.kind is QuestionKind.APPROVAL else None
     values = {
         "shown": shown,
@@ -127,34 +136,45 @@ async def decide_together(request: Request, fields: Mapping[str, str]) -> Respon
     kind, client = inbox_filter(request).kind, await get_sources(request).client()
     picked = [name.removeprefix("pick ") for name in fields if name.startswith("pick ")]
     if kind is QuestionKind.APPROVAL:
-        operation, faults = await _parse_approval(request, client, fields)
+        operation, faults = _parse_approval(client, fields)
     else:
         operation, faults = parse_action(Decide(client, "", HandoffAction.ABANDON), fields)
         if operation.choice is HandoffAction.EDIT:
             faults["action"] = "a patch is for one baton only: edit each by itself"
     if not picked:
         faults["picked"] = "choose at least one"
+    operations = [
+        replace(operation, workflow_id=id, question=asked) for asked, _, id in (key.partition(" ") for key in picked)
+    ]
+    if operation.choice == APPROVE:
+        filled = await asyncio.gather(*(_fill_in(get_sources(request), one, fields) for one in operations))
+        operations = [replace(one, data=answer.value) for one, answer in zip(operations, filled, strict=True)]
+        faults |= {name: fault for answer in filled for name, fault in answer.faults.items()}
     if faults:
         return await _together_page(request, Submission(fields, faults))
-    shown = []
-    for key in picked:
-        question, _, workflow_id = key.partition(" ")
-        shown.append((replace(operation, workflow_id=workflow_id, question=question), fields.get(f"mark {key}", "")))
+    shown = [(one, fields.get(f"mark {key}", "")) for one, key in zip(operations, picked, strict=True)]
     decided = await decide_several(shown, by=get_viewer(request).name, why=fields["why"].strip())
     return await _together_page(request, decided=decided)
 
 
-async def _parse_approval(request: Request, client: Client, fields: Mapping[str, str]) -> tuple[Decide, dict[str, str]]:
-    """Return the operation with what the form of an approval says, and the form's errors."""
+def _parse_approval(client: Client, fields: Mapping[str, str]) -> tuple[Decide, dict[str, str]]:
+    """Return the operation that is chosen for approvals, without an answer, and the form's errors."""
     faults = {"why": fault} if (fault := check_reason(fields.get("why", ""))) else {}
     if fields.get("approved") not in ("yes", "no"):
         faults["approved"] = "approve or deny"
-    choice = APPROVE if fields.get("approved") == "yes" else DENY
-    data: Any = None
-    if choice == APPROVE and (form := (await _read(request)).form) is not None:
-        filled = form.parse(fields)
-        data, faults = filled.value, {**faults, **filled.faults}
-    return Decide(client, "", choice, data=data), faults
+    return Decide(client, "", APPROVE if fields.get("approved") == "yes" else DENY), faults
+
+
+async def _fill_in(sources: Sources, operation: Decide, fields: Mapping[str, str]) -> FormResult:
+    """Return what the fields say by the question's own form, whatever else is asked by now."""
+    run, id = await _read_run(sources, operation.workflow_id), operation.question or ""
+    if run is None:
+        return FormResult(None, {"picked": f"{operation.workflow_id} cannot be read now; try again, or leave it out"})
+    asked = _question_in(run, id)
+    if asked is None:  # the form of a decided question is gone
+        settled = run.answer_to(id)
+        return FormResult(settled.data if settled else None, {})
+    return FormResult(None, {}) if asked.form is None else SchemaForm(asked.form, "answer").parse(fields)
 
 
 ROUTES = [page("/inbox/together", together), action("/inbox/together", decide_together, Role.DECIDER)]

@@ -239,6 +239,25 @@ class TestTogether:
         await browser.post(path, {**fields, "answer/copies": "7", "answer/tags": "a\nb"})
         assert [(await handle.result()).output for handle in handles] == [{"tags": ["a", "b"], "copies": 7}] * 2
 
+    async def test_what_was_filled_in_survives_a_nearer_question_without_a_form(
+        self, browser: Browser, own: Worker
+    ) -> None:
+        """One that came meanwhile is first on the page, and asks for nothing; those that were chosen do."""
+        handles = [await asking(own, publishes, "publish", form=True) for _ in range(2)]
+        path = together_path("publishes", QuestionKind.APPROVAL, "publish")
+        for handle in handles:
+            page = await page_with(browser, path, handle.id)
+        fields = {**fields_of(page, *handles), "approved": "yes", "why": "seen", "answer/tags": "a"}
+        nearer = await asking(own, publishes, "publish", minutes=10)
+        await page_with(browser, path, nearer.id)
+        refused = (await browser.post(path, {**fields, "answer/copies": "0"})).text
+        assert ("give at least 1" in refused, bool(card(refused, handles[0].id))) == (True, True)
+        for _ in range(2):  # sent again, it has no effect
+            answer = (await browser.post(path, {**fields, "answer/copies": "7"})).text
+            assert "2 of 2 sent." in answer
+        assert [(await handle.result()).output for handle in handles] == [{"tags": ["a"], "copies": 7}] * 2
+        await nearer.terminate()
+
     async def test_handoffs_are_decided_together_too(self, browser: Browser, own: Worker) -> None:
         """With what can be done about each of them."""
         start = PipelineInput(goal="Spend", budget=Budget(initial_micro_usd=200_000))
