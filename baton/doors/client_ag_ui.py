@@ -20,9 +20,10 @@ from baton.doors.client_runs import (
     NotAllowedError,
     NotFoundError,
     ServiceParts,
-    answer,
+    answer_key,
     may_answer,
-    question_key,
+    open_questions,
+    questions_by_key,
     read,
     read_input,
     start,
@@ -129,20 +130,15 @@ async def _resume(parts: ServiceParts, caller: Caller, workflow_id: str, key: st
         PipelineError: It is refused.
     """
     run = await read(parts, caller, workflow_id)
-    question = next((asked for asked in run.questions if question_key(asked) == key), None)
+    question = questions_by_key(run).get(key)
     if question is None or entry.status != "resolved":
         return question is None
     payload = entry.payload if isinstance(entry.payload, Mapping) else {}
     if not isinstance(payload.get("choice"), str):
         names = ", ".join(choice.name for choice in question.choices)
         raise PipelineError(f'{MISFIT}the payload is {{"choice": …}}, one of {names}; also "why" and "data"')
-    await answer(
-        *(parts, caller, workflow_id, payload["choice"]),
-        question=question.id,
-        digest=question.digest,
-        data=payload.get("data"),
-        why=str(payload.get("why") or ""),
-    )
+    data, why = payload.get("data"), str(payload.get("why") or "")
+    await answer_key(parts, caller, workflow_id, key, payload["choice"], data=data, why=why)
     return True
 
 
@@ -194,14 +190,10 @@ async def _events(parts: ServiceParts, caller: Caller, asked: _Asked) -> AsyncGe
 
 async def _interrupts(parts: ServiceParts, caller: Caller, asked: _Asked, run: RunRecord) -> list[Interrupt]:
     """Return what a run asks its caller, but for what this request has answered."""
-    if not run.questions:
-        return []
-    current = await read(parts, caller, asked.run)  # the update may be of a time before they were answered
-    keys = {question_key(question): question for question in current.questions if may_answer(question, caller)}
     return [
         interrupt_of(question, f"{asked.run}/{key}", asked.faults.get(key, ""))
-        for key, question in keys.items()
-        if key not in asked.answered
+        for key, question in (await open_questions(parts, caller, run)).items()
+        if may_answer(question, caller) and key not in asked.answered
     ]
 
 

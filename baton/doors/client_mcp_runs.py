@@ -21,10 +21,11 @@ from baton.doors.client_mcp_forms import elicitation, read_form
 from baton.doors.client_runs import (
     Offer,
     ServiceParts,
-    answer,
+    answer_key,
     cancel,
     may_answer,
-    question_key,
+    open_questions,
+    questions_by_key,
     read,
     read_input,
     start,
@@ -100,7 +101,7 @@ class _Talk(CompactRecord):
     Attributes:
         run: The run.
         cursor: The last news that the client has.
-        answered: The questions that were answered here, as `question_key` names them.
+        answered: The questions that were answered here, by `questions_by_key`.
         declined: Those that the person did not answer, or may not.
         faults: Why the last answer to a question did not fit.
         told: How many news the client was told.
@@ -180,17 +181,11 @@ class RunTools:
         Raises:
             PipelineError: The answer is refused.
         """
-        question = next((question for question in run.questions if question_key(question) == key), None)
+        question = questions_by_key(run).get(key)
         if question is None:
             return
         choice, why, data = read_form(question, given.content or {})
-        await answer(
-            *(self.parts, self.caller(), run.workflow_id, choice),
-            question=question.id,
-            digest=question.digest,
-            data=data,
-            why=why,
-        )
+        await answer_key(self.parts, self.caller(), run.workflow_id, key, choice, data=data, why=why)
 
     def _pipeline(self, name: str, offer: Offer) -> Tool:
         async def run(
@@ -272,12 +267,8 @@ class RunTools:
 
     async def _open(self, run: RunRecord, talk: _Talk) -> dict[str, Question]:
         """Return what a run asks, but for what was answered here; a vote leaves a question to others."""
-        if not run.questions:
-            return {}
-        current = await read(self.parts, self.caller(), talk.run)  # the news may be of a time before the answers
-        keys = {question_key(question): question for question in current.questions}
-        name = self.caller().name
-        return {key: item for key, item in keys.items() if key not in talk.answered or item.has_vote_of(name)}
+        asked, name = await open_questions(self.parts, self.caller(), run), self.caller().name
+        return {key: item for key, item in asked.items() if key not in talk.answered or item.has_vote_of(name)}
 
 
 def tool_name(name: str) -> str:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from baton.doors.client_mcp_forms import elicitation
 from baton.doors.client_mcp_runs import TASKS, RunTools, declares_tasks, result_of
-from baton.doors.client_runs import cancel, may_answer, question_key, read
+from baton.doors.client_runs import cancel, may_answer, questions_by_key, read
 from baton.errors import BatonError
 from baton.lazy import needs_extra
 from baton.runs.client_record import RunRecord, RunStatus
@@ -102,11 +102,12 @@ class Tasks(Extension):
 
     def _fields(self, run: RunRecord) -> dict[str, Any]:
         """Return a run as a task."""
-        asked = [question for question in run.questions if may_answer(question, self._runs.caller())]
+        caller = self._runs.caller()
+        asked = {key: question for key, question in questions_by_key(run).items() if may_answer(question, caller)}
         status = "input_required" if asked else "working"
         if run.status is not RunStatus.RUNNING:
             status = "cancelled" if run.status.is_stopped else "completed"
-        requests = {question_key(question): as_wire(elicitation(question)) for question in asked}
+        requests = {key: as_wire(elicitation(question)) for key, question in asked.items()}
         return {
             "taskId": run.workflow_id,
             "status": status,

@@ -397,9 +397,29 @@ async def answer(
     return await operation.pinned_to(preview).commit(preview.mark, by=caller.name, why=why)
 
 
-def question_key(question: Question) -> str:
-    """Return the name of a question and of exactly what it shows, to which a later answer is bound."""
-    return f"{question.id}@{question.digest}"
+def questions_by_key(run: RunRecord) -> dict[str, Question]:
+    """Return the open questions by the name of each and of exactly what it shows, to which a later answer is bound."""
+    return {f"{question.id}@{question.digest}": question for question in run.questions}
+
+
+async def open_questions(parts: ServiceParts, caller: Caller, run: RunRecord) -> dict[str, Question]:
+    """Return what a run asks now, by key: an update's run may be of a time before the answers."""
+    return questions_by_key(await read(parts, caller, run.workflow_id)) if run.questions else {}
+
+
+async def answer_key(
+    parts: ServiceParts,
+    caller: Caller,
+    workflow_id: str,
+    key: str,
+    choice: str,
+    *,
+    data: Json = None,
+    why: str = "",
+) -> Settled | None:
+    """Answer the question that a key names, as `answer` does."""
+    question, _, digest = key.partition("@")
+    return await answer(parts, caller, workflow_id, choice, question=question, digest=digest, data=data, why=why)
 
 
 def may_answer(question: Question, caller: Caller) -> bool:
