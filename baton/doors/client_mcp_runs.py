@@ -150,7 +150,15 @@ class RunTools:
     caller: Callable[[], Caller]
 
     def tools(self) -> list[Tool]:
-        """Return a tool for each pipeline, and those for its runs."""
+        """Return a tool for each pipeline, and those for its runs.
+
+        Raises:
+            BatonError: The tools of two pipelines would have the same name.
+        """
+        named = dict[str, str]()
+        for name in self.parts.offers:
+            if (other := named.setdefault(tool_name(name), name)) != name:
+                raise BatonError(f"the pipelines {other!r} and {name!r} would both be the tool {tool_name(name)}")
         pipelines = [self._pipeline(name, offer) for name, offer in self.parts.offers.items()]
         return [*pipelines, *(Tool.from_function(as_mcp_tool(tool)) for tool in (self.follow_run, self.cancel_run))]
 

@@ -73,7 +73,7 @@ def service(parts: ServiceParts, *, doors: Sequence[Door] | None = None) -> Star
         doors: The protocols; by default every one whose extra is installed.
 
     Raises:
-        BatonError: No extra of a protocol is installed.
+        BatonError: No extra of a protocol is installed, or two pipelines would be one tool of MCP.
 
     Example:
         ```python

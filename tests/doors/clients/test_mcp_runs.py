@@ -16,7 +16,7 @@ from temporalio.client import Client, FetchWorkflowHistoryEventsInput, Intercept
 from baton import PipelineInput
 from baton.client import Answer, Caller, ServiceParts, decide, inbox, read_run, serve_service, service
 from baton.doors import client_runs
-from baton.errors import PipelineError
+from baton.errors import BatonError, PipelineError
 from tests.doors.clients.conftest import mcp_client
 from tests.doors.clients.door_pipelines import WORDS
 
@@ -160,6 +160,13 @@ async def test_the_same_key_is_the_same_run_of_a_pipeline(url: str) -> None:
         results = [await client.call_tool(tool, {"goal": "Batons", "key": "order-7"}) for tool in tools]
     first, again, other = [result.structured_content["run"] for result in results]
     assert (again == first, other == first) == (True, False)
+
+
+async def test_two_pipelines_with_one_tool_are_refused(parts: ServiceParts) -> None:
+    """A caller of the tool could not tell which one it starts."""
+    offer = parts.offers["article"]
+    with pytest.raises(BatonError, match="pay_now"):
+        service(replace(parts, offers={"pay now": offer, "article": offer, "pay_now": offer}))
 
 
 async def test_the_run_of_another_is_not_there(url: str) -> None:
