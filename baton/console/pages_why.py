@@ -1,5 +1,6 @@
 """Pages that tell where a value of a run comes from, and what an agent was asked and answered."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ from baton.console.rendering import get_sources, query_param, render, run_path
 from baton.console.security import action, get_viewer, page
 
 _OUTPUT = "output"
+_NAME = re.compile(r"[^.\[\]]+")  # what a path can have between its points
 _MAX_SHOWN = 3_000_000  # characters of a page of transcripts
 _MAX_INDENT = 12  # levels; deeper ones stand below each other
 
@@ -51,9 +53,10 @@ def _first_path(run: RunRecord) -> str:
 
 
 def offered_paths(run: RunRecord) -> list[str]:
-    """Return what can be asked about a run: its output with its members, its fields, its artifacts."""
+    """Return what can be asked about a run: its output with the members that a path can name, its fields, artifacts."""
     output = run.result.output if run.result else None
-    members = [f"{_OUTPUT}.{name}" for name in output] if isinstance(output, dict) else []
+    names = filter(_NAME.fullmatch, output if isinstance(output, dict) else ())
+    members = [f"{_OUTPUT}.{name}" for name in names]
     fields = [name for name, _ in nonempty_fields(run.baton)]
     return [*([] if output is None else [_OUTPUT]), *members, *fields, *(ref.id for ref in run.baton.artifacts)]
 

@@ -69,6 +69,16 @@ class TestWhy:
 
         assert "output has no 'cost'; it has: price, text, by" in text
 
+    async def test_all_that_it_offers_is_there(self, browser: Browser, offered: RunRecord) -> None:
+        """A member whose name no path can have is not offered."""
+        page = (await browser.get(f"/run/why?id={offered.workflow_id}")).text
+        paths = re.findall(r'<option value="([^"]*)">', page)
+
+        members = [path.removeprefix("output") for path in paths if path.startswith("output")]
+        assert members == ["", ".price", ".text", ".by"]
+        for path in paths:
+            await text_of(browser, "/run/why", id=offered.workflow_id, path=html.unescape(path))
+
 
 class TestTranscript:
     async def test_it_shows_what_an_agent_was_asked_and_did(self, browser: Browser, offered: RunRecord) -> None:

@@ -61,4 +61,5 @@ async def offers(p: Pipeline) -> object:
     quoted = await p.stage(quoting)
     decided = await p.approve("head of sales", within=timedelta(days=1), asks="Offer it?", shows={"quote": quoted})
     mailed = await p.stage(mailing, inputs={"quote": quoted.output})
-    return {"price": quoted.output["price"], "text": mailed.output, "by": decided.who}
+    more = {"per.piece": 42, "pieces[0]": 1, "": 0}  # no path leads to these
+    return {"price": quoted.output["price"], "text": mailed.output, "by": decided.who, **more}
