@@ -2,20 +2,19 @@
 
 import asyncio
 import contextlib
-import signal
 import tomllib
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import typer
 
+from baton.cli.session import STOP_SIGNALS
 from baton.client import Role
 from baton.client.faces import Proxy
+from baton.wire.text import is_loopback
 
 ROLES = ", ".join(role.name.lower() for role in Role)
-STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 def set_on_stop(stopped: asyncio.Event) -> None:
@@ -27,17 +26,10 @@ def set_on_stop(stopped: asyncio.Event) -> None:
 
 def check_address(host: str, url: str | None) -> None:
     """Refuse an address that other machines can reach without its public name, and a name that is none."""
-    if not _is_loopback(host) and url is None:
+    if not is_loopback(host) and url is None:
         raise typer.BadParameter(f"other machines can reach {host!r}; give its public address", param_hint="--url")
     if url is not None and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc):
         raise typer.BadParameter(f"{url!r} is not an address such as https://baton.example.org", param_hint="--url")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def parse_role(name: str, hint: str) -> Role:

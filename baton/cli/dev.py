@@ -24,7 +24,7 @@ from baton.cli.ledger_sources import (
 from baton.cli.options import ForceOption, VerboseOption, refuse_overwrite
 from baton.cli.output import make_table, plain
 from baton.cli.personal import vault_path
-from baton.cli.session import KEYS_FOLDER, RunArgument, Session, Target, command, current_user
+from baton.cli.session import KEYS_FOLDER, STOP_SIGNALS, RunArgument, Session, Target, command, current_user
 from baton.cli.supervision import (
     WorkerProgram,
     absolute_store,
@@ -43,7 +43,7 @@ from baton.keys.store_keys import PublicKeys
 from baton.lab import FOLDER
 
 try:
-    from baton.cli.access import ROLES, STOP_SIGNALS, check_address, parse_role, read_proxy, set_on_stop
+    from baton.cli.access import ROLES, check_address, parse_role, read_proxy, set_on_stop
     from baton.cli.serve import TOKENS, AccessOptions, make_offers, served
     from baton.client.faces import SERVE_PORT, installed_protocols
     from baton.codec.server import codecs_for, serve_codec

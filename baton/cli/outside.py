@@ -12,15 +12,13 @@ import typer
 
 from baton import client as public
 from baton.cli.ledger_sources import LedgerOption, NameOption, make_safeguards
-from baton.cli.session import Session, command, current_user
+from baton.cli.session import STOP_SIGNALS, Session, command, current_user
 from baton.client import OutsideAgents
 from baton.errors import BatonError
 from baton.wire.versions import newest_first
 
 if TYPE_CHECKING:
     from baton.client import HandoffTools
-
-_END_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 AgentOption = Annotated[
     str | None,
@@ -102,7 +100,7 @@ def _leave_on_signals(tools: "HandoffTools") -> Iterator[None]:
         leave_tasks.append(loop.create_task(leave(number)))
 
     with contextlib.ExitStack() as handlers:
-        for number in _END_SIGNALS:
+        for number in STOP_SIGNALS:
             with contextlib.suppress(NotImplementedError):  # on Windows, only the end of the input stops it
                 loop.add_signal_handler(number, stop, number)
                 handlers.callback(loop.remove_signal_handler, number)

@@ -34,6 +34,8 @@ from baton.wire.json_values import has_lone_surrogate, loads_strict
 from baton.wire.money import parse_amount
 
 _CONNECT_SECONDS = 10.0
+STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""What ends a command that serves."""
 KEYS_FOLDER = Path(".baton")
 """The folder of this machine's own keys."""
 

@@ -20,6 +20,7 @@ from baton.codec.server import has_bearer_token
 from baton.core.people import name_refusal
 from baton.errors import BatonError
 from baton.lazy import needs_extra
+from baton.wire.text import is_loopback
 
 with needs_extra("console", __name__):
     from starlette.requests import Request
@@ -27,7 +28,6 @@ with needs_extra("console", __name__):
 MIN_TOKEN_LENGTH = 16
 """The minimum length of a token; shorter ones can be guessed."""
 _HEADER_TEXT = re.compile("[!-~]*")
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _MAX_BUCKETS = 10_000
 _TOKENS_FORM = 'expected lines such as ann = "…", or tables [ann] with token, and role, sees_all or decides'
 
@@ -245,7 +245,7 @@ def served_origin(request: Request, url: SplitResult | None, *, loopback: bool) 
     host = request.headers.get("host", "")
     if url is not None and host.lower() == url.netloc.lower():
         return f"{url.scheme}://{host}"
-    return f"http://{host}" if loopback and _host_name(host) in _LOOPBACK else None
+    return f"http://{host}" if loopback and is_loopback(_host_name(host)) else None
 
 
 def _host_name(host: str) -> str:

@@ -68,6 +68,8 @@ def caller_on(
         (None, {}, 401),
         ("another-token-0123456789", {}, 401),
         (TOKEN, {"host": "evil.example"}, 421),
+        (TOKEN, {"host": "127.0.0.2:8235"}, 200),
+        (TOKEN, {"host": "127.0.0.2.evil.example"}, 421),
         (TOKEN, {"origin": "https://evil.example"}, 403),
         (TOKEN, {"origin": "null"}, 403),
         (TOKEN, {"content_encoding": "gzip"}, 415),
