@@ -48,7 +48,7 @@ from baton.keys.store_keyring import Keyring
 from baton.keys.store_keys import PublicKeys
 from baton.ledger.entries import run_name
 from baton.outside.client_queries import Asker, is_unknown, query_run
-from baton.runs.client_executions import Execution, describe, list_executions
+from baton.runs.client_executions import Execution, describe, list_executions, refusal_of
 from baton.wire.json_values import MAX_MESSAGE_VALUES, Json, find_excess
 from baton.wire.names import ATTRIBUTE_STATUS, HANDOFF
 
@@ -304,7 +304,7 @@ class OutsideAgents:
         try:
             handoff: OutsideHandoff = await handle.execute_update(ACTION, action, result_type=OutsideHandoff)
         except WorkflowUpdateFailedError as error:
-            raise PipelineError(str(getattr(error.cause, "message", error.cause))) from error
+            raise refusal_of(error) from error
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 raise PipelineError(f"{ref.workflow_id!r} has ended or does not exist; list what is open") from error

@@ -65,8 +65,13 @@ class Cancel(Operation[CancelPreview, str]):
         return run_id
 
     def _changes(self, shown: Mapping[str, Any], preview: CancelPreview) -> list[str]:
-        note = f" ({preview.run.notes[-1].text})" if preview.run.resets else ""
-        return [f"the run continues as another run{note}"]
+        return [continued(preview.run)]
+
+
+def continued(run: RunRecord) -> str:
+    """Return in words that another run than the one that was shown continues it, and who rolled it back."""
+    note = f" ({run.notes[-1].text})" if run.resets else ""
+    return f"the run continues as another run{note}"
 
 
 def _open_children(run: RunRecord) -> list[str]:

@@ -16,7 +16,7 @@ from baton.core.pending import FORMS, EditForm, HandoffAction, TopUpForm
 from baton.core.questions import APPROVE, DENY, MISFIT, Answer, Question, Settled
 from baton.errors import BatonError, PipelineError
 from baton.keys.store_keys import Key
-from baton.runs.client_executions import describe, map_concurrently
+from baton.runs.client_executions import describe, map_concurrently, refusal_of
 from baton.runs.client_handoffs import Message, read_handoffs
 from baton.runs.client_reader import read_run
 from baton.runs.client_record import RunRecord
@@ -95,7 +95,7 @@ async def send_decision(
         except WorkflowUpdateFailedError as error:
             is_final = getattr(error.cause, "type", None) == NOT_ALLOWED
             if is_final or tries == _MAX_TRIES or not await is_pending():
-                raise PipelineError(str(getattr(error.cause, "message", error.cause))) from error
+                raise refusal_of(error) from error
         else:
             return result
         tries += 1

@@ -23,10 +23,11 @@ from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionResponse,
     ListWorkflowExecutionsRequest,
 )
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.common import TypedSearchAttributes
 from temporalio.converter import decode_typed_search_attributes
 
+from baton.errors import PipelineError
 from baton.wire.json_values import JsonFields
 
 PAUSED = "PAUSED"
@@ -110,6 +111,11 @@ async def describe(client: Client, workflow_id: str, run_id: str | None = None) 
     )
     response = await client.workflow_service.describe_workflow_execution(request, retry=True)
     return Execution(response.workflow_execution_info, response)
+
+
+def refusal_of(error: WorkflowUpdateFailedError) -> PipelineError:
+    """Return why a run refused an update, in its own words."""
+    return PipelineError(str(getattr(error.cause, "message", error.cause)))
 
 
 async def history(client: Client, workflow_id: str, run_id: str | None = None) -> tuple[str, list[HistoryEvent]]:

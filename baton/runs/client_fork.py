@@ -28,6 +28,7 @@ from baton.core.past import Heir
 from baton.core.state import PipelineState
 from baton.errors import HistoryError, PatchError, PipelineError
 from baton.personal.records import merge_payloads
+from baton.runs.client_control import continued
 from baton.runs.client_executions import describe
 from baton.runs.client_reader import read_run
 from baton.runs.client_record import RunRecord, Step
@@ -124,8 +125,7 @@ class Fork(Operation[ForkPreview, WorkflowHandle[Any, Any]]):
 
     def _changes(self, shown: Mapping[str, Any], preview: ForkPreview) -> list[str]:
         if shown["run"] != preview.run.run_id:
-            note = f" ({preview.run.notes[-1].text})" if preview.run.resets else ""
-            return [f"the run continues as another run{note}"]
+            return [continued(preview.run)]
         if shown["at"] != preview.step.seq:
             return [f"{self.at!r} is step {preview.step.seq} now"]
         return ["another outcome before the step would be reused"]

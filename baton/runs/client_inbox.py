@@ -14,7 +14,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from temporalio.client import Client
-from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError
 
 from baton.core.history import StepKind
@@ -28,6 +27,7 @@ from baton.runs.client_list import (
     ListedRun,
     RunFilter,
     RunPage,
+    deadline_of,
     equal,
     label_of,
     lacks_attributes,
@@ -67,7 +67,6 @@ ASKING_RUNS = f"{_WAITING} AND {ATTRIBUTE_UNTIL} > '{_SOME_TIME_AGO.isoformat()}
 OUTSIDE_RUNS = f"{_WAITING} AND {ATTRIBUTE_UNTIL} <= '{_SOME_TIME_AGO.isoformat()}'"
 """The open runs that wait for an agent outside, likewise."""
 
-_UNTIL = SearchAttributeKey.for_datetime(ATTRIBUTE_UNTIL)
 _FIRST_WINDOW = timedelta(minutes=1)
 _WINDOW_FACTOR = 4
 _PAGE_FACTOR = 4
@@ -366,7 +365,7 @@ async def _read_all(client: Client, wanted: int) -> AsyncIterator[WaitingQuestio
         kept.sort(key=_by_deadline)
         read |= {run.run_id for run in nearest}
         is_last = len(nearest) < size or len(nearest) >= total
-        bound = None if is_last else _deadline_of(nearest[-1])
+        bound = None if is_last else deadline_of(nearest[-1])
         count = sum(bound is None or (entry.deadline or bound) <= bound for entry in kept)
         for entry in kept[:count]:  # a later page has no earlier deadline
             yield entry
@@ -428,7 +427,7 @@ async def _list_nearest(client: Client, most: int, terms: str = "") -> tuple[int
                 "doctor --fix` adds them for new runs. `baton inbox show RUN` works without them"
             ) from error
         raise
-    return total, sorted(runs, key=lambda run: (_deadline_of(run) or NOT_WAITING, run.id))[:most]
+    return total, sorted(runs, key=lambda run: (deadline_of(run) or NOT_WAITING, run.id))[:most]
 
 
 async def _find_bound(client: Client, most: int, terms: str) -> datetime:
@@ -501,13 +500,9 @@ def _entry(run: Execution, question: Question | None, trouble: str | None = None
         task_id=label_of(run, ATTRIBUTE_TASK),
         question=question,
         stage=label_of(run, ATTRIBUTE_STAGE),
-        until=_deadline_of(run),
+        until=deadline_of(run),
         trouble=trouble,
     )
-
-
-def _deadline_of(run: Execution) -> datetime | None:
-    return run.search_attributes.get(_UNTIL)
 
 
 def _by_deadline(entry: WaitingQuestion) -> tuple[datetime, str]:

@@ -57,8 +57,9 @@ BEGINNING = "e30"
 """The place before the first run of a list in the server's order."""
 MAX_SORTED = 1_000
 """How many runs of a list are sorted, at most: the server does not sort."""
-_BUILD = "TemporalWorkerDeploymentVersion"
-_BEHAVIOR = "TemporalWorkflowVersioningBehavior"
+BUILD = "TemporalWorkerDeploymentVersion"
+BEHAVIOR = "TemporalWorkflowVersioningBehavior"
+"""The server's search attributes with the build that a run is on, and whether it is pinned to it."""
 _NO_PARENT = "ParentWorkflowId IS NULL"
 _PROBLEMS = "TemporalReportedProblems"  # the server sets it, and removes it once the run continues
 
@@ -388,13 +389,7 @@ async def count_runs(client: Client, run_filter: RunFilter | None = None) -> int
         BatonError: The namespace lacks Baton's search attributes, and the filter needs them.
         temporalio.service.RPCError: The server does not answer.
     """
-    run_filter = run_filter or RunFilter()
-    try:
-        return (await client.count_workflows(run_filter.query())).count
-    except RPCError as error:
-        if not lacks_attributes(error):
-            raise
-    return (await client.count_workflows(run_filter.query(labelled=False))).count
+    return (await _ask(client.count_workflows, run_filter or RunFilter())).count
 
 
 def lacks_attributes(error: RPCError) -> bool:
@@ -457,14 +452,19 @@ def _started_step(event: HistoryEvent) -> str | None:
 
 def query_pinned_elsewhere(task_queue: str, builds: Collection[tuple[str, str]]) -> str:
     """Return the query for a task queue's open runs that are pinned to other builds."""
-    terms = [equal("TaskQueue", task_queue), equal("ExecutionStatus", "Running"), equal(_BEHAVIOR, "Pinned")]
+    terms = [equal("TaskQueue", task_queue), equal("ExecutionStatus", "Running"), equal(BEHAVIOR, "Pinned")]
     known_builds = ", ".join(_quote(f"{deployment}:{id}") for deployment, id in sorted(builds))
-    return " AND ".join([*terms, f"{_BUILD} NOT IN ({known_builds})"] if known_builds else terms)
+    return " AND ".join([*terms, f"{BUILD} NOT IN ({known_builds})"] if known_builds else terms)
 
 
 def label_of(execution: Execution, name: str) -> str | None:
     """Return one of Baton's search attributes of a run; None if it is not indexed."""
     return execution.search_attributes.get(SearchAttributeKey.for_keyword(name))
+
+
+def deadline_of(execution: Execution) -> datetime | None:
+    """Return until when a run waits, as it is indexed."""
+    return execution.search_attributes.get(_UNTIL)
 
 
 def status_of(execution: Execution) -> str:
@@ -480,7 +480,7 @@ def status_of(execution: Execution) -> str:
 
 def to_listed_run(execution: Execution) -> ListedRun:
     """Return a run as a list tells it."""
-    until = execution.search_attributes.get(_UNTIL)
+    until = deadline_of(execution)
     return ListedRun(
         workflow_id=execution.id,
         run_id=execution.run_id,

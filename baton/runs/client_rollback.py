@@ -19,6 +19,7 @@ from baton.core.history import Spend, StepKind
 from baton.core.operations import Fact, Operation, Preview
 from baton.core.past import RollBacks, RolledBack
 from baton.errors import HistoryError
+from baton.runs.client_control import continued
 from baton.runs.client_executions import describe, history, list_executions
 from baton.runs.client_list import equal
 from baton.runs.client_reader import read_run
@@ -224,8 +225,7 @@ class RollBack(Operation[RollbackPreview, RolledBackRun]):
     def _changes(self, shown: Mapping[str, Any], preview: RollbackPreview) -> list[str]:
         point, newest = preview.point, preview.point.newest
         if shown["run"] != newest.run_id:
-            note = f" ({newest.notes[-1].text})" if newest.resets else ""
-            return [f"the run continues as another run{note}"]
+            return [continued(newest)]
         changes = []
         if shown["status"] != newest.status.value:
             changes.append(f"the run is {newest.status.value} now")

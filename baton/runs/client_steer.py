@@ -12,6 +12,7 @@ from baton.core.messages import StageInput
 from baton.core.operations import Fact, Operation, Preview
 from baton.core.steering import NoteRequest, SteeringNote, no_agent, note_refusal
 from baton.errors import PipelineError
+from baton.runs.client_executions import refusal_of
 from baton.runs.client_reader import read_run
 from baton.runs.client_record import RunRecord
 from baton.runs.client_waiting import ANSWER_SECONDS, answer_of, must_be_open
@@ -111,7 +112,7 @@ class Steer(Operation[SteerPreview, SteeringNote]):
         try:
             note: SteeringNote = await answer_of(self.client, self.workflow_id, sending, within=self.within)
         except WorkflowUpdateFailedError as error:
-            raise PipelineError(str(getattr(error.cause, "message", error.cause))) from error
+            raise refusal_of(error) from error
         return note
 
     def _changes(self, shown: Mapping[str, Any], preview: SteerPreview) -> list[str]:

@@ -22,7 +22,7 @@ from baton.errors import PipelineError
 from baton.runs.client_clock import server_now
 from baton.runs.client_events import failure_reason, parse_child_id
 from baton.runs.client_executions import Execution, Pause, describe, unpause
-from baton.runs.client_list import label_of, status_of
+from baton.runs.client_list import BEHAVIOR, BUILD, label_of, status_of
 from baton.runs.client_record import RunRecord, RunStatus, Step, StepStatus
 from baton.wire.json_values import JsonFields
 from baton.wire.names import WAIT_FOR_WORKER
@@ -154,9 +154,9 @@ def pinned_build(description: Execution) -> Build | None:
 
 def indexed_build(run: Execution) -> Build | None:
     """Return the build that a run of a list is pinned to, as the server indexes it, or None."""
-    if label_of(run, "TemporalWorkflowVersioningBehavior") != "Pinned":
+    if label_of(run, BEHAVIOR) != "Pinned":
         return None
-    deployment, _, id = (label_of(run, "TemporalWorkerDeploymentVersion") or "").partition(":")
+    deployment, _, id = (label_of(run, BUILD) or "").partition(":")
     return Build(deployment, id) if id else None
 
 
