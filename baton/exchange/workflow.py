@@ -149,7 +149,7 @@ class Outgoing:
                 ),
             )
         except (RoutingError, SealError, ValueError) as error:  # ValueError: a value without a canonical form
-            raise StageFailedError(f"the handoff to {to.agent!r} cannot be made: {_describe_error(error)}") from error
+            raise StageFailedError(f"the handoff to {to.agent!r} cannot be made: {describe_faults(error)}") from error
 
     def _completed(self) -> list[CompletedSubtask]:
         """Return the newest steps that changed the baton or were approvals."""
@@ -165,10 +165,6 @@ class Outgoing:
             )
             for entry in completed[-MAX_COMPLETED_SUBTASKS:]
         ]
-
-
-def _describe_error(error: Exception) -> str:
-    return describe_faults(error) if isinstance(error, ValidationError) else str(error)
 
 
 ATTEMPTS = 3

@@ -319,9 +319,7 @@ class Streams:
                 )
                 sent.append(Chunk(handoff_id=stream_id, seq=number, at=workflow.now(), **members))
             except ValueError as error:
-                text = (describe_faults(error) if isinstance(error, ValidationError) else str(error))[
-                    :_MAX_FAULT_LENGTH
-                ]
+                text = describe_faults(error)[:_MAX_FAULT_LENGTH]
                 raise StageFailedError(
                     f"chunk {number} of the stream to {to.agent!r} cannot be sent: {text}"
                 ) from error

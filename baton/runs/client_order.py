@@ -393,7 +393,7 @@ class AcceptHandoff(Operation[AcceptPreview, AcceptedHandoff]):
             try:
                 pipeline_input(handoff, handoff.to_agent.agent_type).first_baton()
             except (ValidationError, InputError, PatchError) as error:
-                fault = describe_faults(error) if isinstance(error, ValidationError) else str(error)
+                fault = describe_faults(error)
                 return [Finding(code=Code.SCHEMA_INVALID, text=f"no run can start with it: {fault}", at="/step")]
             return []
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from string import ascii_lowercase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:  # the command shows its help without loading pydantic
     from pydantic import ValidationError
@@ -171,9 +171,16 @@ def describe_recorded_faults(error: "ValidationError", recorded: Mapping[str, An
     return "; ".join(descriptions)
 
 
-def describe_faults(error: "ValidationError", root: str = "") -> str:
-    """Describe which members do not fit and why, without their values, which may be secret."""
-    faults = list_faults(error)
+def describe_faults(error: Exception, root: str = "") -> str:
+    """Describe which members do not fit and why, without their values, which may be secret; any other error: its text.
+
+    Args:
+        error: A `pydantic.ValidationError`, or another error.
+        root: What a fault of the whole value is said to be of.
+    """
+    if not hasattr(error, "error_count"):  # not pydantic's, which is not loaded for this
+        return str(error)
+    faults = list_faults(cast("ValidationError", error))
     return "; ".join(f"{'.'.join(map(str, fault['loc']))[:200] or root}: {fault['msg']}" for fault in faults)
 
 
