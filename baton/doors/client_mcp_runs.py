@@ -121,17 +121,18 @@ def declares_tasks(capabilities: ClientCapabilities | None, version: str | None)
     return version in MODERN_PROTOCOL_VERSIONS and TASKS in (extensions or {})
 
 
-def result_of(run: RunRecord) -> CallToolResult:
-    """Return a run as the result of a tool; an error if it has failed or was stopped."""
+def result_of(run: RunRecord, *, note: str = "") -> CallToolResult:
+    """Return a run as the result of a tool; an error if it has failed or was stopped. A note is for an open one."""
     stands = standing(run)
     output = run.result.output if run.result else None
     ended = run.status is not RunStatus.RUNNING
     baton = run.baton.to_json_object() if ended else None
-    state = RunState(run=run.workflow_id, status=stands.status, says=stands.sentence, output=output, baton=baton)
+    says = stands.sentence if ended else f"{note}{stands.sentence}"
+    state = RunState(run=run.workflow_id, status=stands.status, says=says, output=output, baton=baton)
     text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False) if output is not None else ""
     is_error = ended and run.status is not RunStatus.COMPLETED
     return CallToolResult(
-        content=[TextContent(type="text", text=text or f"Run {run.workflow_id}: {stands.sentence}")],
+        content=[TextContent(type="text", text=text or f"Run {run.workflow_id}: {says}")],
         structured_content=state.model_dump(mode="json"),
         is_error=is_error,
     )
@@ -181,7 +182,7 @@ class RunTools:
     async def cancel_run(self, run: RunId) -> Annotated[CallToolResult, RunState]:
         """Ask a run that you started to stop."""
         await cancel(self.parts, self.caller(), run)
-        return result_of(await read(self.parts, self.caller(), run))
+        return result_of(await read(self.parts, self.caller(), run), note="It was asked to stop, and soon does. ")
 
     async def answer(self, run: RunRecord, key: str, given: ElicitResult) -> None:
         """Answer a question with what a person filled in, if it is still open.

@@ -174,7 +174,7 @@ class TestLiveRuns:
         run = await read_to_end(client, newest)
 
         note = "rolled back to before 'plan' by bob: wrong plan"
-        assert run.start.continued == 1
+        assert run.start.continued >= 1  # by events, of which a busy machine has more
         assert ([entry.text for entry in run.notes], (await overview(newest)).notes) == ([note], [note])
         assert "operators" not in forked_input(run, run.steps[-1], patch=None, by="bob", why="more").carried
 
@@ -260,7 +260,7 @@ class TestContinuedRuns:
         await handle.result()
         newest = client.get_workflow_handle(handle.id)
         original = await assert_reads_back(client, newest)
-        assert original.start.continued == 1
+        assert original.start.continued >= 1  # by events, of which a busy machine has more
 
         result, rerun = await roll_back_to(client, newest, to)
         await rerun.result()

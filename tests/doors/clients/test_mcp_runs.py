@@ -108,8 +108,9 @@ async def test_a_client_that_cannot_ask_is_told_what_the_run_waits_for(url: str)
         result = await client.call_tool("run_article", {"goal": "Batons"})
         state: Any = result.structured_content
         assert (state["status"], "print" in state["says"]) == ("WAITING", True)
-        await client.call_tool("cancel_run", {"run": state["run"]})
+        asked = await client.call_tool("cancel_run", {"run": state["run"]})
         ended = await client.call_tool("follow_run", {"run": state["run"]})
+    assert asked.structured_content["says"] != state["says"]  # also if it still waits
     assert (ended.is_error, ended.structured_content["status"]) == (True, "CANCELED")
 
 
