@@ -32,6 +32,7 @@ from baton.lab import (
     SHOULD,
     Case,
     Cohort,
+    Compared,
     Judge,
     Judging,
     LabOptions,
@@ -251,11 +252,8 @@ def results_page(cohort: Cohort, results: Results, reports: Sequence[LaneReport]
     rows_of_cases = ranked(cohort, reports)
     for case, marks in rows_of_cases[:_MAX_ROWS]:
         cells = [plain(cut_line(decided(results.outcomes(case.id, lane), cohort.judging), _MAX_CELL)) for lane in lanes]
-        notes = [
-            f"decision {one.text}" if lane == lanes[-1] and len(lanes) <= 2 else f"{lane}: decision {one.text}"
-            for lane, one in marks.items()
-            if one.mark is not Mark.SAME
-        ]
+        noted = {lane: _note(case, one) for lane, one in marks.items() if one.mark is not Mark.SAME}
+        notes = [note if lane == lanes[-1] and len(lanes) <= 2 else f"{lane}: {note}" for lane, note in noted.items()]
         hint = plain("← " + "; ".join(notes) if notes else "", "yellow")
         recorded = plain(cut_line(decision_of(case.recorded, cohort.judging) or case.recorded.failed or "-", _MAX_CELL))
         table.add_row(plain(case.id, "bold"), recorded, *cells, hint)
@@ -266,6 +264,10 @@ def results_page(cohort: Cohort, results: Results, reports: Sequence[LaneReport]
     if results.unrun:
         rows.append(plain(f"the budget did not allow {quantity(results.unrun, 'run')} of a case", "yellow"))
     return rows
+
+
+def _note(case: Case, one: Compared) -> str:
+    return f"decision {one.text}" if case.should is None else f"as it should {one.same} of {one.count}"
 
 
 def summary(lane: LaneReport, *, cases: int) -> Text:
@@ -378,8 +380,9 @@ async def gate(
 ) -> None:
     """Refuse a candidate that differs too much, or costs too much; for CI, after `baton lab run`.
 
-    A share is of what the baseline has as recorded, and counts as too low only if that is more than chance. Of a run
-    without a candidate, the baseline itself is judged: did today's code change what was recorded?
+    A share is of what the baseline has as recorded, and counts as too low only if that is more than chance. A case that
+    says what it should have come to has to come to that, and not to what was recorded. Of a run without a candidate,
+    the baseline itself is judged: did today's code change what was recorded?
 
     The exit code is 1 if a candidate is refused; the cases that differ are listed.
     """

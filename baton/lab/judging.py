@@ -85,19 +85,20 @@ def meets(outcome: Outcome, should: Should) -> bool:
 
 
 def judge(case: Case, outcome: Outcome, judging: Judging, functions: Mapping[str, Judge]) -> dict[str, bool]:
-    """Return each judge's verdict on an outcome: whether it is as recorded, or as it should have been."""
+    """Return each judge's verdict on an outcome: whether it is as it should have been, or else as recorded."""
+    own = {name: bool(function(case, outcome)) for name, function in functions.items()}
+    if case.should is not None:
+        return {SHOULD: meets(outcome, case.should), **own}
     recorded, decided = case.recorded, decision_of(case.recorded, judging)
     same_output = not outcome.failed and not differences(
         recorded.output, outcome.output, judging.ignore, judging.tolerance
     )
-    verdicts = {
+    return {
         DECISION: same_output if decided is None else decision_of(outcome, judging) == decided,
         OUTPUT: same_output,
         SCHEMA: not outcome.failed and same_shape(shape(recorded.output), shape(outcome.output)),
+        **own,
     }
-    if case.should is not None:
-        verdicts[SHOULD] = meets(outcome, case.should)
-    return verdicts | {name: bool(function(case, outcome)) for name, function in functions.items()}
 
 
 class Mark(StrEnum):
@@ -187,6 +188,11 @@ class LaneReport(JsonFields):
         return sum(case.base_same for case in cases), sum(case.base_count for case in cases)
 
     @property
+    def cases(self) -> list[Compared]:
+        """Each case once: by its decision, or by what it should have come to."""
+        return [*self.judged.get(DECISION, ()), *self.judged.get(SHOULD, ())]
+
+    @property
     def cost_ratio(self) -> float | None:
         """The cost as a share of the baseline's; None if that cost nothing."""
         return self.micro_usd / self.base_micro_usd if self.base_micro_usd else None
@@ -259,12 +265,14 @@ def refusals(lane: LaneReport, limits: Limits, *, cases: int, repeat: int) -> li
     """Return why a gate refuses a candidate, a line each; none if it passes.
 
     A rate counts as too low if that is more than chance: if its drop from the baseline's, at 95 %, is beyond the limit,
-    or if so many cases differ nearly each time. A case that says what it should have come to has to come to it.
+    or if so many cases differ nearly each time. A case that says what it should have come to has to come to it, and to
+    nothing that was recorded.
     """
     faults = []
     for name, least in limits.same.items():
         if name not in lane.judged:
-            faults.append(f"{name}: no case was judged by it")
+            if name not in (DECISION, OUTPUT, SCHEMA) or not lane.cases:  # else each case says what it should come to
+                faults.append(f"{name}: no case was judged by it")
             continue
         low, _ = drop_bounds(lane.base_same(name), lane.same(name))
         differing = lane.differing(name)
@@ -275,8 +283,7 @@ def refusals(lane: LaneReport, limits: Limits, *, cases: int, repeat: int) -> li
     for case in lane.judged.get(SHOULD, ()):
         if case.same < case.count:
             faults.append(f"{case.case}: came to what it should {case.same} of {case.count} times")
-    run = max((len(judged) for judged in lane.judged.values()), default=0)
-    if run < cases or any(min(case.count, case.base_count) < repeat for case in lane.judged.get(DECISION, ())):
+    if len(lane.cases) < cases or any(min(case.count, case.base_count) < repeat for case in lane.cases):
         faults.append(f"the budget did not allow all of {cases} cases × {repeat}")
     if limits.cost is not None and lane.micro_usd and not lane.base_micro_usd:
         faults.append("cost: the baseline cost nothing, so there is no share of it")
@@ -301,8 +308,8 @@ def gate(
 
 
 def ranked(cohort: Cohort, reports: Sequence[LaneReport]) -> list[tuple[Case, dict[str, Compared]]]:
-    """Return the cases with their decisions in each lane, those that differ first."""
-    by_lane = {lane.lane: {case.case: case for case in lane.judged.get(DECISION, ())} for lane in reports}
+    """Return the cases with what they are worth in each lane, those that differ first."""
+    by_lane = {lane.lane: {case.case: case for case in lane.cases} for lane in reports}
     rows = [
         (case, {lane: cases[case.id] for lane, cases in by_lane.items() if case.id in cases}) for case in cohort.cases
     ]

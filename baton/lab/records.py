@@ -5,15 +5,7 @@ from collections.abc import Mapping
 from itertools import chain, count
 from typing import Annotated, Any, Self
 
-from pydantic import (
-    Field,
-    JsonValue,
-    StringConstraints,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, JsonValue, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import from_json
 
 from baton.core.history import Spend
@@ -44,7 +36,7 @@ _TERMS: Mapping[str, tuple[float, float]] = {
     **{"tries": (0, 10_000), "factor": (1, 1_000), "attempts": (1, 100)},
 }
 
-Pointer = Annotated[str, StringConstraints(pattern=r"^(/.*)?$")]
+Pointer = Annotated[str, Field(pattern=r"^(/.*)?$")]
 """A JSON pointer into what a stage returned: `/output/…` or `/baton_patch/…`."""
 
 

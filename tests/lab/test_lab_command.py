@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from importlib import import_module
 from pathlib import Path
 
@@ -9,7 +10,18 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from baton.cli.app import make_app
-from baton.lab import BASELINE, Judging, Lane, Outcome, Overrides, load_cohort, load_results, save_cohort, save_results
+from baton.lab import (
+    BASELINE,
+    Judging,
+    Lane,
+    Outcome,
+    Overrides,
+    Should,
+    load_cohort,
+    load_results,
+    save_cohort,
+    save_results,
+)
 from baton.lab.records import Results, Sample
 from tests.lab.test_lab_judging import AT, make_cohort, make_results
 
@@ -40,6 +52,17 @@ def test_the_gate_ends_with_one_and_names_the_cases(folder: Path) -> None:
     assert call("gate", "refunds", "--same-decision", "0.5").exit_code == 0
     rows = json.loads(call("gate", "refunds", "--json").stdout)
     assert list(rows["refunds"]) == ["new"]
+
+
+def test_a_case_that_did_not_come_to_what_it_should_stands_first(folder: Path) -> None:
+    cohort = make_cohort(10)
+    wrong = cohort.cases[9].model_copy(update={"should": Should(values={"/output": "paid"})})
+    cohort = cohort.model_copy(update={"cases": [*cohort.cases[:9], wrong]})
+    save_cohort("wrong", cohort)
+    save_results("wrong", cohort, make_results(cohort, 1, lambda lane, nth: False))
+    listed = re.findall(r"case-\d", call("show", "wrong").stdout)
+    assert (len(listed), listed[0]) == (10, "case-9")
+    assert call("gate", "wrong").exit_code == 1
 
 
 def test_a_folder_without_cohorts_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,15 +121,20 @@ def test_once_is_seen_and_not_established() -> None:
     assert refusals(new, Limits(), cases=10, repeat=1) == []
 
 
-def test_a_case_that_went_wrong_is_refused_until_a_candidate_passes() -> None:
-    cohort = make_cohort(1)
+@pytest.mark.parametrize("others", [0, 7])
+def test_a_case_that_went_wrong_is_refused_until_a_candidate_passes(others: int) -> None:
+    """What went wrong binds nobody, whether or not other cases have to be as recorded."""
+    cohort = make_cohort(1 + others)
     should = Should(values={"/baton_patch/decision_log/0": "Deny, because"})
     cohort = cohort.with_cases([cohort.cases[0].model_copy(update={"should": should})])
-    unchanged, mended = report(cohort, make_results(cohort, 2, lambda lane, nth: lane == "new"))
-    limits = Limits(same={})
-    assert len(refusals(unchanged, limits, cases=1, repeat=2)) == 1
-    assert refusals(mended, limits, cases=1, repeat=2) == []
-    assert mended.same(SHOULD) == (2, 2)
+    unchanged, mended = report(cohort, make_results(cohort, 5, lambda lane, nth: lane == "new" and nth == 0))
+    limits = Limits(same={DECISION: 0.95, OUTPUT: 1.0, SCHEMA: 1.0})
+    assert len(refusals(unchanged, limits, cases=1 + others, repeat=5)) == 1
+    assert refusals(mended, limits, cases=1 + others, repeat=5) == []
+    assert (mended.same(SHOULD), mended.same(DECISION)) == ((5, 5), (5 * others, 5 * others))
+    assert len(refusals(mended, limits, cases=2 + others, repeat=5)) == 1
+    assert len(refusals(mended, limits, cases=1 + others, repeat=6)) == 1
+    assert len(refusals(mended, Limits(same={"none": 0.5}), cases=1 + others, repeat=5)) == 1
 
 
 def test_cost_tokens_and_time_have_limits() -> None:
