@@ -60,7 +60,7 @@ from baton.lab import (
     save_results,
 )
 from baton.lab import gate as apply_gate
-from baton.wire.money import format_usd
+from baton.wire.money import format_cost, format_usd
 from baton.wire.text import cut_line, describe_faults, quantity
 from baton.worker import Settings, WorkerCode, plugin_for
 
@@ -282,7 +282,8 @@ def summary(lane: LaneReport, *, cases: int) -> Text:
     parts += [f"{count} × {reason}" for reason, count in lane.failures.items()]
     if lane.tokens is not None:
         parts.append(f"tokens {lane.tokens:.2f}")
-    cost, base_cost = format_usd(lane.micro_usd, 4), format_usd(lane.base_micro_usd, 4)
+    costs = (lane.base_micro_usd, lane.micro_usd)
+    base_cost, cost = ("unknown" if one is None else format_usd(one, 4) for one in costs)
     times = [f"{value / 1000:.1f}" for value in (lane.base_milliseconds, lane.milliseconds)]
     parts += [f"cost {base_cost} → {cost}", f"p50 {times[0]} → {times[1]} s"]
     return plain(f"{lane.lane}, {quantity(cases, 'case')}: {' · '.join(parts)}")
@@ -335,8 +336,9 @@ def _outcome_rows(
         rows += [plain(f"  finding   {finding}", "yellow") for finding in outcome.findings]
         listed = calls if calls is not None else [f"{call.tool}({call.shown}): {call.how}" for call in outcome.calls]
         rows += [plain(f"  tool      {call}") for call in listed]
-        cost = f"{format_usd(outcome.spend.micro_usd)}, {outcome.tokens:,} tokens, {outcome.milliseconds / 1000:.1f} s"
-        rows.append(plain(f"  cost      {cost}", "dim"))
+        cost = format_cost(outcome.spend.micro_usd, outcome.tokens)
+        facts = f"{cost}, {outcome.tokens:,} tokens, {outcome.milliseconds / 1000:.1f} s"
+        rows.append(plain(f"  cost      {facts}", "dim"))
     return rows
 
 

@@ -139,13 +139,12 @@ def compare(case: str, same: Sequence[bool], base: Sequence[bool]) -> Compared:
         ('differs', 'seen')
     """
     differs, base_differs = len(same) - sum(same), len(base) - sum(base)
-    mark = Mark.SAME
-    if differs:
-        low, _ = wilson(differs, len(same))
-        if base_differs and base_differs * len(same) * 2 >= differs * len(base):
-            mark = Mark.NOISY
-        else:
-            mark = Mark.DIFFERS if low > _ESTABLISHED else Mark.SEEN
+    if not differs:
+        mark = Mark.SAME
+    elif base_differs and base_differs * len(same) * 2 >= differs * len(base):
+        mark = Mark.NOISY
+    else:
+        mark = Mark.DIFFERS if wilson(differs, len(same))[0] > _ESTABLISHED else Mark.SEEN
     return Compared(case, sum(same), len(same), sum(base), len(base), mark)
 
 
@@ -157,8 +156,8 @@ class LaneReport(JsonFields):
         lane: The lane's name.
         judged: By judge, each case.
         failures: By reason, how many runs failed: of the stage, of the gate, of the lab.
-        micro_usd: The cost, in millionths of a US dollar.
-        base_micro_usd: The cost of the same runs in the baseline.
+        micro_usd: The cost, in millionths of a US dollar; None if a run used tokens that have no price.
+        base_micro_usd: The cost of the same runs in the baseline, likewise.
         tokens: The tokens, as a share of the baseline's; None if that used none.
         milliseconds: The median time of a run.
         base_milliseconds: The same of the baseline.
@@ -167,8 +166,8 @@ class LaneReport(JsonFields):
     lane: str
     judged: Mapping[str, Sequence[Compared]]
     failures: Mapping[str, int] = field(default_factory=dict)
-    micro_usd: int = 0
-    base_micro_usd: int = 0
+    micro_usd: int | None = 0
+    base_micro_usd: int | None = 0
     tokens: float | None = None
     milliseconds: float = 0.0
     base_milliseconds: float = 0.0
@@ -194,8 +193,8 @@ class LaneReport(JsonFields):
 
     @property
     def cost_ratio(self) -> float | None:
-        """The cost as a share of the baseline's; None if that cost nothing."""
-        return self.micro_usd / self.base_micro_usd if self.base_micro_usd else None
+        """The cost as a share of the baseline's; None if either is unknown, or that cost nothing."""
+        return self.micro_usd / self.base_micro_usd if self.micro_usd is not None and self.base_micro_usd else None
 
 
 def report(cohort: Cohort, results: Results, functions: Mapping[str, Judge] | None = None) -> list[LaneReport]:
@@ -236,12 +235,18 @@ def _lane_report(
         lane,
         judged,
         failures,
-        micro_usd=sum(outcome.spend.micro_usd for outcome in outcomes),
-        base_micro_usd=round(sum(outcome.spend.micro_usd for outcome in base) / (share or 1)),
+        micro_usd=_cost(outcomes),
+        base_micro_usd=_cost(base, share or 1),
         tokens=sum(outcome.tokens for outcome in outcomes) * share / base_tokens if base_tokens else None,
         milliseconds=median([outcome.milliseconds for outcome in outcomes] or [0]),
         base_milliseconds=median([outcome.milliseconds for outcome in base] or [0]),
     )
+
+
+def _cost(outcomes: Sequence[Outcome], share: float = 1.0) -> int | None:
+    spends = [outcome.spend for outcome in outcomes]
+    is_known = all(spend.micro_usd or not spend.tokens for spend in spends)
+    return round(sum(spend.micro_usd for spend in spends) / share) if is_known else None
 
 
 @dataclass(frozen=True)
@@ -285,7 +290,9 @@ def refusals(lane: LaneReport, limits: Limits, *, cases: int, repeat: int) -> li
             faults.append(f"{case.case}: came to what it should {case.same} of {case.count} times")
     if len(lane.cases) < cases or any(min(case.count, case.base_count) < repeat for case in lane.cases):
         faults.append(f"the budget did not allow all of {cases} cases × {repeat}")
-    if limits.cost is not None and lane.micro_usd and not lane.base_micro_usd:
+    if limits.cost is not None and None in (lane.micro_usd, lane.base_micro_usd):
+        faults.append("cost: it is unknown, here or in the baseline: no price is known for the tokens of a run")
+    elif limits.cost is not None and lane.micro_usd and not lane.base_micro_usd:
         faults.append("cost: the baseline cost nothing, so there is no share of it")
     shares = (
         ("cost", lane.cost_ratio, limits.cost),

@@ -273,8 +273,7 @@ class Cohort(CompactRecord):
 
     def to_bytes(self) -> bytes:
         """Return the file's content, with a line for each case."""
-        members = self.to_json_object()
-        return _lines({"format": FORMAT, "digest": self.digest, **members})
+        return _lines({"format": FORMAT, "digest": self.digest, **self.to_json_object()})
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str) -> Self:
@@ -291,10 +290,7 @@ class Cohort(CompactRecord):
         except ValueError as error:
             raise LabError(f"{name} is damaged: {error}") from error
         if stated != found:
-            raise LabError(
-                f"{name}: its cases have the digest {found}, and it says {stated}; make the change with "
-                "`baton lab add` or `answer`, or make the cohort again"
-            )
+            raise LabError(f"{name} was changed by hand, or damaged; use `baton lab add` or `answer`, or make it again")
         return cohort
 
 
@@ -352,10 +348,7 @@ class LabStart(CompactRecord):
     def _check_items(self) -> Self:
         count = len(self.cases) * len(self.lanes) * self.options.repeat
         if count > MAX_ITEMS:
-            raise ValueError(
-                f"{len(self.cases):,} cases in {len(self.lanes)} lanes × {self.options.repeat} are {count:,} runs; at "
-                f"most {MAX_ITEMS:,}: repeat less, or make several cohorts"
-            )
+            raise ValueError(f"cases × lanes × repeats are {count:,}; at most {MAX_ITEMS:,}: repeat less, or split it")
         return self
 
     @property
@@ -401,7 +394,7 @@ class Figure(CompactRecord):
     count: Integer
     base_same: Integer
     base_count: Integer
-    micro_usd: Integer = 0
+    micro_usd: Integer | None = 0
     refused: bool = False
 
 

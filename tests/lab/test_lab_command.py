@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from baton import Spend
 from baton.cli.app import make_app
 from baton.lab import (
     BASELINE,
@@ -63,6 +64,19 @@ def test_a_case_that_did_not_come_to_what_it_should_stands_first(folder: Path) -
     listed = re.findall(r"case-\d", call("show", "wrong").stdout)
     assert (len(listed), listed[0]) == (10, "case-9")
     assert call("gate", "wrong").exit_code == 1
+
+
+def test_a_cost_that_nobody_knows_is_said_and_keeps_no_limit(folder: Path) -> None:
+    cohort = make_cohort(1)
+    results = make_results(cohort, 1, lambda lane, nth: False)
+    unpriced = [Outcome(spend=Spend(prompt_tokens=10))]
+    samples = [sample.model_copy(update={"outcomes": unpriced}) for sample in results.samples]
+    save_cohort("unpriced", cohort)
+    save_results("unpriced", cohort, results.model_copy(update={"samples": samples}))
+    for words, count in ((["unpriced"], 3), (["unpriced", "case-0"], 2)):  # what was recorded used no tokens
+        assert call("show", *words).stdout.count("unknown") == count
+    assert call("gate", "unpriced", "--same-decision", "0").exit_code == 0
+    assert call("gate", "unpriced", "--same-decision", "0", "--max-cost", "9").exit_code == 1
 
 
 def test_a_folder_without_cohorts_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

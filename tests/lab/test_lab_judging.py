@@ -182,6 +182,23 @@ def test_a_cost_beside_a_baseline_that_cost_nothing_has_no_share() -> None:
     assert refusals(new, Limits(), cases=1, repeat=1) == []
 
 
+@pytest.mark.parametrize("lane", [BASELINE, "new"])
+def test_a_cost_that_nobody_knows_has_no_share(lane: str) -> None:
+    """One run used tokens that have no price; the others have one."""
+    cohort = make_cohort(2)
+    results = make_results(cohort, 1, lambda lane, nth: False)
+    spends = [{"prompt_tokens": 10}, {"prompt_tokens": 10, "micro_usd": 10}]
+    found = [outcome("Approve", spend=spend) for spend in spends]
+    priced = [sample.model_copy(update={"outcomes": found[1:]}) for sample in results.samples]
+    nth = next(nth for nth, sample in enumerate(priced) if sample.lane == lane)
+    priced[nth] = priced[nth].model_copy(update={"outcomes": found[:1]})
+    new = report(cohort, results.model_copy(update={"samples": priced}))[1]
+    assert (new.micro_usd is None, new.base_micro_usd is None) == (lane == "new", lane == BASELINE)
+    assert new.cost_ratio is None
+    assert len(refusals(new, Limits(cost=9.0), cases=2, repeat=1)) == 1
+    assert refusals(new, Limits(), cases=2, repeat=1) == []
+
+
 def test_a_judge_of_the_team_is_one_among_others() -> None:
     [case] = make_cohort(1, Judging(decision="/output/verdict")).cases
     case = case.model_copy(update={"recorded": Outcome(output={"verdict": "approve", "amount": 1})})
