@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -314,7 +315,7 @@ async def show(
     ]
     for lane in results.lanes:
         rows += _outcome_rows(lane.name, results.outcomes(case, lane.name), kept, None)
-    rows += await _prompt_rows(session, results, case)
+    rows += await _prompt_rows(session, results, chosen)
     session.show(*rows)
 
 
@@ -342,24 +343,33 @@ def _outcome_rows(
     return rows
 
 
-async def _prompt_rows(session: Session, results: Results, case: str) -> list[RenderableType]:
-    """Return how a candidate's prompt differs from the baseline's."""
+async def _prompt_rows(session: Session, results: Results, case: Case) -> list[RenderableType]:
+    """Return how a candidate's prompts differ from the baseline's, of the same steps."""
     rows: list[RenderableType] = []
-    base = await _prompt(session, results.outcomes(case, BASELINE))
+    base = await _prompts(session, results.prompts(case, BASELINE))
     for lane in results.lanes[1:]:
-        changes = prompt_changes(base, await _prompt(session, results.outcomes(case, lane.name)), lane.name)
-        rows.append(block("\n".join(changes)) if changes else plain(f"prompt of {lane.name}: as the baseline's", "dim"))
+        own = await _prompts(session, results.prompts(case, lane.name))
+        for step in {**base, **own}:
+            title = f"{lane.name}: {step}"
+            if step not in base or step not in own:
+                only = "here" if step in own else "of the baseline"
+                rows.append(plain(f"prompt of {title}: kept only {only}", "dim"))
+            elif changes := prompt_changes(base[step], own[step], title):
+                rows.append(block("\n".join(changes)))
+            else:
+                rows.append(plain(f"prompt of {title}: as the baseline's", "dim"))
         told = lane.overrides.prompt or lane.overrides.instructions
         rows += [block(f"instructions of {lane.name}:\n{told}")] if told else []
     return rows
 
 
-async def _prompt(session: Session, outcomes: Sequence[Outcome]) -> str:
-    digest = next((outcome.prompt for outcome in outcomes if outcome.prompt), None)
-    try:
-        return "" if digest is None else (await session.artifacts.get(digest)).decode(errors="replace")
-    except ArtifactError:
-        return ""
+async def _prompts(session: Session, digests: Mapping[str, str]) -> dict[str, str]:
+    """Return prompts by step, as far as they are kept."""
+    found = {}
+    for step, digest in digests.items():
+        with suppress(ArtifactError):
+            found[step] = (await session.artifacts.get(digest)).decode(errors="replace")
+    return found
 
 
 @command

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from baton.lab import (
     Compared,
     Judging,
     LabError,
+    Lane,
     LaneReport,
     Outcome,
     Results,
@@ -153,26 +155,27 @@ async def case(request: Request) -> Response:
         raise HTTPException(404, str(error)) from None
     judging = kept.cohort.judging
     sides: list[tuple[str, list[tuple[Outcome, int]], int]] = [("recorded", [(chosen.recorded, 1)], 1)]
-    prompts = []
+    prompts: list[tuple[Lane, list[str], bool]] = []
     if kept.results is not None:
         found = {lane.name: kept.results.outcomes(id, lane.name) for lane in kept.results.lanes}
         sides += [(lane, distinct(outcomes, judging), len(outcomes)) for lane, outcomes in found.items()]
-        texts = {lane: await _prompt(get_sources(request), outcomes) for lane, outcomes in found.items()}
-        base = texts.get(BASELINE, "")
-        prompts = [
-            (lane, prompt_changes(base, texts[lane.name], lane.name), bool(base or texts[lane.name]))
-            for lane in kept.results.lanes[1:]
-        ]
+        texts = {lane: await _prompts(get_sources(request), kept.results.prompts(chosen, lane)) for lane in found}
+        base = texts.get(BASELINE, {})
+        for lane in kept.results.lanes[1:]:
+            steps = [step for step in texts[lane.name] if step in base]
+            changes = [prompt_changes(base[step], texts[lane.name][step], f"{lane.name}: {step}") for step in steps]
+            prompts.append((lane, [line for lines in changes for line in lines], bool(steps)))
     values = {"kept": kept, "case": chosen, "sides": sides, "prompts": prompts}
     return render(request, "lab_case.html", {**values, "decision_of": lambda outcome: decision_of(outcome, judging)})
 
 
-async def _prompt(sources: Sources, outcomes: Sequence[Outcome]) -> str:
-    digest = next((outcome.prompt for outcome in outcomes if outcome.prompt), None)
-    try:
-        return "" if digest is None else (await sources.artifact(digest)).decode(errors="replace")
-    except ArtifactError:
-        return ""
+async def _prompts(sources: Sources, digests: Mapping[str, str]) -> dict[str, str]:
+    """Return prompts by step, as far as they are kept."""
+    found = {}
+    for step, digest in digests.items():
+        with suppress(ArtifactError):
+            found[step] = (await sources.artifact(digest)).decode(errors="replace")
+    return found
 
 
 async def _choosing(request: Request, submission: Submission = NO_SUBMISSION) -> Response:

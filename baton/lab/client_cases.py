@@ -189,7 +189,7 @@ def _path_outcome(record: RunRecord, attempts: Sequence[StageAttempt], first: in
     steps = [step for step in steps if end is None or step.order <= end.order]
     changes = [entry.effective.get("decision_log") for step in steps for entry in step.entries]
     decided = [text for texts in changes if isinstance(texts, list) for text in texts]
-    reports = [attempt.lab for attempt in attempts if attempt.lab]
+    reports = [(f"{one.sent.title}, step {one.sent.seq}", one.lab) for one in attempts if one.lab]
     is_done = end is not None if last else record.result is not None
     why = (record.failure or record.suspended or f"it ended without the step {last!r}").removeprefix(_ENDED)
     return _outcome(
@@ -197,8 +197,8 @@ def _path_outcome(record: RunRecord, attempts: Sequence[StageAttempt], first: in
         baton_patch={"decision_log": decided} if decided else {},
         output=end.value if end else record.result.output if record.result else None,
         failure="" if is_done else why,
-        calls=[call for report in reports for call in report.calls],
-        prompt=next((report.prompt for report in reversed(reports) if report.prompt), None),
+        calls=[call for _, report in reports for call in report.calls],
+        prompts={step: report.prompt for step, report in reports if report.prompt},
     )
 
 

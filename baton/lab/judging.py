@@ -29,9 +29,7 @@ SHOULD = "should"
 """The judge of a case that says what it should have come to."""
 
 _ESTABLISHED = 1 / 3
-_RUNS_OWN = re.compile(
-    r"\b[0-9a-f]{16}\b|[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[\d:.]+Z"
-)
+_RUNS_OWN = re.compile(r"\b[0-9a-f]{16}\b|[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|\d{4}-\d\d-\d\dT[\d:.]+Z")
 _REASON = re.compile(r",? (?:because|since|so that|as) |[:;—] | - |\. ")
 
 
@@ -55,9 +53,7 @@ def decision_of(outcome: Outcome, judging: Judging) -> str | None:
 
 def decided(outcomes: Sequence[Outcome], judging: Judging) -> str:
     """Return the most frequent decision of a lane, or why there is none."""
-    found = Counter(
-        decision_of(outcome, judging) or (outcome.asked and "asks") or outcome.failed or "-" for outcome in outcomes
-    )
+    found = Counter(decision_of(one, judging) or (one.asked and "asks") or one.failed or "-" for one in outcomes)
     return found.most_common(1)[0][0] if found else "not run"
 
 
@@ -90,12 +86,10 @@ def judge(case: Case, outcome: Outcome, judging: Judging, functions: Mapping[str
     if case.should is not None:
         return {SHOULD: meets(outcome, case.should), **own}
     recorded, decided = case.recorded, decision_of(case.recorded, judging)
-    same_output = not outcome.failed and not differences(
-        recorded.output, outcome.output, judging.ignore, judging.tolerance
-    )
+    same = not outcome.failed and not differences(recorded.output, outcome.output, judging.ignore, judging.tolerance)
     return {
-        DECISION: same_output if decided is None else decision_of(outcome, judging) == decided,
-        OUTPUT: same_output,
+        DECISION: same if decided is None else decision_of(outcome, judging) == decided,
+        OUTPUT: same,
         SCHEMA: not outcome.failed and same_shape(shape(recorded.output), shape(outcome.output)),
         **own,
     }
@@ -198,13 +192,7 @@ class LaneReport(JsonFields):
 
 
 def report(cohort: Cohort, results: Results, functions: Mapping[str, Judge] | None = None) -> list[LaneReport]:
-    """Judge a lab run: the baseline beside what was recorded, then each candidate beside the baseline.
-
-    Args:
-        cohort: The cohort that was run.
-        results: What came of it.
-        functions: Judges of the team by name.
-    """
+    """Judge a lab run, with a team's functions: the baseline beside the record, candidates beside the baseline."""
     found = {(sample.case, sample.lane): sample.outcomes for sample in results.samples}
     reports = []
     for lane in (lane.name for lane in results.lanes):
@@ -310,16 +298,15 @@ def gate(
 ) -> list[tuple[LaneReport, list[str]]]:
     """Return the candidates, or the baseline alone, each with why a gate refuses it: see `refusals`."""
     lanes = [lane for lane in reports if lane.lane != BASELINE] or reports
-    terms = {"cases": len(cohort.cases), "repeat": results.repeat}
-    return [(lane, refusals(lane, limits or Limits(), **terms)) for lane in lanes]
+    return [
+        (lane, refusals(lane, limits or Limits(), cases=len(cohort.cases), repeat=results.repeat)) for lane in lanes
+    ]
 
 
 def ranked(cohort: Cohort, reports: Sequence[LaneReport]) -> list[tuple[Case, dict[str, Compared]]]:
     """Return the cases with what they are worth in each lane, those that differ first."""
-    by_lane = {lane.lane: {case.case: case for case in lane.cases} for lane in reports}
-    rows = [
-        (case, {lane: cases[case.id] for lane, cases in by_lane.items() if case.id in cases}) for case in cohort.cases
-    ]
+    lanes = {lane.lane: {case.case: case for case in lane.cases} for lane in reports}
+    rows = [(case, {lane: own[case.id] for lane, own in lanes.items() if case.id in own}) for case in cohort.cases]
     order = [Mark.DIFFERS, Mark.SEEN, Mark.NOISY, Mark.SAME]
     return sorted(rows, key=lambda row: min((order.index(one.mark) for one in row[1].values()), default=len(order)))
 

@@ -106,7 +106,8 @@ class Outcome(CompactRecord):
         refused: The code of the gate's verdict if the handoff was rejected, such as `SAFETY_VIOLATION`.
         failure: Why it failed; empty if it did not.
         calls: Its tool calls in the lab.
-        prompt: The artifact with its last prompt.
+        prompt: The artifact with its last prompt, of one stage.
+        prompts: Of several, the same of each step.
     """
 
     baton_patch: dict[str, JsonValue] = Field(default_factory=dict)
@@ -119,6 +120,7 @@ class Outcome(CompactRecord):
     failure: str = ""
     calls: list[LabCall] = Field(default_factory=list)
     prompt: Sha256Hex | None = None
+    prompts: dict[str, Sha256Hex] = Field(default_factory=dict)
 
     @property
     def tokens(self) -> int:
@@ -290,7 +292,7 @@ class Cohort(CompactRecord):
         except ValueError as error:
             raise LabError(f"{name} is damaged: {error}") from error
         if stated != found:
-            raise LabError(f"{name} was changed by hand, or damaged; use `baton lab add` or `answer`, or make it again")
+            raise LabError(f"{name} was changed without its digest; use `baton lab add` or `answer`, or make it again")
         return cohort
 
 
@@ -430,6 +432,13 @@ class Results(CompactRecord):
         """Return what came of a case in a lane, each time."""
         found = (sample.outcomes for sample in self.samples if (sample.case, sample.lane) == (case, lane))
         return [outcome for outcomes in found for outcome in outcomes]
+
+    def prompts(self, case: Case, lane: str) -> dict[str, str]:
+        """Return the artifact with a lane's prompt by stage or step; of several runs that of the first that has one."""
+        found: dict[str, str] = {}
+        for outcome in reversed(self.outcomes(case.id, lane)):
+            found |= outcome.prompts or ({case.stage: outcome.prompt} if outcome.prompt else {})
+        return found
 
     def to_bytes(self) -> bytes:
         """Return the file's content."""

@@ -1,5 +1,6 @@
 """`baton lab` on files: the gate's exit code, answers, and what it refuses to read."""
 
+import asyncio
 import json
 import os
 import re
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from baton import Spend
+from baton import Spend, open_store
 from baton.cli.app import make_app
 from baton.lab import (
     BASELINE,
@@ -77,6 +78,23 @@ def test_a_cost_that_nobody_knows_is_said_and_keeps_no_limit(folder: Path) -> No
         assert call("show", *words).stdout.count("unknown") == count
     assert call("gate", "unpriced", "--same-decision", "0").exit_code == 0
     assert call("gate", "unpriced", "--same-decision", "0", "--max-cost", "9").exit_code == 1
+
+
+def test_prompts_of_the_same_step_stand_beside_each_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The candidate ended before the baseline's last step."""
+    place = str(folder / "store")
+    monkeypatch.setenv("BATON_ARTIFACTS", place)
+    texts = {"draft, step 1": "Draft it", "send, step 3": "Send it"}
+    prompts = {step: asyncio.run(open_store(place).put(text.encode())) for step, text in texts.items()}
+    reached = {BASELINE: prompts, "new": {"draft, step 1": prompts["draft, step 1"]}}
+    cohort = make_cohort(1)
+    samples = [Sample(case="case-0", lane=lane, outcomes=[Outcome(prompts=one)]) for lane, one in reached.items()]
+    save_cohort("steps", cohort)
+    results = make_results(cohort, 1, lambda lane, nth: False).model_copy(update={"samples": samples})
+    save_results("steps", cohort, results)
+    shown = call("show", "steps", "case-0").stdout
+    assert [shown.count(step) for step in texts] == [1, 1]
+    assert "Send it" not in shown
 
 
 def test_a_folder_without_cohorts_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

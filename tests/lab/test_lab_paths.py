@@ -274,6 +274,18 @@ async def test_a_later_stage_reads_what_an_earlier_one_wrote(sealed: Client, kep
     ]
 
 
+async def test_each_step_has_its_prompt(sealed: Client, kept: ArtifactStore) -> None:
+    """Also where a lane does not come as far as the other: the finder takes no other prompt."""
+    told = Lane(name="told", overrides=Overrides(stage="find", prompt="Find it"))
+    async with pipeline_worker(sealed, [filing], [file_stage, find_stage]) as worker:
+        run = await run_pipeline(worker, filing, PipelineInput(goal="File it"), id=f"filing-{uuid4().hex[:6]}")
+        [case] = await read_cases(worker.client, run.handle.id, "..", store=kept)
+        results = await run_lab(worker.client, Cohort(name="filing", cases=[case]), [told])
+    baseline, own = (results.prompts(case, lane.name) for lane in results.lanes)
+    assert ([*baseline], [*own]) == (["file, step 1", "find, step 2"], ["file, step 1"])
+    assert len({*baseline.values()}) == 2
+
+
 async def test_a_run_that_goes_on_is_no_case(office: Worker, kept: ArtifactStore) -> None:
     start = PipelineInput(goal="Refund order 3", params={"order": 3})
     handle = await office.client.start_workflow(
