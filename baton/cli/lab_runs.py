@@ -97,8 +97,8 @@ class RunOptions(OptionGroup):
         list[str] | None,
         typer.Option(
             metavar="CHANGE",
-            help="A candidate: `stage=` (which it is about, of several), `model=`, `prompt=`, `instructions=`, "
-            "`tools=a+b`, `window=`, `facts=`, `task_queue=`, "
+            help="A candidate: `stage=` (the only one that changes; without it each agent does), `model=`, "
+            "`prompt=`, `instructions=`, `tools=a+b`, `window=`, `facts=`, `task_queue=`, "
             "`revision=` (of git, with --serve), several with commas; of `@FILE` the file's text. Repeatable.",
         ),
     ] = None
@@ -183,6 +183,10 @@ async def run(
     same command takes up a lab run that was interrupted. What came of it is written beside the cohort.
     """
     kept, lanes = load_cohort(cohort), options.lanes()
+    for lane, _ in lanes:
+        texts = (lane.overrides.prompt, lane.overrides.instructions)
+        if lane.overrides.stage is None and texts != (None, None) and len(kept.stages) > 1:
+            session.note(f"{lane.name}: each agent of {', '.join(kept.stages)} gets the same text; `stage=` names one")
     judges = load_judges(judge, judge_model, kept.judging)
     before = last_results(cohort)  # first: if they cannot be read, nothing was paid for
     client = await lab_client(session)

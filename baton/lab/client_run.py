@@ -110,11 +110,9 @@ async def _make_start(cohort: Cohort, lanes: list[Lane], options: LabOptions, st
         except (ValidationError, PipelineError) as error:
             why = describe_faults(error) if isinstance(error, ValidationError) else str(error)
             raise LabError(f"case {case.id!r} cannot be run, its input is damaged: {why}") from error
-    stages = {case.stage for case in cohort.cases if not case.path}
-    stages |= {call.stage for case in cohort.cases for call in case.tool_calls if call.is_stage}
     for lane in lanes:
-        if lane.overrides.stage not in (None, *stages):
-            known = ", ".join(sorted(stages))
+        if lane.overrides.stage not in (None, *cohort.stages):
+            known = ", ".join(cohort.stages)
             raise LabError(f"{lane.name!r} changes the stage {lane.overrides.stage!r}; the cases have {known}")
     answers = {
         case.id: await store.put(to_json([call.to_json_object() for call in case.tool_calls]))

@@ -242,6 +242,12 @@ class Cohort(CompactRecord):
         judged = [self.judging.to_json_object(), *(case.to_json_object() for case in self.cases)]
         return format_digest(sha256(canonical_json(judged)))
 
+    @property
+    def stages(self) -> list[str]:
+        """The stages of its cases, one of which a candidate may change alone."""
+        called = {call.stage for case in self.cases for call in case.tool_calls if call.is_stage}
+        return sorted(called | {case.stage for case in self.cases if not case.path})
+
     def case(self, id: str) -> Case:
         """Return a case.
 

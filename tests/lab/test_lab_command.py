@@ -118,6 +118,17 @@ def test_damaged_results_end_a_lab_run_before_it_costs(folder: Path) -> None:
     assert "refunds.results.json" in "".join(ended.stderr.split())
 
 
+@pytest.mark.parametrize(("candidate", "noted"), [("prompt=a", 1), ("stage=research,prompt=a", 0), ("model=a", 0)])
+def test_a_text_for_several_stages_is_noted(folder: Path, candidate: str, noted: int) -> None:
+    """Before the lab run, which damaged results end here."""
+    cohort = make_cohort(2)
+    cases = [cohort.cases[0].model_copy(update={"stage": "research"}), cohort.cases[1]]
+    save_cohort("stages", cohort.model_copy(update={"cases": cases}))
+    (folder / "stages.results.json").write_text("{")
+    ended = call("run", "stages", "--candidate", candidate)
+    assert (ended.exit_code, ended.stderr.count("decide, research")) == (1, noted)
+
+
 def test_results_are_replaced_as_a_whole(folder: Path) -> None:
     """Whoever still reads the old file has all of it, and what the gate saw goes along."""
     cohort, file = make_cohort(10), folder / "refunds.results.json"
