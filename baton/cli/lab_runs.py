@@ -394,7 +394,7 @@ async def gate(
     judge: JudgeOption = None,
     judge_model: JudgeModelOption = None,
 ) -> None:
-    """Refuse a candidate that differs too much, or costs too much; for CI, after `baton lab run`.
+    """Refuse a candidate that differs too much, or costs too much; for CI, by the results of the last `baton lab run`.
 
     A share is of what the baseline has as recorded, and counts as too low only if that is more than chance. A case that
     says what it should have come to has to come to that, and not to what was recorded. Of a run without a candidate,
@@ -404,7 +404,10 @@ async def gate(
     """
     shares = {DECISION: same_decision, OUTPUT: same_output, SCHEMA: same_form}
     least = {name: share for name, share in shares.items() if share is not None}
-    names = [cohort] if cohort else [str(file) for file in list_cohorts() if results_file(str(file)).exists()]
+    names = [cohort] if cohort else [str(file) for file in list_cohorts()]
+    for name in [name for name in names if not cohort and not results_file(name).exists()]:
+        names.remove(name)
+        session.note(f"{name} has no results, so it is not judged")
     if not names:
         session.note(f"no cohort in {FOLDER}/ has results")
     rows: dict[str, dict[str, list[str]]] = {}

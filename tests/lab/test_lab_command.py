@@ -102,6 +102,12 @@ def test_a_folder_without_cohorts_passes(tmp_path: Path, monkeypatch: pytest.Mon
     assert call("gate").exit_code == 0
 
 
+def test_a_cohort_without_results_is_named(folder: Path) -> None:
+    save_cohort("fresh", make_cohort(1))
+    ended = call("gate", "--same-decision", "0.5")
+    assert (ended.exit_code, "fresh.json" in ended.stderr, "fresh.json" in ended.stdout) == (0, True, False)
+
+
 def test_results_of_other_cases_are_refused(folder: Path) -> None:
     (folder / "refunds.json").write_bytes(make_cohort(11).to_bytes())
     ended = call("gate", "refunds")
