@@ -146,7 +146,10 @@ def _parse_filter(text: str, now: datetime) -> RunFilter:
     for word in text.split():
         key, equals, value = word.partition("=")
         if not equals or key not in names:
-            raise typer.BadParameter(f"{word!r}: write {'=, '.join(names)}=", param_hint="--runs")
+            raise typer.BadParameter(
+                f"{word!r}: write {'=, '.join(names)}=; a run's name stands alone: `baton lab new COHORT RUN`",
+                param_hint="--runs",
+            )
         values[names[key]] = parse_status(value) if key == "status" else value
     try:
         if "since" in values:
