@@ -356,7 +356,7 @@ class LabStart(CompactRecord):
     def _check_items(self) -> Self:
         count = len(self.cases) * len(self.lanes) * self.options.repeat
         if count > MAX_ITEMS:
-            raise ValueError(f"cases × lanes × repeats are {count:,}; at most {MAX_ITEMS:,}: repeat less, or split it")
+            raise ValueError(f"it would have {count:,} runs; at most {MAX_ITEMS:,}: repeat less, or make several")
         return self
 
     @property
