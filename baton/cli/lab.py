@@ -244,10 +244,10 @@ async def answer(
 
 
 def _open_calls(name: str, cohort: Cohort) -> dict[tuple[str, str, str | None], LabCall]:
-    """Return the calls that a cohort's last lab run asks about and nobody has answered since, by case and call.
+    """Return the calls that a cohort's last lab run asks about and that are still open, by case and call.
 
     Raises:
-        LabError: There are no results, or they are of other cases, such answers aside.
+        LabError: Results are missing, or are of other cases, such answers aside.
     """
     results, cases = last_results(name), []
     found = [(sample.case, one.asked) for sample in (results.samples if results else []) for one in sample.outcomes]

@@ -143,7 +143,7 @@ class Pushes:
                 async for event in events:
                     body = json.dumps(MessageToDict(to_stream_response(event))).encode()
                     await self._send(config, body)
-        except Exception:  # nobody awaits this task
+        except Exception:  # this task is not awaited
             _log.exception("the notifications of task %s ended", config.task_id)
 
     async def _send(self, config: TaskPushNotificationConfig, body: bytes) -> None:

@@ -244,7 +244,7 @@ class Cohort(CompactRecord):
 
     @property
     def stages(self) -> list[str]:
-        """The stages of its cases, one of which a candidate may change alone."""
+        """The stages of its cases; a candidate may change one of them alone."""
         called = {call.stage for case in self.cases for call in case.tool_calls if call.is_stage}
         return sorted(called | {case.stage for case in self.cases if not case.path})
 

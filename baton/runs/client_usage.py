@@ -122,4 +122,4 @@ _TERMS: Mapping[str, tuple[Callable[[Sequence[StageUse]], Any], Callable[[Any, S
     "window": (_room(lambda use: use.window, 1_000), lambda term, use: use.window <= term),
     "max_tokens": (_room(lambda use: use.max_tokens, 100), lambda term, use: use.max_tokens <= term),
 }
-"""By term, how it is made of uses, and whether it allows one. A number of 0 is no term."""
+"""By term, how it is made of uses, and whether it allows one. A number of 0 makes none."""
