@@ -2,16 +2,14 @@
 
 import asyncio
 import os
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from baton.cli.session import KEYS_FOLDER
+from baton.cli.supervision import WorkerProgram, worker_process
 from baton.lab import LabError, Lane
-
-_STOP_SECONDS = 20.0
 
 
 @asynccontextmanager
@@ -29,16 +27,30 @@ async def serving(revisions: Sequence[tuple[Lane, str]], source: str | None, sto
     if revisions and source is None:
         raise LabError("say what a worker of the revision serves: `--serve refunds.py`")
     async with AsyncExitStack() as stack:
-        lanes = []
+        lanes, workers = [], list[tuple[str, asyncio.subprocess.Process]]()
         for lane, revision in revisions:
-            queue = await stack.enter_async_context(_worker(revision, source or "", store))
+            queue, process = await stack.enter_async_context(_worker(revision, source or "", store))
+            workers.append((revision, process))
             lanes.append(lane.model_copy(update={"task_queue": queue}))
-        yield lanes
+        try:
+            async with asyncio.timeout(None) as block:
+                watching = [asyncio.create_task(_end_with(process, block)) for _, process in workers]
+                try:
+                    yield lanes
+                finally:
+                    for task in watching:
+                        task.cancel()
+        except TimeoutError:
+            if not block.expired():
+                raise
+            ended = [(revision, process.returncode) for revision, process in workers]
+            revision, code = next((revision, code) for revision, code in ended if code is not None)
+            raise LabError(f"the worker of {revision!r} ended, with exit code {code}") from None
 
 
 @asynccontextmanager
-async def _worker(revision: str, source: str, store: str) -> AsyncIterator[str]:
-    """Run a worker of a revision, and return its task queue."""
+async def _worker(revision: str, source: str, store: str) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
+    """Run a worker of a revision, and return its task queue and its process."""
     commit = (await _git("rev-parse", "--verify", f"{revision}^{{commit}}")).strip()
     below = (await _git("rev-parse", "--show-prefix")).strip()
     queue = f"baton-lab-{commit[:12]}"
@@ -46,25 +58,10 @@ async def _worker(revision: str, source: str, store: str) -> AsyncIterator[str]:
         place = Path(folder, "worktree")
         await _git("worktree", "add", "--detach", str(place), commit)
         try:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "baton.worker", source),
-                cwd=place / below,
-                env={**os.environ, "BATON_TASK_QUEUE": queue, **_shared(place / below, store)},
-                stdout=asyncio.subprocess.DEVNULL,
-            )
-            try:
-                async with asyncio.timeout(None) as block:
-                    watching = asyncio.create_task(_end_with(process, block))
-                    try:
-                        yield queue
-                    finally:
-                        watching.cancel()
-            except TimeoutError:
-                if not block.expired():
-                    raise
-                raise LabError(f"the worker of {revision!r} ended, with exit code {process.returncode}") from None
-            finally:
-                await _stop(process)
+            environment = {**os.environ, "BATON_TASK_QUEUE": queue, **_shared(place / below, store)}
+            program = WorkerProgram(("-m", "baton.worker", source), environment, folder=place / below)
+            async with worker_process(program) as process:
+                yield queue, process
         finally:
             await _git("worktree", "remove", "--force", str(place))
 
@@ -80,16 +77,6 @@ def _shared(place: Path, store: str) -> dict[str, str]:
     if KEYS_FOLDER.exists() and not (place / KEYS_FOLDER).exists():
         (place / KEYS_FOLDER).symlink_to(KEYS_FOLDER.resolve(), target_is_directory=True)
     return {"BATON_ARTIFACTS": store if ":" in store else str(Path(store).resolve())}
-
-
-async def _stop(process: asyncio.subprocess.Process) -> None:
-    with suppress(ProcessLookupError):
-        process.terminate()
-    try:
-        await asyncio.wait_for(process.wait(), _STOP_SECONDS)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
 
 
 async def _git(*words: str) -> str:

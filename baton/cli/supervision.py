@@ -33,11 +33,12 @@ _EXIT_SECONDS = 10.0  # for a worker to exit after its grace
 
 @dataclass(frozen=True)
 class WorkerProgram:
-    """The command line, environment and watched code of a worker."""
+    """The command line, environment, watched code and folder of a worker."""
 
     arguments: Sequence[str]
     environment: Mapping[str, str]
     watched: Path | None = None
+    folder: Path | None = None
 
     @property
     def stop_timeout(self) -> float:
@@ -70,7 +71,7 @@ async def supervise(program: WorkerProgram, say: Callable[[str], None]) -> None:
     while True:
         started = time.monotonic()
         initial = code_files(program.watched)
-        async with _worker_process(program) as process:
+        async with worker_process(program) as process:
             changed_names = await _wait_for_change_or_exit(program, process, initial)
         if changed_names:
             say(f"{', '.join(changed_names)} changed; restarting the worker")
@@ -123,10 +124,11 @@ def code_files(watched: Path | None) -> dict[Path, int]:
 
 
 @contextlib.asynccontextmanager
-async def _worker_process(program: WorkerProgram) -> AsyncIterator[asyncio.subprocess.Process]:
+async def worker_process(program: WorkerProgram) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run the worker in its own session, so that Ctrl-C does not reach it directly."""
     process = await asyncio.create_subprocess_exec(
         *bound_to_parent([sys.executable, *program.arguments]),
+        cwd=program.folder,
         env=dict(program.environment),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=sys.stderr,
