@@ -27,8 +27,7 @@ import psycopg
 
 from baton import PipelineInput
 from baton.artifacts.store import LocalArtifactStore
-from baton.client import RunFilter, list_runs
-from baton.client.faces import inbox_page
+from baton.client import RunFilter
 from baton.devserver.processes import bound_to_parent
 from baton.keys.store_keys import PublicKeys
 from baton.ledger.chain import Verdict
@@ -36,7 +35,7 @@ from baton.ledger.store import Ledger, LedgerOptions
 from baton.ledger.store_schema import migrate_ledger
 from baton.ledger.store_verified import VerifiedFile
 from benchmarks.capacity_plan import PlannedLoad, plan_table, tables
-from benchmarks.console import measure_page, p95, run_all, serve_console
+from benchmarks.console import measure_lists, measure_page, p95, run_all, serve_console
 from benchmarks.ledger import make_keys
 from benchmarks.ledger_samples import Signer, canonical_messages, entry, fill
 from benchmarks.load import Load, speed
@@ -223,15 +222,7 @@ async def open_runs(sizes: Sizes) -> dict[str, Any]:
         memory_kb = max(0.0, resident_mb(crew.worker.pid) - held) * 1_000 / sizes.open_runs
         figures: dict[str, Any] = {"runs": sizes.open_runs, "start_per_s": sizes.open_runs / seconds}
         figures["memory_kb"] = memory_kb
-        inbox, listed = [], []
-        for _ in range(sizes.rounds):
-            begun = time.perf_counter()
-            await inbox_page(crew.client)
-            inbox.append((time.perf_counter() - begun) * 1_000)
-            begun = time.perf_counter()
-            _ = [run async for run in list_runs(crew.client, RunFilter(), limit=50)]
-            listed.append((time.perf_counter() - begun) * 1_000)
-        figures |= {"inbox_ms": p95(inbox), "list_ms": p95(listed)}
+        figures["inbox_ms"], figures["list_ms"] = await measure_lists(crew.client, sizes.rounds)
         figures["doctor_s"] = await _command_seconds(crew, rig.folder, "doctor", "--task-queue", crew.queue)
         async with console.viewer("ann") as ann:
             for name, path in (("console_list_ms", "/"), ("console_inbox_ms", "/inbox")):

@@ -25,7 +25,8 @@ from temporalio.client import Client
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from baton import PipelineInput
-from baton.client import RunFilter
+from baton.client import RunFilter, list_runs
+from baton.client.faces import inbox_page
 from baton.devserver.processes import bound_to_parent
 from baton.wire.names import ATTRIBUTE_PIPELINE, ATTRIBUTE_STAGE
 from benchmarks.compare import Effort
@@ -203,6 +204,19 @@ async def measure_page(browser: httpx.AsyncClient, path: str) -> float:
     started = time.perf_counter()
     (await browser.get(path)).raise_for_status()
     return (time.perf_counter() - started) * 1_000
+
+
+async def measure_lists(client: Client, rounds: int) -> tuple[float, float]:
+    """Return how many milliseconds the inbox's first page and a list of 50 runs take by the library, p95."""
+    inbox, listed = [], []
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        await inbox_page(client)
+        inbox.append((time.perf_counter() - begun) * 1_000)
+        begun = time.perf_counter()
+        _ = [run async for run in list_runs(client, RunFilter(), limit=50)]
+        listed.append((time.perf_counter() - begun) * 1_000)
+    return p95(inbox), p95(listed)
 
 
 async def _find_next(browser: httpx.AsyncClient) -> str:

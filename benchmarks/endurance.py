@@ -33,14 +33,13 @@ from temporalio.exceptions import TemporalError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
 from baton import BatonPlugin, PipelineInput, Safeguards
-from baton.client import Answer, RunFilter, count_runs, decide, list_runs, read_run
-from baton.client.faces import inbox_page
+from baton.client import Answer, RunFilter, count_runs, decide, read_run
 from baton.devserver import DevServer, DevServerOptions
 from baton.errors import BatonError
 from baton.keys.store_keyring import Keyring
 from benchmarks.capacity import FIGURES, ROLES, new_database, postgres, rounded
 from benchmarks.capacity_plan import endurance_tables
-from benchmarks.console import console_process, measure_page, p95, run_all
+from benchmarks.console import console_process, measure_lists, measure_page, p95, run_all
 from benchmarks.endurance_checks import (
     Counted,
     Expected,
@@ -335,17 +334,10 @@ class Endurance:
 
     async def _ask(self, rounds: int = 20) -> Asked:
         """Measure inbox and list, by the library and on the console."""
-        inbox, listed = [], []
-        for _ in range(rounds):
-            begun = time.perf_counter()
-            await inbox_page(self.client)
-            inbox.append((time.perf_counter() - begun) * 1_000)
-            begun = time.perf_counter()
-            _ = [run async for run in list_runs(self.client, RunFilter(), limit=50)]
-            listed.append((time.perf_counter() - begun) * 1_000)
+        inbox, listed = await measure_lists(self.client, rounds)
         async with httpx.AsyncClient(base_url=self.console, headers={"x-forwarded-user": "ann"}, timeout=60) as ann:
             pages = [p95([await measure_page(ann, path) for _ in range(rounds)]) for path in ("/", "/inbox")]
-        return Asked(p95(inbox), p95(listed), *pages)
+        return Asked(inbox, listed, *pages)
 
     # What is counted
 

@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import tempfile
+from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol
@@ -140,6 +141,15 @@ def default_store() -> ArtifactStore:
 def is_on_this_machine(store: ArtifactStore | None) -> bool:
     """Return whether a store, if any, is reached without a network."""
     return store is None or isinstance(store, LocalArtifactStore | MemoryArtifactStore)
+
+
+async def read_texts(get: Callable[[str], Awaitable[bytes]], hashes: Mapping[str, str]) -> dict[str, str]:
+    """Return texts by name, as far as `get` finds their artifacts."""
+    found = {}
+    for name, sha256 in hashes.items():
+        with contextlib.suppress(ArtifactError):
+            found[name] = (await get(sha256)).decode(errors="replace")
+    return found
 
 
 def check_hash(sha256: str) -> str:

@@ -4,7 +4,6 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -22,8 +21,8 @@ from baton.cli.options import ExitCode, OptionGroup
 from baton.cli.output import block, make_table, plain
 from baton.cli.session import Session, command, parse_usd
 from baton.client import connect
-from baton.client.faces import has_pollers
-from baton.errors import ArtifactError, BatonError
+from baton.client.faces import has_pollers, read_texts
+from baton.errors import BatonError
 from baton.lab import (
     BASELINE,
     DECISION,
@@ -165,8 +164,7 @@ def parse_candidate(text: str) -> tuple[Lane, str | None]:
         changes |= {key: int(changes[key]) for key in _INTEGERS if key in changes}
         return Lane(name=text[:200], overrides=Overrides(**changes), task_queue=queue), revision
     except (ValidationError, ValueError) as error:
-        why = describe_faults(error) if isinstance(error, ValidationError) else str(error)
-        raise typer.BadParameter(f"{text!r}: {why}", param_hint="--candidate") from None
+        raise typer.BadParameter(f"{text!r}: {describe_faults(error)}", param_hint="--candidate") from None
 
 
 @command
@@ -350,9 +348,9 @@ def _outcome_rows(
 async def _prompt_rows(session: Session, results: Results, case: Case) -> list[RenderableType]:
     """Return how a candidate's prompts differ from the baseline's, of the same steps."""
     rows: list[RenderableType] = []
-    base = await _prompts(session, results.prompts(case, BASELINE))
+    base = await read_texts(session.artifacts.get, results.prompts(case, BASELINE))
     for lane in results.lanes[1:]:
-        own = await _prompts(session, results.prompts(case, lane.name))
+        own = await read_texts(session.artifacts.get, results.prompts(case, lane.name))
         for step in {**base, **own}:
             title = f"{lane.name}: {step}"
             if step not in base or step not in own:
@@ -365,15 +363,6 @@ async def _prompt_rows(session: Session, results: Results, case: Case) -> list[R
         told = lane.overrides.prompt or lane.overrides.instructions
         rows += [block(f"instructions of {lane.name}:\n{told}")] if told else []
     return rows
-
-
-async def _prompts(session: Session, digests: Mapping[str, str]) -> dict[str, str]:
-    """Return prompts by step, as far as they are kept."""
-    found = {}
-    for step, digest in digests.items():
-        with suppress(ArtifactError):
-            found[step] = (await session.artifacts.get(digest)).decode(errors="replace")
-    return found
 
 
 @command

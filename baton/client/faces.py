@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from baton.artifacts.store import ArtifactStore as ArtifactStore
     from baton.artifacts.store import LocalArtifactStore as LocalArtifactStore
+    from baton.artifacts.store import read_texts as read_texts
     from baton.core.baton import AnyBaton as AnyBaton
     from baton.core.messages import StageInput as StageInput
     from baton.core.messages import StageReturn as StageReturn

@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from baton.client import ListedRun, Role, RunFilter
-from baton.client.faces import list_page
+from baton.client.faces import list_page, read_texts
 from baton.console.forms import NO_SUBMISSION, Submission
 from baton.console.rendering import get_sources, query_param, render
 from baton.console.security import action, page
-from baton.console.sources import Sources
-from baton.errors import ArtifactError, BatonError
+from baton.errors import BatonError
 from baton.lab import (
     BASELINE,
     DECISION,
@@ -159,7 +157,8 @@ async def case(request: Request) -> Response:
     if kept.results is not None:
         found = {lane.name: kept.results.outcomes(id, lane.name) for lane in kept.results.lanes}
         sides += [(lane, distinct(outcomes, judging), len(outcomes)) for lane, outcomes in found.items()]
-        texts = {lane: await _prompts(get_sources(request), kept.results.prompts(chosen, lane)) for lane in found}
+        get = get_sources(request).artifact
+        texts = {lane: await read_texts(get, kept.results.prompts(chosen, lane)) for lane in found}
         base = texts.get(BASELINE, {})
         for lane in kept.results.lanes[1:]:
             steps = [step for step in texts[lane.name] if step in base]
@@ -167,15 +166,6 @@ async def case(request: Request) -> Response:
             prompts.append((lane, [line for lines in changes for line in lines], bool(steps)))
     values = {"kept": kept, "case": chosen, "sides": sides, "prompts": prompts}
     return render(request, "lab_case.html", {**values, "decision_of": lambda outcome: decision_of(outcome, judging)})
-
-
-async def _prompts(sources: Sources, digests: Mapping[str, str]) -> dict[str, str]:
-    """Return prompts by step, as far as they are kept."""
-    found = {}
-    for step, digest in digests.items():
-        with suppress(ArtifactError):
-            found[step] = (await sources.artifact(digest)).decode(errors="replace")
-    return found
 
 
 async def _choosing(request: Request, submission: Submission = NO_SUBMISSION) -> Response:

@@ -36,6 +36,7 @@ from baton.core.stages import Calls, step
 from baton.core.transcript import KeptEvent, KeptTranscript
 from baton.telemetry.verdicts import current_stage, current_tool
 from baton.wire.json_values import Json, canonical_json, format_digest, repair, repair_text, sha256
+from baton.wire.records import format_instant
 from baton.wire.store_clock import now_utc
 from baton.wire.text import TokenEstimator, estimate_tokens
 
@@ -210,7 +211,7 @@ class SessionLog:
             event = SessionEvent(
                 id=f"{self._prefix}.{len(self.events) + 1}",
                 type=event_type,
-                timestamp=(members.pop("timestamp", None) or self._clock()).isoformat().replace("+00:00", "Z"),
+                timestamp=format_instant(members.pop("timestamp", None) or self._clock()),
                 content=text,
                 tokens=tokens,
                 exclude_from_handoff=exclude,

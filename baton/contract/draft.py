@@ -26,7 +26,7 @@ from baton.contract.records import (
     SourceProvenance,
 )
 from baton.contract.registry import tool_key
-from baton.wire.records import CompactRecord, Name, has_text
+from baton.wire.records import CompactRecord, Name, format_instant, has_text
 from baton.wire.text import TokenEstimator, estimate_tokens, single_line
 
 EXCLUDED_TYPES = frozenset(
@@ -163,7 +163,7 @@ def _join_names(names: list[str]) -> str:
 
 
 def _render_time(at: datetime) -> str:
-    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return format_instant(at.replace(microsecond=0))
 
 
 EXPLICIT, TYPE, STALE, FAILED = "explicit", "type", "stale", "failed"

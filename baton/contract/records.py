@@ -33,6 +33,7 @@ from baton.wire.records import (
     Statement,
     Traceparent,
     Uuid4,
+    format_instant,
     parse_instant,
 )
 from baton.wire.text import quantity, single_line
@@ -96,7 +97,7 @@ class EventType(StrEnum):
 def _write_time(value: Any) -> Any:
     """Serialize a datetime; a text stays unchanged."""
     if isinstance(value, datetime):
-        return value.isoformat().replace("+00:00", "Z")
+        return format_instant(value)
     if not isinstance(value, str):
         raise ValueError("expected a time such as 2026-06-27T09:20:00Z, or a datetime")
     return value

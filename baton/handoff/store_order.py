@@ -31,7 +31,7 @@ from baton.wire.json_values import (
     loads_strict,
     parse_digest,
 )
-from baton.wire.records import CamelRecord, Digest, Instant, Name, Signature
+from baton.wire.records import CamelRecord, Digest, Instant, Name, Signature, format_instant
 from baton.wire.text import describe_faults
 
 FORMAT: Final = "baton.order/1"
@@ -106,11 +106,6 @@ class OpenOrder:
         target = self.order.message.get("toAgent")
         name = target.get("agentType") if isinstance(target, dict) else None
         return name if isinstance(name, str) else ""
-
-
-def format_instant(at: datetime) -> str:
-    """Return a time as messages have it."""
-    return at.isoformat().replace("+00:00", "Z")
 
 
 def sign_message(message: Mapping[str, Any], keyring: Keyring) -> dict[str, Any]:

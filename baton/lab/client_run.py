@@ -108,8 +108,7 @@ async def _make_start(cohort: Cohort, lanes: list[Lane], options: LabOptions, st
         try:
             case.pipeline_input.recorded() if case.path else case.stage_input
         except (ValidationError, PipelineError) as error:
-            why = describe_faults(error) if isinstance(error, ValidationError) else str(error)
-            raise LabError(f"case {case.id!r} cannot be run, its input is damaged: {why}") from error
+            raise LabError(f"case {case.id!r} cannot be run, its input is damaged: {describe_faults(error)}") from error
     for lane in lanes:
         if lane.overrides.stage not in (None, *cohort.stages):
             known = ", ".join(cohort.stages)

@@ -36,7 +36,6 @@ from baton.handoff.store_gate import Gate, contract_check
 from baton.handoff.store_order import (
     OpenOrder,
     OrderError,
-    format_instant,
     sign_message,
     write_order,
 )
@@ -53,6 +52,7 @@ from baton.runs.client_handoffs import RunHandoffs, read_handoffs
 from baton.runs.client_start import Start
 from baton.telemetry.trace import handoff_span_id
 from baton.wire.json_values import JsonFields, canonical_json, digest
+from baton.wire.records import format_instant
 from baton.wire.text import describe_faults, quantity
 
 MAX_VALID = timedelta(hours=24)

@@ -42,6 +42,11 @@ def parse_instant(value: object) -> datetime | None:
         return None
 
 
+def format_instant(at: datetime) -> str:
+    """Return a time as messages have it."""
+    return at.isoformat().replace("+00:00", "Z")
+
+
 # Spelled out, because `\s` differs between Python and ECMA-262.
 _VISIBLE = r"[^\t\n\v\f\r\x1c-\x20\x85\xa0\u1680\u2000-\u200d\u2028\u2029\u202f\u205f\u2060\u3000\ufeff]"
 _YEAR = "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
