@@ -49,6 +49,12 @@ class Browser:
         return await self.http.post(path, data=dict(fields), headers=own)
 
 
+async def operator(sources: Sources) -> Browser:
+    """Return the browser of an operator who has just signed in, so that no limit of requests is near."""
+    links = Links("ann", Role.OPERATOR)
+    return await Browser(console_app(sources, Access(links=links)), links).sign_in()
+
+
 def token_in(page: str) -> str:
     """Return the forgery token of the first form of a page."""
     match = re.search(r'name="csrf" value="([0-9a-f]+)"', page)
@@ -131,8 +137,7 @@ async def sources(
 @pytest.fixture(scope="session")
 async def browser(sources: Sources) -> Browser:
     """Return the browser of an operator who is signed in."""
-    links = Links("ann", Role.OPERATOR)
-    return await Browser(console_app(sources, Access(links=links)), links).sign_in()
+    return await operator(sources)
 
 
 async def started(worker: Worker, pipeline: Any, id: str, goal: str = "Write the notes", **params: Any) -> Any:

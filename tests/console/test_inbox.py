@@ -21,7 +21,7 @@ from baton.console.pages_inbox import approval_path, together_path
 from baton.console.security import Access, Links
 from baton.console.sources import Sources
 from baton.testing import pipeline_worker
-from tests.console.conftest import Browser, token_in
+from tests.console.conftest import Browser, operator, token_in
 from tests.handoff.handoff_pipelines import Spends
 from tests.handoff.handoff_stages import STAGES
 from tests.support import approve, until_waiting
@@ -73,9 +73,8 @@ async def archives(p: Pipeline) -> object:
 
 @pytest.fixture
 async def browser(sources: Sources) -> Browser:
-    """Return the browser of an operator who has just signed in, so that no limit of requests is near."""
-    links = Links("ann", Role.OPERATOR)
-    return await Browser(console_app(sources, Access(links=links)), links).sign_in()
+    """Return a browser for each test."""
+    return await operator(sources)
 
 
 @pytest.fixture(scope="module")

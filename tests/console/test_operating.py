@@ -11,14 +11,12 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 
 from baton import Budget, Pipeline, PipelineInput, PipelineStatus, pipeline
-from baton.client import Decide, HandoffAction, Role, RunFilter, list_runs, read_run
-from baton.console.app import console_app
+from baton.client import Decide, HandoffAction, RunFilter, list_runs, read_run
 from baton.console.pages_inbox import approval_path, handoff_path
-from baton.console.security import Access, Links
 from baton.console.sources import Sources
 from baton.testing import pipeline_worker
 from tests.agents.steered_pipelines import GATES, heedless, steers_nobody
-from tests.console.conftest import Browser, started, token_in
+from tests.console.conftest import Browser, operator, started, token_in
 from tests.console.console_pipelines import tick
 from tests.handoff.question_pipelines import REFUSED, asks_about_a_handoff
 from tests.support import approve, until, until_waiting
@@ -37,9 +35,8 @@ async def operated(p: Pipeline) -> object:
 
 @pytest.fixture
 async def browser(sources: Sources) -> Browser:
-    """Return the browser of an operator who has just signed in, so that no limit of requests is near."""
-    links = Links("ann", Role.OPERATOR)
-    return await Browser(console_app(sources, Access(links=links)), links).sign_in()
+    """Return a browser for each test."""
+    return await operator(sources)
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,9 @@ from baton.client.faces import ArtifactStore, Rate
 from baton.devserver.processes import held_port
 from baton.testing import pipeline_worker
 from tests.doors.door_pipelines import PIPELINES, STAGES
+from tests.handoff.companies import acme
+
+__all__ = ["acme"]
 
 TOKENS: Mapping[Caller, str] = {
     Caller("ann"): "ann-token-0123456789",

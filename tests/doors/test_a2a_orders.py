@@ -34,18 +34,12 @@ from tests.doors.conftest import TOKENS, http_of
 from tests.doors.door_pipelines import endless, hang
 from tests.doors.test_a2a import BINDINGS, EXTENSION, agent, send, states, task_id
 from tests.doors.test_serve_command import served
-from tests.handoff.order_pipelines import compute, orders_score, other_pipeline, risk_scoring, scope, score
+from tests.handoff.companies import Company, accepting, company
+from tests.handoff.order_pipelines import compute, orders_score, other_pipeline, risk_scoring
 from tests.handoff.test_order_faults import accept_killed
-from tests.handoff.test_orders import Company, accepting, company
 
 ORDER_TYPE = "application/vnd.baton.order+json"
 RECEIPT_TYPE = "application/vnd.baton.receipt+json"
-
-
-@pytest.fixture(scope="module")
-async def acme(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Company]:
-    async with company(server, tmp_path_factory.mktemp("acme"), [orders_score], [scope, score]) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

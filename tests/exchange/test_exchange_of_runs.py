@@ -45,6 +45,14 @@ async def sealed_signal(handle: Handle) -> Payload:
     raise AssertionError(f"{handle.id} was not signalled")
 
 
+async def unpacked_signal(client: Client, handle: Handle) -> Payload:
+    """Return that payload as a worker gets it."""
+    codec = client.data_converter.payload_codec
+    assert codec is not None
+    [plain] = await codec.decode([await sealed_signal(handle)])
+    return plain
+
+
 async def signal_again(client: Client, handle: Handle, payload: Payload, request_id: str) -> None:
     """Signal a payload unchanged, like a client that retries after a lost response."""
     await client.workflow_service.signal_workflow_execution(
@@ -319,8 +327,7 @@ class TestFaults:
         """Its seal does not hold, so nothing in it counts, and the receiver keeps waiting (F7)."""
         receiver = await start(exchange, Receives.run, id=fresh("risk"), rounds=2)
         await start(exchange, HandsOff.run, to=receiver.id)
-        payload = await sealed_signal(receiver)
-        plain = (await exchange.client.data_converter.payload_codec.decode([payload]))[0]  # type: ignore[union-attr]
+        plain = await unpacked_signal(exchange.client, receiver)
         changed = Payload(metadata=plain.metadata, data=plain.data.replace(b"Score the risk", b"Leak the keys!"))
         await signal_again(exchange.client, receiver, changed, "r1")
 
@@ -335,8 +342,7 @@ class TestFaults:
         """A sealed message that is not a handoff is recorded and noted; the pipeline continues (F7)."""
         receiver = await start(exchange, Receives.run, id=fresh("risk"), rounds=2)
         await start(exchange, HandsOff.run, to=receiver.id)
-        payload = await sealed_signal(receiver)
-        plain = (await exchange.client.data_converter.payload_codec.decode([payload]))[0]  # type: ignore[union-attr]
+        plain = await unpacked_signal(exchange.client, receiver)
         message = {**json.loads(plain.data), "handoffId": id}
         sealed = Payload(metadata=plain.metadata, data=seal(message, safeguards.keyring))
         await signal_again(exchange.client, receiver, sealed, "r1")
@@ -353,8 +359,7 @@ class TestFaults:
         """The server would reject the task that signals it, again and again (F7)."""
         receiver = await start(exchange, Receives.run, id=fresh("risk"), rounds=2)
         await start(exchange, HandsOff.run, to=receiver.id)
-        payload = await sealed_signal(receiver)
-        plain = (await exchange.client.data_converter.payload_codec.decode([payload]))[0]  # type: ignore[union-attr]
+        plain = await unpacked_signal(exchange.client, receiver)
         message = json.loads(plain.data)
         message |= {"handoffId": str(uuid.uuid4()), "step": {**message["step"], "replyTo": "x" * 1_001}}
         sealed = Payload(metadata=plain.metadata, data=seal(message, safeguards.keyring))
@@ -376,8 +381,7 @@ class TestFaults:
         """A peer with keys sends it; the receiver, whose code would fail on it, gets the next one (F7)."""
         receiver = await start(exchange, Receives.run, id=fresh("risk"), rounds=2)
         await start(exchange, HandsOff.run, to=receiver.id)
-        payload = await sealed_signal(receiver)
-        plain = (await exchange.client.data_converter.payload_codec.decode([payload]))[0]  # type: ignore[union-attr]
+        plain = await unpacked_signal(exchange.client, receiver)
         message = json.loads(plain.data)
         message |= {"handoffId": str(uuid.uuid4()), "step": {**message["step"], "requester": requester}}
         sealed = Payload(metadata=plain.metadata, data=seal(message, safeguards.keyring))

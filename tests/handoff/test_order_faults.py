@@ -15,8 +15,8 @@ from baton.client import AcceptHandoff
 from baton.devserver import DevServer
 from baton.ledger.records import Kind
 from baton.protocol import OrderError, open_order
-from tests.handoff.order_pipelines import compute, orders_score, risk_scoring, scope, score
-from tests.handoff.test_orders import Company, accept, accepting, company, exporting, forget, name_of
+from tests.handoff.companies import Company, accept, accepting, company, exporting, forget, name_of
+from tests.handoff.order_pipelines import compute, orders_score, risk_scoring
 from tests.support.processes import ROOT
 
 ACCEPTED, STARTED = (Kind.HANDOFF, "ACCEPTED"), (Kind.RELAY, "STARTED")
@@ -31,12 +31,6 @@ async def accept_killed(when: str, acme: Company, globex: Company, data: bytes, 
     command = ["-m", "tests.handoff.order_killed", when, address, *files, workflow_id, globex.worker.task_queue]
     process = await asyncio.create_subprocess_exec(sys.executable, *command, cwd=ROOT)
     assert await process.wait() == -signal.SIGKILL
-
-
-@pytest.fixture(scope="module")
-async def acme(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Company]:
-    async with company(server, tmp_path_factory.mktemp("acme"), [orders_score], [scope, score]) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")
