@@ -10,7 +10,6 @@ from temporalio.service import ConnectConfig, GrpcCompression, ServiceClient
 from baton.artifacts.store import ArtifactStore, default_store
 from baton.codec.conversion import data_converter, in_namespace
 from baton.keys.store_keyring import Keyring, KeySource
-from baton.sdk.search import SearchAttributes
 from baton.sdk.starting import StartTerms
 from baton.wire.text import host_of, is_loopback
 
@@ -47,7 +46,7 @@ class ClientPlugin(client.Plugin):
         keys = keys if isinstance(keys, KeySource) else KeySource(keys, from_environment=keys is None)
         store = default_store() if artifacts == "default" else artifacts
         self._converter = data_converter(store, compress=compress, keyring=keys, encrypt=encrypt)
-        self._client_interceptors = [*interceptors, StartTerms(), *([SearchAttributes()] if searchable else [])]
+        self._client_interceptors = [*interceptors, StartTerms(searchable=searchable)]
 
     def configure_client(self, config: client.ClientConfig) -> client.ClientConfig:
         """Configure a client, whose sealed messages name its namespace."""

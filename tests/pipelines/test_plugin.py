@@ -19,10 +19,12 @@ from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
 from temporalio.client import (
     Client,
     GrpcCompression,
+    WithStartWorkflowOperation,
     WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowUpdateFailedError,
 )
+from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker, WorkerConfig
 
@@ -245,6 +247,23 @@ class TestLabels:
         labels = {pair.key.name: pair.value for pair in described.typed_search_attributes}
         assert labels["BatonTaskId"] == run.result.task_id == run.record.start.task_id
         assert labels["BatonPipeline"] == "Linear"
+
+    async def test_a_run_that_an_update_starts_is_listed_too(self, client: Client, worker: Worker) -> None:
+        """Also if the run refuses the update."""
+        beginning = WithStartWorkflowOperation(
+            Linear.run,
+            PipelineInput(goal=GOAL),
+            id=f"linear-{uuid4()}",
+            task_queue=worker.task_queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+        )
+        with pytest.raises(WorkflowUpdateFailedError):
+            await client.execute_update_with_start_workflow("answer", {}, start_workflow_operation=beginning)
+
+        handle = await beginning.workflow_handle()
+        described = await handle.describe()
+        labels = {pair.key.name: pair.value for pair in described.typed_search_attributes}
+        assert (labels["BatonPipeline"], labels["BatonTaskId"]) == ("Linear", (await handle.result()).task_id)
 
     async def test_a_server_without_the_attributes_runs_pipelines(self, server: DevServer) -> None:
         """With `searchable=False` nothing sets search attributes."""
