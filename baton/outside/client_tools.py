@@ -338,13 +338,13 @@ class HandoffTools:
         notes: Noted | None = None,
     ) -> Returned:
         """Return your work as changes of the baton's fields; the handoff is done unless they are refused."""
-        if (repeated := await self._repeat_return(handoff_id)) is not None:
-            return repeated
-        ref, _ = await self._read_accepted(handoff_id)
         noted = {} if notes is None else notes.model_dump(exclude_defaults=True)
-        await self.agents.return_patch(ref, self.agent, patch, holder=self.holder, notes=noted)
-        self._forget(handoff_id)
-        return Returned(done=True)
+
+        async def give(ref: HandoffRef, work: AcceptedWork) -> Returned:
+            await self.agents.return_patch(ref, self.agent, patch, holder=self.holder, notes=noted)
+            return Returned(done=True)
+
+        return await self._return(handoff_id, give)
 
     @as_tool
     async def propose_report(
@@ -353,20 +353,20 @@ class HandoffTools:
         report: Annotated[str, Field(description=f"Markdown in exactly this format:\n\n{FORMAT}")],
     ) -> Returned:
         """Return your work as a handoff report; the handoff is done unless it is refused."""
-        if (repeated := await self._repeat_return(handoff_id)) is not None:
-            return repeated
-        ref, work = await self._read_accepted(handoff_id)
-        parsed = await asyncio.to_thread(parse_report, report)
-        if parsed.report.sender != self.agent:
-            raise PipelineError(f"from: is {parsed.report.sender!r}; you are {self.agent!r}")
-        members = parsed.report.to_json_object()
-        if work.baton is None:
-            await self.agents.return_report(ref, self.agent, members, holder=self.holder)
-        else:
-            patch = report_patch(parsed.report, work.baton, self._saved_refs.get(handoff_id, ()))
-            await self.agents.return_patch(ref, self.agent, patch, holder=self.holder, report=members)
-        self._forget(handoff_id)
-        return Returned(done=True, warnings=[str(warning) for warning in parsed.warnings])
+
+        async def give(ref: HandoffRef, work: AcceptedWork) -> Returned:
+            parsed = await asyncio.to_thread(parse_report, report)
+            if parsed.report.sender != self.agent:
+                raise PipelineError(f"from: is {parsed.report.sender!r}; you are {self.agent!r}")
+            members = parsed.report.to_json_object()
+            if work.baton is None:
+                await self.agents.return_report(ref, self.agent, members, holder=self.holder)
+            else:
+                patch = report_patch(parsed.report, work.baton, self._saved_refs.get(handoff_id, ()))
+                await self.agents.return_patch(ref, self.agent, patch, holder=self.holder, report=members)
+            return Returned(done=True, warnings=[str(warning) for warning in parsed.warnings])
+
+        return await self._return(handoff_id, give)
 
     @as_tool
     async def ask_for_input(
@@ -428,6 +428,21 @@ class HandoffTools:
             if not was_held:
                 self._held_ids.discard(handoff_id)
             raise
+
+    async def _return(
+        self, handoff_id: str, give: Callable[[HandoffRef, AcceptedWork], Awaitable[Returned]]
+    ) -> Returned:
+        """Return work; a repeated call is told that it is done, even if the first one is still on its way."""
+        if (repeated := await self._repeat_return(handoff_id)) is not None:
+            return repeated
+        try:
+            returned = await give(*await self._read_accepted(handoff_id))
+        except PipelineError:
+            if (repeated := await self._repeat_return(handoff_id)) is not None:
+                return repeated
+            raise
+        self._forget(handoff_id)
+        return returned
 
     async def _repeat_return(self, handoff_id: str) -> Returned | None:
         """Return the answer to an agent that has already returned its work, or None."""

@@ -68,9 +68,11 @@ async def work(url: str, holder: str, done: dict[str, list[str]], told: asyncio.
                 assert any(text in answer for text in ("has claimed", "is done", "waits for", "has ended")), answer
                 continue
             answer = await call(url, holder, "accept", handoff_id=name)
+            assert not isinstance(answer, str), answer
             assert answer["accepted"] is True, answer
             patch = {"decision_log": [f"{holder} was here"]}
             answer = await call(url, holder, "propose_patch", handoff_id=name, patch=patch)
+            assert not isinstance(answer, str), answer
             assert answer["done"] is True, answer
             done.setdefault(row["workflow"], []).append(holder)
             if len(done) == PIPELINES:

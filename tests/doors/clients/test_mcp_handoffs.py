@@ -172,3 +172,15 @@ async def test_an_agent_that_lost_the_answer_is_told_by_another_server(
         again = await call(client, "propose_patch", handoff_id=handoff_id, patch={"decision_log": ["Not at all"]})
     assert (again["done"], len(again["warnings"])) == (True, 1)
     assert (await handle.result()).baton["decision_log"] == FINE["decision_log"]
+
+
+async def test_calls_repeated_before_the_first_is_answered_are_told_it_is_done(presses: Worker, url: str) -> None:
+    """One of them returns the work; none of the others is told that nothing waits."""
+    handle = await waiting(presses)
+    async with mcp_client(url, "reviewer") as client:
+        handoff_id = await listed(client, handle)
+        await call(client, "accept", handoff_id=handoff_id)
+        calls = (call(client, "propose_patch", handoff_id=handoff_id, patch=FINE) for _ in range(8))
+        answers = await asyncio.gather(*calls)
+    assert all(answer["done"] for answer in answers)
+    assert (await handle.result()).baton["decision_log"] == FINE["decision_log"]
