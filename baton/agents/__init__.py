@@ -7,9 +7,9 @@ if TYPE_CHECKING:
     from baton.agents.answers import AgentAnswer as AgentAnswer
     from baton.agents.answers import AnswerForm as AnswerForm
     from baton.agents.chat_completions import chat_agent as chat_agent
-    from baton.agents.current import TakesNotes as TakesNotes
-    from baton.agents.current import current_requester as current_requester
-    from baton.agents.current import new_notes as new_notes
+    from baton.agents.current_work import TakesNotes as TakesNotes
+    from baton.agents.current_work import current_requester as current_requester
+    from baton.agents.current_work import new_notes as new_notes
     from baton.agents.definitions import AgentDefinition as AgentDefinition
     from baton.agents.definitions import defined_stage as defined_stage
     from baton.agents.definitions import read_agent_file as read_agent_file

@@ -50,7 +50,7 @@ from openai.types.responses.response_output_item import McpCall
 from pydantic import ValidationError
 
 from baton.agents.billing import UsageMeter
-from baton.agents.current import new_notes
+from baton.agents.current_work import new_notes
 from baton.agents.failures import finish_error
 from baton.agents.nested import find_agents
 from baton.agents.openai_agents_wire import AnswerWatch

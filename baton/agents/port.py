@@ -29,7 +29,7 @@ from baton.agents.answers import (
     typed_output,
     typed_schema,
 )
-from baton.agents.current import check_steering, current_work
+from baton.agents.current_work import check_steering, current_work
 from baton.agents.failures import unreachable_kind
 from baton.agents.lab import overrides_for
 from baton.agents.nested import refuse_nested_agents

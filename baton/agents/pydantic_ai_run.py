@@ -47,7 +47,7 @@ from pydantic_core import PydanticSerializationError
 
 from baton.agents.answers import AgentAnswer
 from baton.agents.billing import UsageMeter
-from baton.agents.current import new_notes
+from baton.agents.current_work import new_notes
 from baton.agents.failures import (
     cut_off_error,
     is_parse_error,

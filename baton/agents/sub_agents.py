@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from baton.agents.answers import AnswerForm
-from baton.agents.current import current_work
+from baton.agents.current_work import current_work
 from baton.agents.nested import refuse_nested_agents
 from baton.agents.port import Agent, AgentWork, BringsTools, normalize_answer, resolve_answers
 from baton.agents.results import record_text

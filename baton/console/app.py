@@ -25,14 +25,14 @@ from baton.client.faces import UNREACHABLE_STATUSES
 from baton.codec.server import serving
 from baton.console import (
     pages_audit,
+    pages_batch,
     pages_decide,
     pages_inbox,
     pages_lab,
     pages_operate,
+    pages_provenance,
     pages_run,
     pages_runs,
-    pages_together,
-    pages_why,
     report,
 )
 from baton.console.rendering import STATIC, get_sources, is_missing, make_environment, render
@@ -46,9 +46,9 @@ PAGES: Sequence[ModuleType] = (
     pages_runs,
     pages_inbox,
     pages_decide,
-    pages_together,
+    pages_batch,
     pages_run,
-    pages_why,
+    pages_provenance,
     report,
     pages_lab,
     pages_audit,
