@@ -438,8 +438,9 @@ class HandoffTools:
         try:
             returned = await give(*await self._read_accepted(handoff_id))
         except PipelineError:
-            if (repeated := await self._repeat_return(handoff_id)) is not None:
-                return repeated
+            with contextlib.suppress(TemporalError):  # if the run cannot be queried, the refusal stands
+                if (repeated := await self._repeat_return(handoff_id)) is not None:
+                    return repeated
             raise
         self._forget(handoff_id)
         return returned
