@@ -12,7 +12,7 @@ from typing import Annotated, Any, ParamSpec, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError
 from temporalio.exceptions import TemporalError
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from baton.artifacts.store import ArtifactStore
 from baton.contract.draft import render_contract
@@ -438,10 +438,14 @@ class HandoffTools:
         try:
             returned = await give(*await self._read_accepted(handoff_id))
         except PipelineError:
-            with contextlib.suppress(TemporalError):  # if the run cannot be queried, the refusal stands
-                if (repeated := await self._repeat_return(handoff_id)) is not None:
-                    return repeated
-            raise
+            try:
+                repeated = await self._repeat_return(handoff_id)
+            except RPCError as error:
+                if error.status is not RPCStatusCode.FAILED_PRECONDITION:  # the run's code fails: the refusal stands
+                    raise
+            if repeated is None:
+                raise
+            return repeated
         self._forget(handoff_id)
         return returned
 
