@@ -32,6 +32,7 @@ from baton.core.lab import LAB, LAB_RUN, LAB_STAGE
 from baton.core.messages import Overview
 from baton.errors import LabRefusedError
 from baton.exchange.activity import EXCHANGE_ACTIVITIES, record
+from baton.exchange.external import ACTION
 from baton.handoff.store_safeguards import Safeguards, SafeguardSettings
 from baton.hosting.metering import MeteredWorker, begin_pipelines, worker_metrics
 from baton.hosting.tracing import TracedClient, TracedWorker
@@ -65,7 +66,7 @@ from baton.sdk.runner import (
 )
 from baton.sdk.sandbox import pipeline_restrictions, without_own
 from baton.telemetry.worker_logs import event_loop_watchdog
-from baton.wire.names import QUERY_DETAILS, QUERY_STATUS, SEALS
+from baton.wire.names import ANSWER, QUERY_DETAILS, QUERY_STATUS, SEALS, STEER
 
 if TYPE_CHECKING:
     from baton.telemetry.spans import OpenTelemetryTracing
@@ -419,12 +420,16 @@ class _ActivityWithParts(worker.ActivityInboundInterceptor):
             return await super().execute_activity(input)
 
 
+_AWAITED = frozenset({ANSWER, STEER, ACTION})
+"""The updates that a pipeline's run finishes before it ends; one of the team's own may take for ever."""
+
+
 class PipelineInbound(worker.WorkflowInboundInterceptor):
     """Intercepts queries, updates, signals and the code of a run; in the lab also what it sends."""
 
     def init(self, outbound: worker.WorkflowOutboundInterceptor) -> None:
         """Intercept what the run sends."""
-        self._outbound = LabOutbound(outbound)
+        self._outbound, self._under_way = LabOutbound(outbound), 0
         super().init(self._outbound)
 
     async def handle_query(self, input: worker.HandleQueryInput) -> Any:
@@ -438,13 +443,27 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
 
     async def handle_update_handler(self, input: worker.HandleUpdateInput) -> Any:
         """Run an update's handler; an error fails the update and is reported only to its sender."""
-        with logging_failures(f"the handler of the update {input.update!r} failed"), _raising_exceptions():
+        with (
+            logging_failures(f"the handler of the update {input.update!r} failed"),
+            _raising_exceptions(),
+            self._awaited(input.update),
+        ):
             return await super().handle_update_handler(input)
 
     async def handle_signal(self, input: worker.HandleSignalInput) -> None:
         """Run a signal's handler; an error fails the run."""
-        with logging_failures(FAILED_THE_RUN), _raising_exceptions():
+        with logging_failures(FAILED_THE_RUN), _raising_exceptions(), self._awaited(input.signal):
             await super().handle_signal(input)
+
+    @contextmanager
+    def _awaited(self, name: str) -> Iterator[None]:
+        """Have the run wait for the block, if it handles one of Baton's updates, before it ends."""
+        counted = name in _AWAITED and runs_in(asyncio.get_running_loop())
+        self._under_way += counted
+        try:
+            yield
+        finally:
+            self._under_way -= counted
 
     async def execute_workflow(self, input: worker.ExecuteWorkflowInput) -> Any:
         """Run the workflow; an error fails the run."""
@@ -462,9 +481,11 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
             with _raising_exceptions():
                 result = await super().execute_workflow(input)
                 await complete_run(loop)
+                await workflow.wait_condition(lambda: not self._under_way)
                 return result
         except (Exception, BaseExceptionGroup) as raised:
             error = _first_error(raised)
+        await workflow.wait_condition(lambda: not self._under_way)
         # Raised outside the handler, so that a failure keeps its own cause.
         if isinstance(error, workflow.ContinueAsNewError) or is_cancelled_exception(error):
             raise error

@@ -81,7 +81,6 @@ class Outside:
         self._open = ExternalHandoffs(exchange.pipeline.carried("outside", OutsideState))
         exchange.pipeline.carries["outside"] = self._open.carried
         self._waiting: dict[str, _OpenHandoff] = {}
-        self._active_actions = 0
         workflow.set_query_handler(QUERY_OUTSIDE, self._on_list)
         workflow.set_query_handler(QUERY_DONE, self._on_done)
         workflow.set_query_handler(QUERY_MESSAGE, self._on_message)
@@ -185,7 +184,6 @@ class Outside:
             end = self._end(handoff_id)
             del self._waiting[handoff_id]
             self._open.remove(handoff_id)
-        await workflow.wait_condition(lambda: not self._active_actions)  # a run must not end during an update
         visibility.resume()
         assert end is not None  # noqa: S101 - the condition above
         return end
@@ -206,13 +204,10 @@ class Outside:
         """Claim, answer or return a handoff, by one sealed action of an outside agent."""
         raw = message_of(arguments)
         assert raw is not None  # noqa: S101 - the validator has checked
-        self._active_actions += 1
         try:
             return self._apply_action(await self._open_action(raw, is_verified=isinstance(arguments[0], SealedAction)))
         except ActivityError as error:
             raise _refusal_error(f"the action could not be verified: {error.cause or error}") from error
-        finally:
-            self._active_actions -= 1
 
     async def _open_action(self, raw: bytes, *, is_verified: bool) -> OpenedMessage:
         """Open an action, with the artifacts that are missing; `is_verified` if the validator has checked its seal."""

@@ -110,4 +110,28 @@ class AsksItself:
         return self.pipeline.result([*answers])
 
 
-PIPELINES = [SpendsInBranches, SpendsBeside, TaintedBranches, GoesOnDecided, AsksItself]
+@workflow.defn
+class EndsDuringAnAnswer:
+    """Ends in the workflow task in which an answer comes after the decision; parameter: `fails`."""
+
+    @workflow.init
+    def __init__(self, start: PipelineInput) -> None:
+        self.pipeline = Pipeline(start)
+        self.decided = False
+
+    @workflow.query
+    def is_decided(self) -> bool:
+        """Whether the decision is in effect."""
+        return self.decided
+
+    @workflow.run
+    async def run(self, start: PipelineInput) -> PipelineResult:
+        await self.pipeline.approve("release manager", within=timedelta(minutes=1))
+        self.decided = True
+        await workflow.wait_condition(lambda: not workflow.all_handlers_finished())
+        if self.pipeline.params.get("fails"):
+            raise ValueError("it failed")
+        return self.pipeline.result()
+
+
+PIPELINES = [EndsDuringAnAnswer, SpendsInBranches, SpendsBeside, TaintedBranches, GoesOnDecided, AsksItself]

@@ -34,18 +34,19 @@ from baton.ledger.store import Ledger, LedgerOptions
 from baton.plugin import BatonPlugin
 from baton.testing import assert_replays, pipeline_worker
 from baton.wire.money import MAX_USD, MICRO_PER_USD
-from baton.wire.names import QUERY_BATON
+from baton.wire.names import ANSWER, QUERY_BATON
 from tests.handoff.test_inbox import abandon, asked, decision, waiting
 from tests.pipelines.deciding_pipelines import (
     PIPELINES,
     AsksItself,
+    EndsDuringAnAnswer,
     GoesOnDecided,
     SpendsBeside,
     SpendsInBranches,
     TaintedBranches,
 )
 from tests.pipelines.deciding_stages import STAGES
-from tests.support import GOAL, LIMIT, Handle, approve, start, until
+from tests.support import GOAL, LIMIT, Handle, answer_to, approve, failure, start, until
 
 
 @pytest.fixture(scope="module")
@@ -93,17 +94,23 @@ async def in_branches(client: Client, queue: str, budget: int, pipeline: Any = S
     )
 
 
+async def others_done(client: Client, handle: Handle) -> None:
+    """Wait for the two stages beside the one that waits: a decision counts only for the baton that it was made on."""
+    while len((await read_run(client, handle.id)).state.outcomes) < 2:  # noqa: ASYNC110 - the question hides the steps
+        await asyncio.sleep(0.05)
+
+
 async def test_what_waits_is_sent_again_after_a_roll_back(client: Client, worker: Worker) -> None:
     """The abandoned part had sent another message about the same handoff, which is answered once."""
     handle = await in_branches(client, worker.task_queue, 100_000, SpendsBeside)
-    while len((await read_run(client, handle.id)).state.outcomes) < 2:  # noqa: ASYNC110 - the question hides the steps
-        await asyncio.sleep(0.05)
+    await others_done(client, handle)
     [pending] = await waiting(handle)
     await decide(client, handle.id, decision(pending, "top_up", micro_usd=500_000))
     await handle.result()
 
     rolled_back = await roll_back(client, handle.id, "score", by="bob", why="again")
     rerun: Handle = client.get_workflow_handle(handle.id, run_id=rolled_back.run_id)
+    await others_done(client, handle)
     [pending] = await waiting(rerun)
     await decide(client, handle.id, decision(pending, "requeue"))
     await client.get_workflow_handle(handle.id).result()
@@ -124,6 +131,28 @@ async def test_two_equal_simultaneous_decisions_count_once(client: Client) -> No
 
     async with served(client, queue):
         await decide(client, handle.id, decision(about(second), "release"))
+        await handle.result()
+    await assert_replays(handle, PIPELINES, plugin=BatonPlugin())
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["returns", "fails"])
+@pytest.mark.parametrize("by", ["update", "signal"])
+async def test_a_run_does_not_end_before_an_answer_is_judged(
+    client: Client, worker: Worker, by: str, fails: bool
+) -> None:
+    """Not even where it comes in the workflow task in which the run's code ends; its sender gets the reply."""
+    handle = await start(worker, EndsDuringAnAnswer.run, fails=fails)
+    answer = await answer_to(handle)
+    first: Settled = await handle.execute_update(ANSWER, answer, result_type=Settled)
+    while not await handle.query(EndsDuringAnAnswer.is_decided):
+        pass
+    if by == "update":
+        assert await handle.execute_update(ANSWER, answer, result_type=Settled) == first
+    else:
+        await handle.signal(ANSWER, answer)
+    if fails:
+        assert await failure(handle) == "it failed"
+    else:
         await handle.result()
     await assert_replays(handle, PIPELINES, plugin=BatonPlugin())
 
