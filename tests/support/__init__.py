@@ -47,6 +47,7 @@ async def start(
     *,
     id: str | None = None,
     task_timeout: timedelta | None = None,
+    limit: timedelta = LIMIT,
     **params: Any,
 ) -> Handle:
     """Start a pipeline on the worker's queue; where workers end in mid-task, with a short timeout for tasks."""
@@ -55,7 +56,7 @@ async def start(
         PipelineInput(goal=GOAL, params=params),
         id=id or f"{pipeline.__qualname__}-{uuid.uuid4()}",
         task_queue=worker.task_queue,
-        execution_timeout=LIMIT,
+        execution_timeout=limit,
         task_timeout=task_timeout,
     )
 
