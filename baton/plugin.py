@@ -477,15 +477,16 @@ class PipelineInbound(worker.WorkflowInboundInterceptor):
             close_run(loop)
 
     async def _execute(self, input: worker.ExecuteWorkflowInput, loop: asyncio.AbstractEventLoop) -> Any:
+        error = None
         try:
             with _raising_exceptions():
                 result = await super().execute_workflow(input)
                 await complete_run(loop)
-                await workflow.wait_condition(lambda: not self._under_way)
-                return result
         except (Exception, BaseExceptionGroup) as raised:
             error = _first_error(raised)
         await workflow.wait_condition(lambda: not self._under_way)
+        if error is None:
+            return result
         # Raised outside the handler, so that a failure keeps its own cause.
         if isinstance(error, workflow.ContinueAsNewError) or is_cancelled_exception(error):
             raise error

@@ -10,7 +10,7 @@ from temporalio.service import ConnectConfig, GrpcCompression, ServiceClient
 from baton.artifacts.store import ArtifactStore, default_store
 from baton.codec.conversion import data_converter, in_namespace
 from baton.keys.store_keyring import Keyring, KeySource
-from baton.sdk.starting import StartTerms
+from baton.sdk.start_terms import StartTerms
 from baton.wire.text import host_of, is_loopback
 
 

@@ -28,7 +28,7 @@ REVISION = "2026-07-28"
 HOLDERS = ("reviewer/ann", "reviewer/bob", "reviewer/eve")
 AGENTS = {holder: f"{holder}-token-0123456789" for holder in HOLDERS}
 PIPELINES = 8
-_LIMIT = timedelta(minutes=15)  # a busy machine takes minutes for so many restarts
+_LIMIT = timedelta(minutes=6)  # a busy machine takes minutes for so many restarts
 
 
 def service(server: DevServer, folder: Path, port: int) -> AbstractAsyncContextManager[Process]:

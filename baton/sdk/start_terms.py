@@ -17,13 +17,13 @@ _MAX_SUMMARY_LENGTH = 200  # the server accepts 400 bytes
 
 
 class StartTerms(client.Interceptor):
-    """Gives new pipelines the priority of their input, a task and a summary; stages and children get the priority too.
+    """Gives new pipelines the priority of their input; stages and children get it from the server.
 
     A start whose requester has a secret among the claims is refused: it would be in the history for good.
     """
 
     def __init__(self, *, searchable: bool) -> None:
-        """Set up the interceptor; ``searchable`` sets search attributes as well."""
+        """Set up the interceptor; ``searchable`` gives runs a task, search attributes and a summary as well."""
         self._searchable = searchable
 
     def intercept_client(self, next: client.OutboundInterceptor) -> client.OutboundInterceptor:
