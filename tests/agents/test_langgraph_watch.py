@@ -63,16 +63,19 @@ class TestReach:
         assert context.charged.prompt_tokens == 300
 
     @pytest.mark.parametrize("what", ["a model", "a tool"])
-    async def test_a_node_in_a_thread_calls_nothing_when_its_run_has_ended(self, what: str) -> None:
+    async def test_a_node_in_a_thread_calls_nothing_when_its_run_has_ended(
+        self, what: str, let_pass: Callable[[float], None]
+    ) -> None:
         """A thread cannot be ended: it would go on asking and doing when the stage is cancelled or run again."""
         chat = model(AIMessage("20 USD", usage_metadata=USAGE))
         calls: dict[str, Callable[[], Any]] = {
             "a model": lambda: chat.invoke("What does it cost?"),
             "a tool": lambda: crm_lookup.invoke({"customer": "c-1"}),
         }
-        over, ended, raised = threading.Event(), threading.Event(), list[str]()
+        began, over, ended, raised = threading.Event(), threading.Event(), threading.Event(), list[str]()
 
         def ask(state: Any) -> dict[str, Any]:
+            began.set()
             over.wait()
             try:
                 calls[what]()
@@ -82,8 +85,12 @@ class TestReach:
             return {}
 
         context = StageContext.for_test(BATON)
+        stage = agent_stage(LangGraphAgent(ask), limits=AgentLimits(seconds=60))
+        running = asyncio.ensure_future(run_stage(stage, context))
+        await asyncio.to_thread(began.wait)
+        let_pass(60)
         with pytest.raises(ApplicationError, match="did not finish"):
-            await run_stage(agent_stage(LangGraphAgent(ask), limits=AgentLimits(seconds=0.01)), context)
+            await running
         over.set()
         await asyncio.to_thread(ended.wait)
 

@@ -247,7 +247,7 @@ class TestWhen:
     async def test_a_deadline_that_passes_without_a_worker_counts(self, client: Client) -> None:
         """Time passes on the server."""
         async with pipeline_worker(client, PIPELINES, STAGES) as first:
-            handle = await start(first, Gated.run, seconds=0.3)
+            handle = await start(first, Gated.run, seconds=2)
             await until_waiting(handle, "release manager")
         await event(handle, EventType.EVENT_TYPE_TIMER_FIRED)
         async with pipeline_worker(client, PIPELINES, STAGES, task_queue=first.task_queue):
