@@ -20,6 +20,13 @@ unexport PYTHONDONTWRITEBYTECODE # without bytecode, each of the tests' many pro
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# A test that failed beside others, on a machine that lends its processors, runs once more by itself; both are printed.
+# The first that fails again ends it, and so does a run that broke off (exit codes of pytest above 1).
+define run_tests
+@$(BIN)/python -m pytest -m "$(1)" $(PYTEST_ARGS) || { test $$? -eq 1 && printf '\nBy themselves:\n' && \
+$(BIN)/python -m pytest -m "$(1)" $(PYTEST_ARGS) -n 0 --last-failed --last-failed-no-failures=none --exitfirst; }
+endef
+
 setup: $(READY) ## make .venv with the pinned packages (again only when the pins change)
 
 # A .venv whose interpreter is gone is made anew; one whose interpreter was updated is checked.
@@ -30,10 +37,10 @@ $(READY): $(BIN)/python pyproject.toml requirements/uv.txt requirements/dev.txt 
 	@touch $@
 
 test: $(READY) ## run the tests that need no browser, database, killed process or storm
-	@$(BIN)/python -m pytest -m "not system" $(PYTEST_ARGS)
+	$(call run_tests,not system)
 
 test-system: $(READY) ## run the other tests
-	@$(BIN)/python -m pytest -m system $(PYTEST_ARGS)
+	$(call run_tests,system)
 
 lint: $(READY) ## check style, format and which module may import which
 	@$(BIN)/ruff check

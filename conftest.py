@@ -69,6 +69,19 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave ten thousand tests out of garbage collection: looking through them takes a second of a workflow's task."""
+    """Leave ten thousand tests out of garbage collection, and look through all else only between two modules.
+
+    Looking through everything stops a process for a second, on a busy machine for two, which is all that a workflow's
+    task may take.
+    """
     gc.collect()
     gc.freeze()
+    young, middle, _ = gc.get_threshold()
+    gc.set_threshold(young, middle, 1_000_000)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Collect what a module left behind."""
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
