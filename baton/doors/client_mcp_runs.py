@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, JsonValue
 
 from baton.core.questions import MISFIT, Question
 from baton.doors.client_access import Caller
-from baton.doors.client_mcp_forms import elicitation, read_form
+from baton.doors.client_mcp_forms import CHOICE, elicitation, read_form
 from baton.doors.client_runs import (
     Offer,
     ServiceParts,
@@ -243,7 +243,8 @@ class RunTools:
                 answered.append(key)
             except PipelineError as error:
                 if MISFIT in str(error):
-                    faults[key] = str(error)
+                    chosen = (item.content or {}).get(CHOICE)
+                    faults[key] = f"To {chosen}: {error}" if chosen else str(error)
                 else:
                     declined.append(key)
         return talk.model_copy(update={"answered": answered, "declined": declined, "faults": faults})

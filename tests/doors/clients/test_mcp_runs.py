@@ -86,7 +86,7 @@ async def test_an_answer_that_does_not_fit_is_asked_again_with_the_reason(url: s
         result = await client.call_tool("run_article", {"goal": "Batons"})
 
     assert said(result) == "3 blue copies for nobody"
-    assert ["does not fit" in asked.message for asked in person.asked] == [False, True, True]
+    assert ["To approve: the answer does not fit" in asked.message for asked in person.asked] == [False, True, True]
 
 
 @MODES
