@@ -414,4 +414,4 @@ def leaving() -> Any:
 def circling() -> Any:
     """Return a graph that goes in circles."""
     graph = StateGraph(MessagesState).add_node("turn", lambda state: {})
-    return graph.add_edge(START, "turn").add_edge("turn", "turn").compile()
+    return graph.add_edge(START, "turn").add_edge("turn", "turn").compile().with_config(recursion_limit=25)

@@ -221,7 +221,10 @@ class Nobody:
 
 NAMESAKES: dict[str, Stage[Any, Any]] = {"functions": other, "agents": agent_stage(Nobody())}
 """Stages of one name, by what they are made of."""
-FIRST_NAMESAKES: dict[str, Stage[Any, Any]] = {"functions": forgets, "agents": agent_stage(Nobody())}
+FIRST_NAMESAKES: dict[str, Stage[Any, Any]] = {
+    "functions": forgets,
+    "agents": agent_stage(Nobody(), retries=Retries(attempts=1)),
+}
 
 STAGES: list[Any] = [
     forgets,
