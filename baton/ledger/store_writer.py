@@ -35,7 +35,9 @@ _KEYS_PER_QUERY = 500
 
 _COLUMNS = "position, task_id, event_key, sequence, record_hash, recorded_at, message_hash, key_id, signature"
 _LAST = f"SELECT {_COLUMNS} FROM handoff_audit WHERE task_id = ? ORDER BY sequence DESC LIMIT 1"  # noqa: S608
-_SAME = f"SELECT {_COLUMNS} FROM handoff_audit WHERE (task_id, event_key) IN (VALUES "  # noqa: S608 - our own names
+# SQLite joins in this order, so that it looks up each pair; for pairs in an IN it would go through the whole table.
+_SAME = f"""SELECT {_COLUMNS} FROM (VALUES {{}}) AS asked CROSS JOIN handoff_audit
+WHERE task_id = column1 AND event_key = column2"""  # noqa: S608 - our own names
 
 
 @dataclass(frozen=True)
@@ -214,7 +216,7 @@ class Writer:
         for start in range(0, len(keys), _KEYS_PER_QUERY):
             batch = keys[start : start + _KEYS_PER_QUERY]
             pairs = ", ".join(["(?, ?)"] * len(batch))
-            known += connection.rows(f"{_SAME}{pairs})", *itertools.chain.from_iterable(batch))
+            known += connection.rows(_SAME.format(pairs), *itertools.chain.from_iterable(batch))
         task_ids = {entry.task_id for entry in entries}
         last = [row for task_id in task_ids for row in connection.rows(_LAST, task_id)]
         dated = proved_checkpoints(connection, self._name, self._signer) if last else []

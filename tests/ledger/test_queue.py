@@ -144,6 +144,20 @@ class TestQueue:
 
         assert len([statement for statement, _ in statements if statement == "COMMIT"]) < 10
 
+    async def test_a_burst_of_new_tasks_reads_no_record_of_others(
+        self, statements: list[tuple[str, bool]], ledger: Ledger, path: Path
+    ) -> None:
+        """The work of an append does not grow with the ledger."""
+        statements.clear()
+        await asyncio.gather(*(ledger.append(entry(0, task_id=f"task-{number}")) for number in range(3)))
+
+        queries = [statement for statement, _ in statements if statement.startswith("SELECT")]
+        connection = sqlite3.connect(path)
+        plans = [step for query in queries for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {query}")]
+        connection.close()
+        assert "SEARCH handoff_audit" in str(plans)
+        assert [step for step in plans if step.split()[:2] == ["SCAN", "handoff_audit"]] == []
+
     async def test_the_cache_is_bounded(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
         """A worker runs for months."""
         monkeypatch.setattr("baton.ledger.store_writer.MAX_CACHED_ENDS", 2)
