@@ -299,11 +299,12 @@ def _describe(figures: Figures) -> str:
         f"Measured by {commands} on {figures['environment']}: {writers['records']:,} records for each number of "
         f"writers, {opened['runs']:,} open runs, {proofs['records']:,} records verified and archived."
     )
-    if figures["load"] <= proofs["processes"]:
+    text += f" The machine had a load of {figures['load']:.0f}, with the measured processes."
+    if figures["load"] <= max(map(int, writers["sqlite"])):  # so many processes were measured at a time
         return text
     return (
-        f"{text} Other programs kept the machine busy (a load of {figures['load']:.0f}), so rates a second and times "
-        "are much worse than on a machine of its own. Processor times, bytes and counts, which the plan uses, are not."
+        f"{text} So others kept it busy, and rates a second and times are much worse than on a machine of its own. "
+        "Processor times, bytes and counts, which the plan uses, are not."
     )
 
 
