@@ -34,7 +34,7 @@ _MIN_FREE_BYTES = 100_000_000
 _MAX_READ_RUNS = 5
 FILE_RECORDS_PER_S, _RATED_RECORDS = 500.0, 10_000
 """How many records a second a ledger in a file should take at most, over so many (docs/capacity.md)."""
-FILE_BYTES = 30_000_000_000
+FILE_BYTES = 25_000_000_000
 """Where a ledger in a file ends: one process verifies it for about an hour."""
 
 
@@ -163,7 +163,7 @@ def check_growth(file: Path, rate: float | None) -> Finding | None:
     remedy = "record the runs of new workers in Postgres, and keep this ledger to read: docs/capacity.md"
     size = file.stat().st_size
     if size > FILE_BYTES:
-        return Finding("ledger", Mark.WARN, f"{file} has {size / 1e9:,.0f} GB; a file ends at 30 GB", remedy)
+        return Finding("ledger", Mark.WARN, f"{file} has {size / 1e9:,.0f} GB; a file ends at 25 GB", remedy)
     if rate is not None and rate > FILE_RECORDS_PER_S:
         found = f"the newest {_RATED_RECORDS:,} records of {file} came at {rate:,.0f} a second; a file ends at "
         return Finding("ledger", Mark.WARN, f"{found}{FILE_RECORDS_PER_S:,.0f}", remedy)

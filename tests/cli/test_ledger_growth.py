@@ -26,7 +26,7 @@ class TestDoctor:
     @pytest.mark.parametrize(
         ("size", "rate", "says"),
         [
-            (FILE_BYTES + 1, None, "a file ends at 30 GB"),
+            (FILE_BYTES + 1, None, "a file ends at 25 GB"),
             (1_000, FILE_RECORDS_PER_S * 2, "came at 1,000 a second; a file ends at 500"),
             (1_000, FILE_RECORDS_PER_S / 2, None),
             (1_000, None, None),
