@@ -36,8 +36,6 @@ TUNED: Mapping[str, object] = {
     "history.workflowIdReuseMinimalInterval": "0s",
     # Clients that wait for a result poll again after 20 seconds by default; a busy server may miss a notification.
     "history.longPollExpirationInterval": "5s",
-    # Of the readers that query a run while it works, all but one are refused by default, and ask again seconds later.
-    "history.MaxBufferedQueryCount": 100,
 }
 """The server settings of `DevServerOptions.tuned`."""
 
