@@ -163,7 +163,8 @@ def check_growth(file: Path, rate: float | None) -> Finding | None:
     remedy = "record the runs of new workers in Postgres, and keep this ledger to read: docs/capacity.md"
     size = file.stat().st_size
     if size > FILE_BYTES:
-        return Finding("ledger", Mark.WARN, f"{file} has {size / 1e9:,.0f} GB; a file ends at 25 GB", remedy)
+        found = f"{file} has {size / 1e9:,.0f} GB; a file ends at {FILE_BYTES / 1e9:,.0f} GB"
+        return Finding("ledger", Mark.WARN, found, remedy)
     if rate is not None and rate > FILE_RECORDS_PER_S:
         found = f"the newest {_RATED_RECORDS:,} records of {file} came at {rate:,.0f} a second; a file ends at "
         return Finding("ledger", Mark.WARN, f"{found}{FILE_RECORDS_PER_S:,.0f}", remedy)
